@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from statistics import geometric_mean
 
 from benchmarks.data import Data
 from benchmarks.engines import engines
@@ -65,6 +66,21 @@ def _markdown(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def _means(rows: list[Row]) -> str:
+    """Return geometric means of the ratios by group, and how many goals are met."""
+    lines = [f"{'group':28} {'rows':>4} {'mean ratio CPU':>15} {'goals met':>12}"]
+    named = dict.fromkeys(row.group for row in rows)
+    for name, chosen in [(name, [r for r in rows if r.group == name]) for name in named] + [
+        ("all", rows)
+    ]:
+        ratios = [row.ratio for row in chosen if row.ratio]
+        goals = [row.ratio >= row.goal for row in chosen if row.ratio and row.goal is not None]
+        if ratios:
+            met = f"{sum(goals)} of {len(goals)}"
+            lines.append(f"{name:28} {len(ratios):4} {geometric_mean(ratios):14.2f}x {met:>12}")
+    return "\n".join(lines)
+
+
 def _chosen(only: str | None) -> list[Workload]:
     found = [
         workload
@@ -104,7 +120,9 @@ def main() -> int:
     for workload in chosen:
         for row in workload.run(bench, workload.name, workload.goal):
             print(_line(row), flush=True)
+            row.group = workload.group
             rows.append(row)
+    print(f"\n{_means(rows)}")
     if options.markdown:
         print(f"\n{_markdown(rows)}")
     if options.json is not None:

@@ -28,10 +28,13 @@ class Engine(Protocol):
     def open(self, path: Path) -> Any: ...
     def scan(self, opened: Any, columns: Sequence[str] | None) -> pa.Table: ...
     def stream(self, opened: Any, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]: ...
-    def take(self, opened: Any, rows: NDArray[np.int64]) -> pa.Table: ...
+    def take(
+        self, opened: Any, rows: NDArray[np.int64], columns: Sequence[str] | None = None
+    ) -> pa.Table: ...
     def write(self, table: pa.Table, path: Path, version: str) -> None: ...
     def append(self, table: pa.Table, path: Path) -> None: ...
     def cold_take(self, path: Path, rows: Sequence[int]) -> str: ...
+    def cold_scan(self, path: Path, predicate: str | None) -> str: ...
     def cold_stream(self, path: Path) -> str: ...
 
 
@@ -55,8 +58,10 @@ class _Lance:
         batches: Iterator[pa.RecordBatch] = opened.to_batches(columns=columns)
         return batches
 
-    def take(self, opened: Any, rows: NDArray[np.int64]) -> pa.Table:
-        table: pa.Table = opened.take(rows.tolist())
+    def take(
+        self, opened: Any, rows: NDArray[np.int64], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        table: pa.Table = opened.take(rows.tolist(), columns=columns)
         return table
 
     def write(self, table: pa.Table, path: Path, version: str) -> None:
@@ -75,6 +80,12 @@ class _Lance:
         return (
             f"import {self.module.__name__} as m\n"
             f"assert m.dataset({str(path)!r}).take({list(rows)}).num_rows == {len(rows)}\n"
+        )
+
+    def cold_scan(self, path: Path, predicate: str | None) -> str:
+        return (
+            f"import {self.module.__name__} as m\n"
+            f"assert m.dataset({str(path)!r}).to_table(filter={predicate!r}).num_rows\n"
         )
 
 
@@ -97,8 +108,10 @@ class _Parquet:
         batches: Iterator[pa.RecordBatch] = opened.to_batches(columns=columns)
         return batches
 
-    def take(self, opened: Any, rows: NDArray[np.int64]) -> pa.Table:
-        table: pa.Table = opened.take(pa.array(rows))
+    def take(
+        self, opened: Any, rows: NDArray[np.int64], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        table: pa.Table = opened.take(pa.array(rows), columns=columns)
         return table
 
     def write(self, table: pa.Table, path: Path, version: str) -> None:
@@ -123,6 +136,14 @@ class _Parquet:
         return (
             "import pyarrow.dataset as m\n"
             f"assert m.dataset({str(path)!r}).take({list(rows)}).num_rows == {len(rows)}\n"
+        )
+
+    def cold_scan(self, path: Path, predicate: str | None) -> str:
+        given = "None" if predicate is None else f"pc.field({predicate.partition(' ')[0]!r})"
+        test = "" if predicate is None else f" {predicate.partition(' ')[2]}"
+        return (
+            "import pyarrow.dataset as m\nimport pyarrow.compute as pc\n"
+            f"assert m.dataset({str(path)!r}).to_table(filter={given}{test}).num_rows\n"
         )
 
 

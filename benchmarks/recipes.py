@@ -19,6 +19,7 @@ plain_blobs      1 in 2500 the same without compression
 v2_0, v0_1       all       numbers and text in files of format 2.0 and 0.1
 wide             100       10,000 columns of int64
 deleted          all       numbers of ``table``, of which 3 % are deleted
+scattered        all       ``table`` in a thousand fragments
 fragments        10,000    numbers of ``table``, ten in a fragment
 ================ ========= ===================================================================
 """
@@ -211,6 +212,13 @@ class _Scattering:
         lance.write_dataset(table, path, max_rows_per_file=10, **options)
 
 
+class _Fragmenting:
+    """Writes a thousand fragments."""
+
+    def write_dataset(self, table: pa.Table, path: str, **options: Any) -> None:
+        lance.write_dataset(table, path, max_rows_per_file=-(-len(table) // 1000), **options)
+
+
 @cache
 def make(name: str, rows: int) -> pa.Table:
     """Return a data set in memory, in one chunk per column."""
@@ -234,6 +242,7 @@ RECIPES: dict[str, Recipe] = {
     "v0_1": Recipe(_older, "0.1"),
     "wide": Recipe(lambda _rows: _wide()),
     "deleted": Recipe(_numbers, writer=_Deleting()),
+    "scattered": Recipe(_table, writer=_Fragmenting()),
     "fragments": Recipe(lambda rows: _numbers(rows).slice(0, 10_000), writer=_Scattering()),
 }
 """The data sets by name."""

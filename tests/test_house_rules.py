@@ -309,15 +309,15 @@ def test_commands_are_documented(name: str) -> None:
     assert f"`glaive {name}" in (DOCS / "guide" / "commands.md").read_text("utf-8")
 
 
-# --- kernels: wrapper, reference, loop ------------------------------------------------------------
+# --- kernels: checked wrapper, NumPy reference, compiled kernel -----------------------------------
 
 KERNELS = PACKAGE / "kernels"
 MAX_NUMBERS = 10
-LOOPS = sorted(path for path in (KERNELS / "loops").glob("*.py") if path.stem != "__init__")
+COMPILED = sorted(path for path in (KERNELS / "loops").glob("*.py") if path.stem != "__init__")
 WRAPPERS = sorted(
     path
     for path in KERNELS.glob("*.py")
-    if "glaive.kernels.loops import" in path.read_text("utf-8")
+    if "glaive.kernels.native import" in path.read_text("utf-8")
 )
 
 stem = operator.attrgetter("stem")
@@ -331,46 +331,53 @@ def called(function: ast.AST) -> set[str]:
     return {identifier(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
 
 
-def loops_in(path: Path) -> list[ast.FunctionDef]:
+def kernels_in(path: Path) -> list[ast.FunctionDef]:
     return [
         function
         for function in functions(path)
         if any(
-            identifier(mark.func if isinstance(mark, ast.Call) else mark) in ("loop", "loop_of")
-            for mark in function.decorator_list
+            identifier(decorator.func if isinstance(decorator, ast.Call) else decorator)
+            in ("kernel", "kernel_of")
+            for decorator in function.decorator_list
         )
     ]
 
 
-@pytest.mark.parametrize("module", LOOPS, ids=stem)
-def test_every_loop_stands_behind_a_wrapper(module: Path) -> None:
-    behind = set().union(*(called(parse(path)) for path in [*WRAPPERS, *LOOPS]))
-    lost = {loop.name for loop in loops_in(module)} - behind
-    assert not lost, "no wrapper and no other loop calls these: remove them"
+def test_kernels_are_recognised() -> None:
+    decorated = [path for path in COMPILED if "\n@kernel" in path.read_text("utf-8")]
+    assert decorated
+    assert all(map(kernels_in, decorated))
 
 
-@pytest.mark.parametrize("module", LOOPS, ids=stem)
-def test_loops_neither_raise_nor_allocate(module: Path) -> None:
+@pytest.mark.parametrize("module", COMPILED, ids=stem)
+def test_every_kernel_is_called(module: Path) -> None:
+    callees = set().union(*(called(parse(path)) for path in [*WRAPPERS, *COMPILED]))
+    unused = {kernel.name for kernel in kernels_in(module)} - callees
+    assert not unused, "no wrapper and no other kernel calls these: remove them"
+
+
+@pytest.mark.parametrize("module", COMPILED, ids=stem)
+def test_kernels_neither_raise_nor_allocate(module: Path) -> None:
     forbidden = {"empty", "zeros", "ones", "full", "arange", "array", "list", "dict", "allocate"}
-    for loop in loops_in(module):
-        assert not any(isinstance(node, ast.Raise | ast.Try) for node in ast.walk(loop))
-        assert not called(loop) & forbidden, f"{loop.name}: allocate in the wrapper"
+    for kernel in kernels_in(module):
+        assert not any(isinstance(node, ast.Raise | ast.Try) for node in ast.walk(kernel))
+        assert not called(kernel) & forbidden, f"{kernel.name}: allocate in the wrapper"
 
 
 @pytest.mark.parametrize(
-    "module", [*WRAPPERS, *LOOPS], ids=lambda path: f"{path.parent.name}/{path.stem}"
+    "module", [*WRAPPERS, *COMPILED], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )
 def test_kernels_with_many_numbers_are_called_by_name(module: Path) -> None:
-    """By a record that is spread, or by keyword: nobody sees two addresses that are swapped."""
-    loops = {loop.name for path in LOOPS for loop in loops_in(path)}
+    """By a record that is unpacked, or by keyword: swapped addresses would go unnoticed."""
+    kernels = {kernel.name for path in COMPILED for kernel in kernels_in(path)}
     for node in ast.walk(parse(module)):
-        if isinstance(node, ast.Call) and identifier(node.func) in loops:
-            most = f"{module.name}:{node.lineno}: make a record of glaive.kernels.records"
-            assert len(node.args) <= MAX_NUMBERS, most
+        if isinstance(node, ast.Call) and identifier(node.func) in kernels:
+            advice = f"{module.name}:{node.lineno}: make a record of glaive.kernels.records"
+            assert len(node.args) <= MAX_NUMBERS, advice
 
 
-def test_one_function_compiles_all_loops() -> None:
-    """Others would compile signed arithmetic as if it never overflowed: see ``loops/build.py``."""
+def test_one_function_compiles_all_kernels() -> None:
+    """numba's own compile signed arithmetic as if it never overflowed: see ``loops/build.py``."""
     for path in sources():
         compiles = called(parse(path)) & {"njit", "jit", "vectorize", "guvectorize"}
         assert not compiles or stem(path) == "memory", path
@@ -385,7 +392,7 @@ def test_addresses_are_taken_where_a_checked_build_sees_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*.py")), ids=stem)
-def test_kernels_load_their_loops_late(path: Path) -> None:
+def test_wrappers_import_their_kernels_late(path: Path) -> None:
     at_import = {
         found
         for node in parse(path).body

@@ -5,6 +5,7 @@ To add a topic, write its module and name it in ``TOPICS``, in the order of the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from benchmarks.workloads.common import Bench, Row, Workload
@@ -30,5 +31,6 @@ def workloads() -> list[Workload]:
     """Return all workloads in the order of the table."""
     found: list[Workload] = []
     for topic in TOPICS:
-        found += import_module(f"benchmarks.workloads.{topic}").WORKLOADS
+        module = import_module(f"benchmarks.workloads.{topic}")
+        found += [replace(workload, group=topic) for workload in module.WORKLOADS]
     return found

@@ -40,6 +40,15 @@ class Row:
     repeats: int = 1
     wrong: str = ""
     most: float | None = None
+    group: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times less CPU time glaive needs than pylance."""
+        if self.unit != "ms" or not {"glaive", "pylance"} <= self.values.keys():
+            return None
+        # The clock of a process ticks in steps; a value may be zero.
+        return self.values["pylance"][0] / max(self.values["glaive"][0], 1e-6)
 
 
 Run = Callable[[Bench, str, float | None], list[Row]]
@@ -52,6 +61,7 @@ class Workload:
     name: str
     goal: float | None
     run: Run
+    group: str = ""
 
 
 def each(bench: Bench, call: Callable[[Engine], object]) -> dict[str, Callable[[], object]]:

@@ -7,21 +7,35 @@ import statistics
 import numpy as np
 
 from benchmarks.measure import peak_memory, run_process
-from benchmarks.workloads.common import Bench, Row, Workload
+from benchmarks.workloads.common import Bench, Row, Run, Workload
 
 __all__ = ["WORKLOADS"]
 
 
-def _cold(bench: Bench, title: str, goal: float | None) -> list[Row]:
+def _take(bench: Bench, title: str, goal: float | None) -> list[Row]:
     rows = np.random.default_rng(6).integers(0, bench.data.make("table").num_rows, 10).tolist()
     scripts = {e.name: e.cold_take(e.place(bench.data, "table"), rows) for e in bench.engines}
+    return _processes(bench, Row(title, goal), scripts)
+
+
+def _scan(predicate: str | None) -> Run:
+    def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
+        places = {engine.name: engine.place(bench.data, "table") for engine in bench.engines}
+        scripts = {e.name: e.cold_scan(places[e.name], predicate) for e in bench.engines}
+        return _processes(bench, Row(title, goal), scripts)
+
+    return work
+
+
+def _processes(bench: Bench, row: Row, scripts: dict[str, str]) -> list[Row]:
+    """Run each in processes of its own, once to no account: it compiles what is kept on disk."""
     for script in scripts.values():
         run_process(script)
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in scripts}
     for _ in range(max(3, bench.repeats // 2)):
         for name, script in scripts.items():
             seen[name].append(run_process(script))
-    row = Row(title, goal, repeats=len(seen[bench.engines[0].name]))
+    row.repeats = len(seen[bench.engines[0].name])
     row.values = {
         name: (
             statistics.median(cpu for cpu, _ in times),
@@ -43,6 +57,8 @@ def _memory(bench: Bench, title: str, goal: float | None) -> list[Row]:
 
 
 WORKLOADS = [
-    Workload("cold process, take 10", 1, _cold),
+    Workload("process: take 10", 2, _take),
+    Workload("process: scan table", 1.3, _scan(None)),
+    Workload("process: filter", 1.3, _scan("small < 100")),
     Workload("memory of a stream", None, _memory),
 ]

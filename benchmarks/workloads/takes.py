@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from benchmarks.workloads.common import Bench, Row, Run, Workload, run, same, ti
 __all__ = ["WORKLOADS"]
 
 
-def take(name: str, count: int, inner: int) -> Run:
+def take(name: str, count: int, inner: int, columns: Sequence[str] | None = None) -> Run:
     """Take rows at random; ``inner`` calls per measurement."""
 
     def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
@@ -29,14 +29,14 @@ def take(name: str, count: int, inner: int) -> Run:
             def call() -> pa.Table:
                 nonlocal turn
                 turn += 1
-                return engine.take(opened[engine.name], draws[turn % len(draws)])
+                return engine.take(opened[engine.name], draws[turn % len(draws)], columns)
 
             return call
 
         row = Row(
             title,
             goal,
-            wrong=same({e.name: e.take(opened[e.name], draws[0]) for e in bench.engines}),
+            wrong=same({e.name: e.take(opened[e.name], draws[0], columns) for e in bench.engines}),
         )
         lance = [engine for engine in bench.engines if engine.name != "parquet"]
         times = run(bench, {engine.name: again(engine) for engine in lance}, inner)
@@ -52,6 +52,13 @@ WORKLOADS = [
     Workload("take 1 table", 5, take("table", 1, 50)),
     Workload("take 100 table", 12, take("table", 100, 5)),
     Workload("take 10,000 table", 10, take("table", 10_000, 1)),
+    Workload("take 100 int64", 12, take("table", 100, 20, ["seq"])),
+    Workload("take 10,000 int64", 6, take("table", 10_000, 5, ["seq"])),
+    Workload("take 100 text", 8, take("table", 100, 10, ["text"])),
+    Workload("take 1 nested", 4, take("nested", 1, 20)),
+    Workload("take 100 nested", 8, take("nested", 100, 5)),
+    Workload("take 10,000 nested", 6, take("nested", 10_000, 1)),
+    Workload("take 100 of 1,000 fragments", 8, take("scattered", 100, 5)),
     Workload("take 1 vectors", 5, take("vectors", 1, 50)),
     Workload("take 100 vectors", 12, take("vectors", 100, 10)),
     Workload("take 10,000 vectors", 10, take("vectors", 10_000, 1)),

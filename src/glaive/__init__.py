@@ -128,14 +128,14 @@ _MODULES = (
     "spark",
     "udf",
 )
-"""Reached as ``glaive.errors`` and so on without an import of their own."""
+"""Available as ``glaive.errors`` and so on without an import."""
 
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        found: object = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = found  # from now on found without asking here
-        return found
+        value: object = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value  # the next access does not come here
+        return value
     if name in _MODULES:
         return import_module(f"glaive.{name}")
     raise AttributeError(f"module 'glaive' has no attribute {name!r}")

@@ -12,14 +12,17 @@ __all__ = ["Settings", "settings"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What can be set from the environment.
+    """Settings from the environment.
 
     Parameters
     ----------
     kernels
-        ``GLAIVE_KERNELS``: ``auto`` (compiled loops for large inputs, numpy for small ones
+        ``GLAIVE_KERNELS``: ``auto`` (compiled kernels for large inputs, numpy for small ones
         while numba is not loaded), ``numba`` (always compiled), ``numpy`` (never) or
         ``checked`` (always compiled, with every access to memory checked: slow, for tests).
+    kernel_cache
+        ``GLAIVE_KERNEL_CACHE``: folder for compiled kernels; by default beside the package,
+        or the user's cache where that is read-only.
     threads
         ``GLAIVE_THREADS``: decoding threads per scan; 0 means one per core.
     fsync
@@ -29,6 +32,7 @@ class Settings:
     """
 
     kernels: str = "auto"
+    kernel_cache: str = ""
     threads: int = 0
     fsync: bool = False
     io_concurrency: int = 32
@@ -45,6 +49,8 @@ def _from_environment() -> Settings:
             if text not in ("auto", "numba", "numpy", "checked"):
                 expected = "auto, numba, numpy or checked"
                 raise OptionError(f"{variable}: expected {expected}, found {text!r}")
+            values[field.name] = text
+        elif field.type == "str":
             values[field.name] = text
         elif field.type == "bool":
             if text.lower() not in ("0", "1", "true", "false", "on", "off"):

@@ -4,19 +4,19 @@ GlaiveError
 ├── FormatError(ValueError)              the bytes do not follow the format
 │   ├── CorruptFileError                 a length, offset or checksum cannot be right
 │   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
-│   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not done here
+│   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not supported
 ├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
 │   ├── CommitContentionError            retries used up; nothing is wrong, try again
-│   ├── DatasetExistsError(FileExistsError)   create was asked for, but there is a dataset already
+│   ├── DatasetExistsError(FileExistsError)   create was requested, but there is a dataset already
 │   └── RefExistsError(FileExistsError, ValueError)   there is a tag or branch of this name
-├── CleanupError(OSError)                old versions cannot be removed as asked; nothing was
+├── CleanupError(OSError)                old versions cannot be removed as requested; nothing was
 ├── NotFoundError(LookupError)           no such version, column, index or fragment
-│   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this place
-│   │   └── UnfinishedDatasetError(NotLanceError)   whoever created it was stopped
+│   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this location
+│   │   └── UnfinishedDatasetError(NotLanceError)   the writer that created it was stopped
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
@@ -26,14 +26,13 @@ GlaiveError
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
 ├── StoreError(OSError)                  the file system or object store refused or failed
-│   ├── AccessError(PermissionError)     a dataset leads to a place that the caller did not allow
+│   ├── AccessError(PermissionError)     a dataset names a location that the caller did not allow
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
 └── MissingDependencyError(ImportError)  something the task needs is not installed
 
-Beside the class that says what is wrong, errors have the built-in ones that pylance raises in
-the same place, so that ``except`` clauses written for it go on catching them; for it, input
-that is wrong is an ``OSError``.
+Errors also derive from the built-in exceptions that pylance raises in the same situation, so that
+``except`` clauses written for it still catch them; pylance raises ``OSError`` for invalid input.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ __all__ = [
 
 
 _MAX_OFFSET: Final = 2**31 - 1
-"""Bytes or items that offsets of 32 bits count in one Arrow array."""
+"""Bytes or items that 32-bit offsets can count in one Arrow array."""
 
 _SECRETS: Final = re.compile(
     r"(?<=://)([^/\s:@]*):[^/\s]+(?=@)"
@@ -85,21 +84,21 @@ _SECRETS: Final = re.compile(
     r"|((?:[?&]|%3F|%26)(?:sig|signature|token|secret|password|key|x-amz-[a-z-]+)=)[^&\s/'\")]+",
     re.IGNORECASE,
 )
-"""Passwords before the host of a URL, tokens in their place, and keys among its parameters."""
+"""Passwords or tokens before the host of a URL, and keys among its parameters."""
 
 
 class GlaiveError(Exception):
     """Base class: ``except GlaiveError`` catches whatever this library reports.
 
-    Passwords and keys in URLs are no part of the message: messages end in logs.
+    Passwords and keys in URLs are removed from the message, because messages end up in logs.
     """
 
     def __init__(self, *args: object) -> None:
-        shown = GlaiveError.without_secrets
-        super().__init__(*(shown(arg) if isinstance(arg, str) else arg for arg in args))
+        public = GlaiveError.without_secrets
+        super().__init__(*(public(arg) if isinstance(arg, str) else arg for arg in args))
 
     def __str__(self) -> str:
-        # OSError and KeyError bases would otherwise show an errno tuple or a quoted text.
+        # OSError and KeyError bases would otherwise display an errno tuple or a quoted text.
         return str(self.args[0]) if self.args else type(self).__name__
 
     @staticmethod
@@ -108,10 +107,10 @@ class GlaiveError(Exception):
         return _SECRETS.sub(_starred, text) if "://" in text else text
 
 
-def _starred(hit: re.Match[str]) -> str:
-    if hit[2]:
-        return f"{hit[2]}***"
-    return "***" if hit[1] is None else f"{hit[1]}:***"
+def _starred(secret: re.Match[str]) -> str:
+    if secret[2]:
+        return f"{secret[2]}***"
+    return "***" if secret[1] is None else f"{secret[1]}:***"
 
 
 class FormatError(GlaiveError, ValueError):
@@ -124,11 +123,11 @@ class CorruptFileError(FormatError):
     Parameters
     ----------
     what
-        The structure at fault, in the words of the specification.
+        The damaged structure, in the terms of the specification.
     expected, found
-        The two sides of the broken rule, already formatted with units.
+        The two sides of the broken rule, formatted with units.
     where
-        Path, then column, page and byte range as far as they are known.
+        Path, then column, page and byte range as far as known.
     """
 
     def __init__(self, what: str, *, expected: str, found: str, where: object) -> None:
@@ -151,24 +150,24 @@ class NotLanceError(FormatError):
 
 
 class UnsupportedFeatureError(FormatError, NotImplementedError, OSError):
-    """Well-formed, but beyond what this reader or this format version does."""
+    """Well-formed, but not supported by this reader or this format version."""
 
 
 class SchemaError(GlaiveError, ValueError, TypeError, OSError):
-    """Types or columns do not fit what the dataset or the format version takes."""
+    """Types or columns do not match the dataset or are not supported by the format version."""
 
 
 class CapacityError(SchemaError):
     """More bytes or items than one Arrow array holds: offsets of 32 bits count 2^31 - 1.
 
-    Scans and takes answer it by cutting the rows; it gets to the user where that does not help.
+    Scans and takes handle it by splitting the rows; users see it only where that does not help.
 
     Parameters
     ----------
     message
-        How many there are, of what, and where.
+        How many bytes or items there are, and where.
     parts
-        In how many parts of equal size the rows are likely to fit.
+        Number of parts of equal size in which the rows are likely to fit.
     """
 
     def __init__(self, message: str = "", *, parts: int = 2) -> None:
@@ -176,11 +175,11 @@ class CapacityError(SchemaError):
         self.parts = parts
 
     @classmethod
-    def of(cls, count: int, what: str, *, where: object, instead: object = "") -> CapacityError:
-        """There are ``count`` bytes or items of what; ``instead`` is a type that has room."""
+    def of(cls, count: int, unit: str, *, where: object, instead: object = "") -> CapacityError:
+        """There are ``count`` of a unit, such as bytes; ``instead`` is a larger type."""
         advice = f", or make the column {instead}" if instead else ""
         return cls(
-            f"{count} {what} in one array, at most {_MAX_OFFSET} fit (in {where}); read or take "
+            f"{count} {unit} in one array, at most {_MAX_OFFSET} fit (in {where}); read or take "
             f"fewer rows at a time{advice}",
             parts=-(-count // _MAX_OFFSET),
         )
@@ -194,7 +193,7 @@ def _capacity(message: str, parts: int) -> CapacityError:
 
 
 class OptionError(GlaiveError, ValueError, TypeError, OSError):
-    """An option does not exist or has a value it cannot have."""
+    """An option does not exist or has an invalid value."""
 
 
 class CommitError(GlaiveError, OSError):
@@ -209,14 +208,14 @@ class CommitConflictError(CommitError):
     message
         What happened, and what to do.
     retryable
-        Whether the same change, made for the newest version, may go through; otherwise what
-        it was made for is gone.
+        Whether the same change may succeed on the newest version; otherwise the data it referred
+        to no longer exists.
     version
         The version that conflicts.
     operation
-        What that version did; ``None`` if it is not known.
+        The operation of that version; ``None`` if it is not known.
     fragments
-        Ids of the fragments both change, ascending.
+        Ids of the fragments that both change, ascending.
     """
 
     def __init__(
@@ -242,19 +241,19 @@ def _conflict(message: str, facts: dict[str, Any]) -> CommitConflictError:
 
 
 class CommitContentionError(CommitError):
-    """The retries are used up; nothing is wrong with the commit, try again."""
+    """Every retry lost the race against other writers. There is no conflict; try again."""
 
 
 class DatasetExistsError(CommitError, FileExistsError):
-    """A dataset was to be created where there is one already."""
+    """A dataset cannot be created, because there is one already."""
 
 
 class RefExistsError(CommitError, FileExistsError, ValueError):
-    """A tag or branch was to be made, and there is one of this name."""
+    """A tag or branch cannot be created, because there is one of this name."""
 
 
 class CleanupError(GlaiveError, OSError):
-    """Old versions cannot be removed as it was asked; nothing was removed."""
+    """Old versions cannot be removed as requested; nothing was removed."""
 
 
 class NotFoundError(GlaiveError, LookupError):
@@ -262,15 +261,15 @@ class NotFoundError(GlaiveError, LookupError):
 
 
 class DatasetNotFoundError(NotFoundError, FileNotFoundError, ValueError):
-    """No dataset at this place."""
+    """No dataset at this location."""
 
 
 class UnfinishedDatasetError(DatasetNotFoundError, NotLanceError):
-    """The only manifest is empty: whoever creates the dataset is at work, or was stopped."""
+    """The only manifest is empty: the writer that creates the dataset is active, or was stopped."""
 
 
 class VersionNotFoundError(NotFoundError, OSError, ValueError):
-    """No such version of the dataset; the message names those there are."""
+    """No such version of the dataset; the message names the existing ones."""
 
 
 class RefNotFoundError(NotFoundError, OSError, ValueError):
@@ -278,11 +277,11 @@ class RefNotFoundError(NotFoundError, OSError, ValueError):
 
 
 class DataFileMissingError(NotFoundError, FileNotFoundError):
-    """A manifest names a file that is not there."""
+    """A manifest names a file that does not exist."""
 
 
 class IndexNotFoundError(NotFoundError, KeyError, RuntimeError):
-    """No such index; the message names those there are."""
+    """No such index; the message names the existing ones."""
 
 
 class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
@@ -290,14 +289,14 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
 
     @classmethod
     def among(cls, name: str, known: Iterable[str], *, where: object) -> ColumnNotFoundError:
-        """Build the message from the name asked for and the names there are."""
+        """Build the message from the requested name and the known ones."""
         from difflib import get_close_matches
 
         names = list(known)
         close = get_close_matches(name, names, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
-        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        return cls(f"unknown column {name!r} (in {where}){hint} Columns: {shown}")
+        columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+        return cls(f"unknown column {name!r} (in {where}){hint} Columns: {columns}")
 
 
 class FilterError(GlaiveError, ValueError, OSError):
@@ -305,11 +304,11 @@ class FilterError(GlaiveError, ValueError, OSError):
 
 
 class FilterColumnError(FilterError, ColumnNotFoundError):
-    """An expression names a column that is not there; the message names the closest ones."""
+    """An expression names a column that does not exist; the message names the closest ones."""
 
 
 class RowIndexError(GlaiveError, IndexError, ValueError, OSError):
-    """A row position, id or address lies beyond the rows there are."""
+    """A row position, id or address is beyond the rows of the dataset."""
 
 
 class StoreError(GlaiveError, OSError):
@@ -317,7 +316,7 @@ class StoreError(GlaiveError, OSError):
 
 
 class AccessError(StoreError, PermissionError):
-    """A dataset leads to a place outside of its own, and the caller did not allow it."""
+    """A dataset names a location outside of its own, and the caller did not allow it."""
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):
@@ -325,7 +324,7 @@ class ObjectNotFoundError(StoreError, FileNotFoundError):
 
 
 class ObjectExistsError(StoreError, FileExistsError):
-    """``put`` with mode ``"create"`` found an object there."""
+    """``put`` with mode ``"create"``, but the object exists."""
 
 
 class MissingDependencyError(GlaiveError, ImportError):

@@ -17,7 +17,7 @@ def allocate(size: int) -> pa.Buffer:
 
 
 def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
-    """View a buffer as a one-dimensional array; a partial last item is left out."""
+    """View a buffer as a one-dimensional array; a partial last item is ignored."""
     dtype = np.dtype(dtype)
     return items_of(buffer, dtype, buffer.size // dtype.itemsize)
 
@@ -28,7 +28,7 @@ def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArr
     Parameters
     ----------
     buffer
-        Memory that has them all.
+        Memory of all items.
     dtype
         Type of an item.
     count

@@ -21,7 +21,7 @@ __all__ = [
 class CompactionOptions(TypedDict, total=False):
     """Options of :class:`Compaction`: a dictionary with any of these keys.
 
-    :class:`glaive.dataset.compaction.plan.CompactionOptions` says what they mean.
+    :class:`glaive.dataset.compaction.options.CompactionOptions` describes them.
     """
 
     target_rows_per_fragment: int | None

@@ -1,4 +1,4 @@
-"""Who is told of files being written: ``progress`` of ``write_dataset``; as ``lance.progress``."""
+"""Callbacks for files being written: ``progress`` of ``write_dataset``; as ``lance.progress``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["FragmentWriteProgress", "NoopFragmentWriteProgress"]
 
 
 class FragmentWriteProgress(ABC):
-    """Told of each file; derive from it and pass an instance as ``progress``."""
+    """Called for each file; derive from it and pass an instance as ``progress``."""
 
     @abstractmethod
     def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-        """A file is begun; the fragment has no files yet."""
+        """A file is started; the fragment has no files yet."""
 
     @abstractmethod
     def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:

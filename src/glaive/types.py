@@ -1,11 +1,16 @@
-"""Small values every layer speaks in: versions, ranges, places in files."""
+"""Small values that every layer uses: versions, ranges, positions in files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["ByteRange", "FormatVersion", "RowRange", "Where"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ByteRange", "FormatVersion", "Int64s", "RowRange", "Where"]
+
+Int64s = NDArray[np.int64]
 
 
 class ByteRange(NamedTuple):
@@ -29,9 +34,9 @@ class RowRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FormatVersion:
-    """A data storage version, shown as ``"2.1"``.
+    """A data storage version, displayed as ``"2.1"``.
 
-    Without an order: what a version permits is asked of its profile, ``glaive.file.versions``.
+    Without an order: the profile of a version, in ``glaive.file.versions``, has its permissions.
     """
 
     major: int
@@ -43,7 +48,7 @@ class FormatVersion:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where bytes came from; only looked at when something is wrong."""
+    """Where bytes came from, for error messages."""
 
     path: str
     column: int | None = None

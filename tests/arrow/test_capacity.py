@@ -18,7 +18,7 @@ from glaive.arrow.chunked import (
     one_array,
     take_rows,
 )
-from glaive.arrow.dictionaries import decoded
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.errors import CapacityError, SchemaError
 
 NESTED = [
@@ -45,7 +45,7 @@ LARGE = pa.array(["x" * 2**26])
 """A text of 64 MiB: 32 of them do not fit one array."""
 
 
-@pytest.mark.parametrize("array", NESTED, ids=lambda one: str(one.type))
+@pytest.mark.parametrize("array", NESTED, ids=lambda array: str(array.type))
 def test_the_weight_of_an_array_is_that_of_its_rows(array: Any) -> None:
     for start in range(len(array)):
         part = array[start:]
@@ -62,21 +62,21 @@ def test_weights_count_bytes_and_items() -> None:
 
 
 def test_rows_are_cut_until_they_fit() -> None:
-    asked = []
+    calls = []
 
     def work(start: int, stop: int) -> range:
-        asked.append((start, stop))
+        calls.append((start, stop))
         if stop - start > 10 or (start <= 42 < stop and stop - start > 1):
             raise CapacityError("too many", parts=7)
         return range(start, stop)
 
-    found = in_parts(work, 5, 305)
-    assert asked == [(5, 305)], "the other parts wait until they are asked for"
-    assert [row for part in found for row in part] == list(range(5, 305))
-    assert max(stop - start for start, stop in asked[1:]) < 300
+    results = in_parts(work, 5, 305)
+    assert calls == [(5, 305)], "the other parts are computed lazily"
+    assert [row for part in results for row in part] == list(range(5, 305))
+    assert max(stop - start for start, stop in calls[1:]) < 300
 
 
-def test_rows_that_fit_are_asked_for_once() -> None:
+def test_rows_that_fit_are_computed_once() -> None:
     assert in_parts(lambda start, stop: (start, stop), 3, 9) == [(3, 9)]
     assert in_parts(lambda start, stop: (start, stop), 3, 3) == [(3, 3)]
 
@@ -130,7 +130,7 @@ def test_rows_beside_lists_that_do_not_fit_one_array_are_taken() -> None:
 
 
 @pytest.mark.parametrize("distinct", [False, True])
-@pytest.mark.parametrize("array", NESTED, ids=lambda one: str(one.type))
+@pytest.mark.parametrize("array", NESTED, ids=lambda array: str(array.type))
 def test_rows_are_those_that_arrow_takes(array: Any, distinct: bool) -> None:
     table = pa.table({"v": pa.chunked_array([array, array[1:]])})
     positions = np.random.default_rng(1).permutation(table.num_rows)
@@ -177,7 +177,7 @@ def test_a_column_without_chunks_is_an_empty_array() -> None:
 def test_values_of_a_dictionary_get_the_room_they_need() -> None:
     array = pa.DictionaryArray.from_arrays(pa.array([0] * 33, pa.int8()), LARGE)
     with pytest.raises(CapacityError, match="large type"):
-        decoded(array)
+        decode_dictionary(array)
     wide = decode_large(array)
     assert wide.type == pa.large_string()
     assert wide.nbytes > 33 * 2**26

@@ -36,11 +36,11 @@ def passing(condition: Condition, array: Any) -> list[bool]:
     mask: Any = condition.mask(array)
     assert mask.type == pa.bool_()
     assert mask.null_count == 0
-    found: list[bool] = mask.to_pylist()
-    return found
+    passing_rows: list[bool] = mask.to_pylist()
+    return passing_rows
 
 
-@pytest.mark.parametrize(("kind", "values"), EXAMPLES, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize(("kind", "values"), EXAMPLES, ids=lambda value: str(value)[:20])
 def test_a_range_has_the_values_between_its_bounds(kind: pa.DataType, values: list[Any]) -> None:
     array: Any = pa.array([None, *values, None], kind)
     for low in (None, *values):
@@ -62,17 +62,17 @@ def test_a_range_has_the_values_between_its_bounds(kind: pa.DataType, values: li
                 assert passing(condition, array.slice(1)) == expected[1:]
 
 
-@pytest.mark.parametrize(("kind", "values"), EXAMPLES, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize(("kind", "values"), EXAMPLES, ids=lambda value: str(value)[:20])
 def test_a_set_has_its_values_and_its_negation_all_others(
     kind: pa.DataType, values: list[Any]
 ) -> None:
     array = pa.array([*values, None], kind)
     wanted = values[::2]
-    assert passing(IsOneOf(pa.array(wanted, kind)), array) == [one in wanted for one in values] + [
-        False
-    ]
+    assert passing(IsOneOf(pa.array(wanted, kind)), array) == [
+        value in wanted for value in values
+    ] + [False]
     others = IsOneOf(pa.array(wanted, kind), negated=True)
-    assert passing(others, array) == [one not in wanted for one in values] + [False]
+    assert passing(others, array) == [value not in wanted for value in values] + [False]
     assert not any(passing(IsOneOf(pa.array([], kind)), array))
     assert passing(IsOneOf(pa.array([], kind), negated=True), array) == [True] * len(values) + [
         False
@@ -85,7 +85,7 @@ def test_nothing_is_known_to_differ_from_a_null() -> None:
     assert passing(IsOneOf(pa.array([1, None]), negated=True), array) == [False] * 3
 
 
-def test_words_within_texts() -> None:
+def test_words_within_strings() -> None:
     array = pa.array(["ab", "b", None, "cab", "abc", ""])
     assert passing(HasText(word="ab"), array) == [True, False, False, True, True, False]
     assert passing(HasText(word="ab", begins=True), array)[3:] == [False, True, False]
@@ -120,13 +120,13 @@ def test_floats_are_in_the_order_of_their_bits(
     width = struct.calcsize(code)
     top = 1 << (8 * width - 1)
     special = [-0.0, 0.0, float("inf"), float("-inf"), 1.5, -1.5]
-    words = [int.from_bytes(struct.pack(f"<{code}", one), "little") for one in special]
+    words = [int.from_bytes(struct.pack(f"<{code}", number), "little") for number in special]
     word = st.sampled_from([*words, 0, top, 2 * top - 1, top - 1]) | st.integers(0, 2 * top - 1)
-    found = data.draw(st.lists(word, min_size=1, max_size=8))
+    drawn = data.draw(st.lists(word, min_size=1, max_size=8))
     low, high = data.draw(word), data.draw(word)
 
     def floats(numbers: list[int]) -> pa.Array:
-        raw = b"".join(one.to_bytes(width, "little") for one in numbers)
+        raw = b"".join(number.to_bytes(width, "little") for number in numbers)
         return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(raw)])
 
     def key(number: int) -> int:
@@ -136,12 +136,12 @@ def test_floats_are_in_the_order_of_their_bits(
     ends = data.draw(st.tuples(st.booleans(), st.booleans()))
     condition = InRange(low=bounds[0], high=bounds[1], low_included=ends[0], high_included=ends[1])
     expected = [
-        (key(low) <= key(one) if ends[0] else key(low) < key(one))
-        and (key(one) <= key(high) if ends[1] else key(one) < key(high))
-        for one in found
+        (key(low) <= key(number) if ends[0] else key(low) < key(number))
+        and (key(number) <= key(high) if ends[1] else key(number) < key(high))
+        for number in drawn
     ]
-    assert passing(condition, floats(found)) == expected
-    assert passing(IsOneOf(bounds), floats(found)) == [one in (low, high) for one in found]
+    assert passing(condition, floats(drawn)) == expected
+    assert passing(IsOneOf(bounds), floats(drawn)) == [number in (low, high) for number in drawn]
 
 
 def test_the_null_slots_of_floats_do_not_pass() -> None:

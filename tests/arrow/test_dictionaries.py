@@ -50,15 +50,15 @@ def test_a_tidy_array_is_the_same_array() -> None:
 
 
 def test_dictionaries_are_joined_by_what_is_used() -> None:
-    one = coded(list(range(100)), [f"a{at}" for at in range(100)], pa.int8())
+    array = coded(list(range(100)), [f"a{at}" for at in range(100)], pa.int8())
     other = coded(list(range(100)), [f"b{at}" for at in range(100)], pa.int8())
-    joined = concat_arrays([one[:10], other[:10]])
-    assert joined.type == one.type
-    assert joined.to_pylist() == [*one[:10].to_pylist(), *other[:10].to_pylist()]
+    joined = concat_arrays([array[:10], other[:10]])
+    assert joined.type == array.type
+    assert joined.to_pylist() == [*array[:10].to_pylist(), *other[:10].to_pylist()]
 
 
 def test_too_many_items_name_the_remedy() -> None:
-    one = coded(list(range(100)), [f"a{at}" for at in range(100)], pa.int8())
+    array = coded(list(range(100)), [f"a{at}" for at in range(100)], pa.int8())
     other = coded(list(range(100)), [f"b{at}" for at in range(100)], pa.int8())
     with pytest.raises(SchemaError, match="fewer rows at a time"):
-        concat_arrays([one, other])
+        concat_arrays([array, other])

@@ -27,14 +27,14 @@ VALUES = st.recursive(
 
 
 def encoded(*texts: str | None) -> list[bytes | None]:
-    found: list[bytes | None] = encode_jsonb(pa.array(texts, pa.string())).to_pylist()
-    return found
+    encoded_values: list[bytes | None] = encode_jsonb(pa.array(texts, pa.string())).to_pylist()
+    return encoded_values
 
 
 def decoded(*values: bytes | None) -> list[str | None]:
     array = pa.array(values, pa.large_binary())
-    found: list[str | None] = decode_jsonb(array, "a test").to_pylist()
-    return found
+    strings: list[str | None] = decode_jsonb(array, "a test").to_pylist()
+    return strings
 
 
 @pytest.mark.spec("jsonb-1", "jsonb-2", "jsonb-3", "jsonb-4", "jsonb-5")
@@ -93,7 +93,7 @@ def test_numbers_beyond_64_bits_become_floats() -> None:
     "text", ["", "{", "NaN", "Infinity", '{"a":1,"a":2}', "'a'", "1" * 400, "[" * 300 + "]" * 300]
 )
 def test_what_is_no_json_is_refused(text: str) -> None:
-    with pytest.raises(SchemaError, match="no JSON that can be kept"):
+    with pytest.raises(SchemaError, match="not JSON that can be stored"):
         encoded(text)
 
 

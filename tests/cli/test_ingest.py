@@ -63,7 +63,7 @@ def test_json_with_vectors_is_appended(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nothing.csv", "t.lance"), "nothing.csv does not exist"),
-        (("a.txt", "t.lance"), "do not tell one format"),
+        (("a.txt", "t.lance"), "have no common format"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -98,5 +98,5 @@ def test_the_demo_touches_no_directory_of_others(tmp_path: Path) -> None:
     done = run("demo", "--directory", str(tmp_path))
 
     assert done.returncode == 2
-    assert "not empty and not of an earlier demo" in done.stderr
+    assert "not empty and was not made by an earlier demo" in done.stderr
     assert (tmp_path / "mine").exists()

@@ -242,9 +242,9 @@ def test_a_row_of_a_user_cannot_pass_for_a_reference(place: Path, key: Path) -> 
     for uri in (f"\0:0:0:0:{key.as_uri()}", f"\0{'0' * 32}:0:0:0:{key.as_uri()}", key.as_uri()):
         source = rows([uri], 1)
         merge = glaive.dataset(place).merge_insert("id").when_matched_update_all()
-        with pytest.raises(SchemaError, match="lies below no base path"):
+        with pytest.raises(SchemaError, match="is below no base path"):
             merge.execute(source)
-        with pytest.raises(SchemaError, match="lies below no base path"):
+        with pytest.raises(SchemaError, match="is below no base path"):
             glaive.write_dataset(source, place, mode="append")
 
 
@@ -287,7 +287,7 @@ def test_values_are_fetched_from_where_it_is_allowed(
 ) -> None:
     files = glaive.dataset(place, allow_external_blobs=[key.parent.as_uri()])
     assert files.read_blobs("b", indices=[1, 2]) == [(1, SECRET), (2, SECRET[3:10])]
-    with pytest.raises(AccessError, match="below none of the places allowed"):
+    with pytest.raises(AccessError, match="below none of the allowed locations"):
         files.take_blobs("b", indices=[3])
     assert stranger.asked == []
     web = glaive.dataset(place, allow_external_blobs=[stranger.url])

@@ -183,7 +183,7 @@ def test_two_files_of_one_name_are_not_copied_over_each_other(tmp_path: Path) ->
     other.rename(other.with_name(file.name))
     named = {str(tmp_path / "other"): dict[str, str]()}
     dataset = glaive.dataset(tmp_path / "d", base_store_params=named)
-    with pytest.raises(CorruptFileError, match="files of a version: expected one of the name"):
+    with pytest.raises(CorruptFileError, match="files of a version: expected one with the name"):
         dataset.deep_clone(tmp_path / "clone")
 
 

@@ -122,7 +122,7 @@ def test_dictionaries_and_extensions_are_looked_into() -> None:
 
 def test_two_columns_of_one_name_in_a_manifest_are_damage(place: Path) -> None:
     rewrite(place, lambda wire: setattr(wire.fields[1], "name", "a"))
-    with pytest.raises(CorruptFileError, match="different ones beside each other, found 'a' twice"):
+    with pytest.raises(CorruptFileError, match="unique names among siblings, found 'a' twice"):
         glaive.dataset(place).to_table()
 
 

@@ -352,7 +352,7 @@ class TestNames:
             lambda: dataset.tags.replace_metadata(name, {}),
         ]
         for call in calls:
-            with pytest.raises(OptionError, match="no name for a"):
+            with pytest.raises(OptionError, match="is not a valid"):
                 call()
         assert content(place) == before
 

@@ -73,13 +73,13 @@ def test_place_or_table_are_given(given: dict[str, Any], message: str) -> None:
 
 
 def test_a_table_without_a_place_is_not_found() -> None:
-    with pytest.raises(DatasetNotFoundError, match="no place for the table"):
+    with pytest.raises(DatasetNotFoundError, match="reports no location for the table"):
         glaive.dataset(namespace_client=Catalogue(None), table_id=TABLE)
 
 
 def test_versions_that_the_namespace_registers_are_refused(tmp_path: Path) -> None:
     catalogue = Catalogue(tmp_path / "t", managed_versioning=True)
-    with pytest.raises(UnsupportedFeatureError, match="registers the versions itself"):
+    with pytest.raises(UnsupportedFeatureError, match="manages the versions itself"):
         glaive.dataset(namespace_client=catalogue, table_id=TABLE)
 
 

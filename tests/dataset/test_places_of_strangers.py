@@ -71,7 +71,7 @@ WITHOUT_FILES: dict[str, Callable[[LanceDataset], object]] = {
         dataset.all_files().read_all(),
         dataset.tracked_files().read_all(),
     ),
-    "layout": lambda dataset: dataset_layout(dataset, most_files=0).to_dict(),
+    "layout": lambda dataset: dataset_layout(dataset, max_files=0).to_dict(),
     "plan": lambda dataset: dataset.scanner(filter="a > 3").explain_plan(),
     "clean-up": lambda dataset: dataset.explain_cleanup_old_versions(retain_versions=1),
     "transactions": lambda dataset: dataset.get_transactions(),

@@ -23,13 +23,13 @@ def test_sets_of_numbers(kind: Any, negated: bool, nulls: bool, data: st.DataObj
     numbers = st.integers(int(limits.min), int(limits.max)) | st.sampled_from(ends)
     numbers |= st.integers(0, 40)
     some = data.draw(st.lists(numbers, max_size=60))
-    near = [min(max(one + step, limits.min), limits.max) for one in some for step in (-1, 1)]
-    asked = [*ends, *range(42), *some, *near]
+    near = [min(max(value + step, limits.min), limits.max) for value in some for step in (-1, 1)]
+    values_tested = [*ends, *range(42), *some, *near]
     values: Any = pa.array([*some, None] if nulls else some, kind)
     condition = IsOneOf(values, negated)
     test = integer_ranges(condition, kind)
     assert test is not None
-    array: Any = pa.array(asked, kind)
+    array: Any = pa.array(values_tested, kind)
     words = array.to_numpy().view(f"u{limits.bits // 8}")
     assert test.flags(words).tolist() == condition.mask(array).to_pylist()
     assert integer_ranges(condition, kind) is test, "worked out once"
@@ -40,6 +40,6 @@ def test_sets_of_floats_are_sets_of_bits(negated: bool) -> None:
     condition = IsOneOf(pa.array([0.0, float("nan"), 1.5]), negated)
     test = integer_ranges(condition, pa.float64())
     assert test is not None
-    asked = np.array([0.0, -0.0, float("nan"), 1.5, 2.0])
+    values_tested = np.array([0.0, -0.0, float("nan"), 1.5, 2.0])
     expected = np.array([True, False, True, True, False]) ^ negated
-    assert test.flags(asked.view(np.uint64)).tolist() == expected.tolist()
+    assert test.flags(values_tested.view(np.uint64)).tolist() == expected.tolist()

@@ -66,24 +66,24 @@ def test_the_first_page_trains_once_even_when_it_is_cut() -> None:
 def test_a_later_page_waits_for_the_first() -> None:
     shared = SharedSymbols()
     pages = [VariableStats.of(text(ENGLISH, 1 + at), PageSymbols(shared, not at)) for at in (0, 1)]
-    found: list[Coding] = []
+    codings: list[Coding] = []
     threads = [
-        Thread(target=lambda page=page: found.append(page.coding), daemon=True)
+        Thread(target=lambda page=page: codings.append(page.coding), daemon=True)
         for page in reversed(pages)
     ]
     threads[0].start()
     threads[0].join(0.05)
-    assert not found
+    assert not codings
     threads[1].start()
     for thread in threads:
         thread.join(30)
-    assert len(found) == 2
-    assert found[0].table is found[1].table
+    assert len(codings) == 2
+    assert codings[0].table is codings[1].table
 
 
 def test_pages_train_for_themselves_when_the_first_found_nothing() -> None:
     shared = SharedSymbols()
-    shared.settle()
+    shared.finish()
     assert PageSymbols(shared, False).coding(text(LATIN, 3)) == train(text(LATIN, 3))
     assert PageSymbols(shared, True).coding(text(LATIN, 3)) == train(text(LATIN, 3))
 
@@ -92,11 +92,11 @@ def test_what_is_proposed_is_the_shared_table() -> None:
     shared = SharedSymbols()
     for seed, first in ((1, True), (2, False)):
         stats = VariableStats.of(text(ENGLISH, seed), PageSymbols(shared, first))
-        found = Fsst.propose(stats)
-        assert found is not None
-        coded = shared.wait()
-        assert coded is not None
-        assert found[1].table is coded.table
+        proposal = Fsst.propose(stats)
+        assert proposal is not None
+        coding = shared.wait()
+        assert coding is not None
+        assert proposal[1].table is coding.table
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -111,10 +111,10 @@ def test_samples_of_few_values_are_all_of_them(turn: int) -> None:
 
 def test_a_first_page_that_fails_keeps_nobody_waiting() -> None:
     shared = SharedSymbols()
-    job = PageJob(None, pa.array(["x"]), {0: PageSymbols(shared, True)})  # type: ignore[arg-type]  # not asked for
+    job = PageJob(None, pa.array(["x"]), {0: PageSymbols(shared, True)})  # type: ignore[arg-type]  # not used
     with pytest.raises(ValueError, match="no page"), job:
         raise ValueError("no page")
-    assert shared.is_settled
+    assert shared.is_finished
     assert PageSymbols(shared, False).coding(text(ENGLISH, 1)) == train(text(ENGLISH, 1))
 
 

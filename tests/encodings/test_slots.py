@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.encodings.levels.sparse import MOST_LISTS, ListSlots, Validity, bitmap_of, place_values
+from glaive.encodings.levels.sparse import (
+    MAX_IMPLIED_LISTS,
+    ListSlots,
+    Validity,
+    bitmap_of,
+    place_values,
+)
 from glaive.errors import UnsupportedFeatureError
 
 flags = st.lists(st.booleans(), min_size=1, max_size=60)
@@ -23,23 +29,23 @@ def validity(valid: list[bool], *, as_valid: bool) -> Validity:
 
 
 @given(flags, st.booleans(), st.data())
-def test_validity_of_ranges_and_of_single_slots(
+def test_layerof_ranges_and_of_single_slots(
     valid: list[bool], as_valid: bool, data: st.DataObject
 ) -> None:
-    told = validity(valid, as_valid=as_valid)
-    assert told.valid_count == sum(valid)
-    assert told.all_valid == all(valid)
+    layer = validity(valid, as_valid=as_valid)
+    assert layer.valid_count == sum(valid)
+    assert layer.all_valid == all(valid)
     start = data.draw(st.integers(0, len(valid)))
     stop = data.draw(st.integers(start, len(valid)))
-    found = told.flags(start, stop)
-    assert (found is None) == all(valid[start:stop])
-    assert found is None or found.tolist() == valid[start:stop]
+    in_range = layer.flags(start, stop)
+    assert (in_range is None) == all(valid[start:stop])
+    assert in_range is None or in_range.tolist() == valid[start:stop]
     slots = data.draw(st.lists(st.integers(0, len(valid) - 1), max_size=20))
-    some = told.flags_at(np.array(slots, np.int64))
-    assert (some is None) == all(valid[at] for at in slots)
-    assert some is None or some.tolist() == [valid[at] for at in slots]
+    at_slots = layer.flags_at(np.array(slots, np.int64))
+    assert (at_slots is None) == all(valid[at] for at in slots)
+    assert at_slots is None or at_slots.tolist() == [valid[at] for at in slots]
     ends = np.array([*slots, len(valid)], np.int64)
-    assert told.rank(ends).tolist() == [sum(valid[:at]) for at in ends]
+    assert layer.rank(ends).tolist() == [sum(valid[:at]) for at in ends]
 
 
 @given(st.lists(st.tuples(*[st.booleans()] * 3), min_size=1, max_size=40), st.data())
@@ -48,10 +54,10 @@ def test_slots_valid_in_all_layers(rows: list[tuple[bool, ...]], data: st.DataOb
         validity([row[at] for row in rows], as_valid=data.draw(st.booleans())) for at in range(3)
     ]
     expected = [all(row) for row in rows]
-    together = Validity.of_all(layers, len(rows))
-    found = together.flags(0, len(rows))
-    assert ([True] * len(rows) if found is None else found.tolist()) == expected
-    assert together.valid_count == sum(expected)
+    in_all = Validity.of_all(layers, len(rows))
+    flags = in_all.flags(0, len(rows))
+    assert ([True] * len(rows) if flags is None else flags.tolist()) == expected
+    assert in_all.valid_count == sum(expected)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.data())
@@ -66,7 +72,7 @@ def test_lists_of_ranges_and_of_single_slots(lengths: list[int], data: st.DataOb
     assert (first, last) == (ends[start], ends[stop])
     assert offsets.tolist() == [end - first for end in ends[start : stop + 1]]
     slots = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=20))
-    offsets, items = lists.pick(np.array(slots, np.int64))
+    offsets, items = lists.take(np.array(slots, np.int64))
     assert np.diff(offsets).tolist() == [lengths[at] for at in slots]
     assert items.tolist() == [item for at in slots for item in range(ends[at], ends[at + 1])]
 
@@ -105,14 +111,14 @@ def test_slots_without_bytes_are_not_made_without_bound() -> None:
     count = 2**32 - 1
     few = Validity(count, np.array([5, count - 1]), are_valid=True)
     others = Validity(count, np.array([5, 9]))
-    together = Validity.of_all([few, others, few], count)
-    assert together.valid_count == 1
-    flags = together.flags_at(np.array([5, count - 1]))
+    in_all = Validity.of_all([few, others, few], count)
+    assert in_all.valid_count == 1
+    flags = in_all.flags_at(np.array([5, count - 1]))
     assert flags is not None
     assert flags.tolist() == [False, True]
     with pytest.raises(UnsupportedFeatureError, match=f"{count} values, nearly all of them null"):
         few.flags(0, count)
     lists = ListSlots(np.array([7]), np.array([0, 3]))
     assert lists.range_of(6, 9)[0].tolist() == [0, 0, 3, 3]
-    with pytest.raises(UnsupportedFeatureError, match=f"at most {MOST_LISTS} are made at a time"):
+    with pytest.raises(UnsupportedFeatureError, match=f"at most {MAX_IMPLIED_LISTS} are allowed"):
         lists.range_of(0, count)

@@ -29,8 +29,8 @@ def stats(values: NDArray[Any]) -> FixedStats:
 
 
 def best(values: FixedStats) -> ValueEncoding:
-    found = [proposal for cls in ALL if (proposal := cls.propose(values)) is not None]
-    return min(found, key=lambda proposal: proposal[0])[1]
+    proposals = [proposal for cls in ALL if (proposal := cls.propose(values)) is not None]
+    return min(proposals, key=lambda proposal: proposal[0])[1]
 
 
 RNG = np.random.default_rng(5)
@@ -62,23 +62,23 @@ def test_the_smallest_encoding_is_proposed(values: Any, expected: ValueEncoding)
 )
 def test_estimates_are_the_encoded_sizes(bits: int, count: int, top: int, repeat: int) -> None:
     values = np.repeat(RNG.integers(0, top, count), repeat)[:count].astype(f"<u{bits // 8}")
-    found = stats(values)
+    measured = stats(values)
     for cls in (Flat, InlineBitpacking, RunLength):
-        proposal = cls.propose(found)
+        proposal = cls.propose(measured)
         if proposal is not None:
-            encoded = proposal[1].encode_mini(found.block)
+            encoded = proposal[1].encode_mini(measured.block)
             written = sum(int(sizes.sum()) for sizes in encoded.sizes)
             assert proposal[0] == written + CHUNK_OVERHEAD * len(encoded.counts)
 
 
 @given(values=hnp.arrays(st.sampled_from(["<u1", "<u2", "<u4", "<u8"]), st.integers(0, 3000)))
 def test_facts_agree_with_the_values(values: NDArray[Any]) -> None:
-    found = stats(values)
-    assert found.raw_bytes == values.nbytes
-    assert found.all_equal == (len(np.unique(values)) <= 1)
-    assert found.min_max == ((int(values.min()), int(values.max())) if len(values) else None)
+    measured = stats(values)
+    assert measured.raw_bytes == values.nbytes
+    assert measured.all_equal == (len(np.unique(values)) <= 1)
+    assert measured.min_max == ((int(values.min()), int(values.max())) if len(values) else None)
     parts = [values[at : at + 1024] for at in range(0, len(values), 1024)]
-    assert found.chunk_widths.tolist() == [int(part.max()).bit_length() for part in parts]
+    assert measured.chunk_widths.tolist() == [int(part.max()).bit_length() for part in parts]
 
 
 @given(flags=st.lists(st.booleans(), max_size=40), noise=st.integers(0, 255))

@@ -45,12 +45,12 @@ def _same_both_ways(encoding: ValueEncoding, block: Block, picks: list[int]) -> 
     for row in picks:
         chunk = int(np.searchsorted(ends, row, side="right"))
         index = row - int(ends[chunk] - encoded.counts[chunk])
-        pieces = [
+        buffers = [
             (int(s[chunk]), int(z[chunk])) for s, z in zip(starts, encoded.sizes, strict=True)
         ]
-        one = encoding.take_one(data, pieces, int(encoded.counts[chunk]), index, WHERE)
+        taken = encoding.take_one(data, buffers, int(encoded.counts[chunk]), index, WHERE)
         many = encoding.take_mini(chunks, np.array([chunk]), np.array([index]))
-        assert _content(one) == _content(many)
+        assert _content(taken) == _content(many)
 
 
 @given(data=st.data(), bits=st.sampled_from(sorted(WIDTHS)), count=st.integers(1, 2100))
@@ -120,10 +120,10 @@ def test_every_width_and_row_of_a_packed_block(bits: int) -> None:
         values[0] = 2**width - 1
         encoded = encoding.encode_mini(FixedWidth(pa.py_buffer(values.tobytes()), bits, 1024))
         data = pa.py_buffer(encoded.buffers[0].tobytes())
-        pieces = [(0, data.size)]
+        buffers = [(0, data.size)]
         for index in (*range(0, 1024, lanes), *range(lanes - 1, 1024, lanes)):
-            one = encoding.take_one(data, pieces, 1024, index, WHERE)
-            assert int.from_bytes(one.values.to_pybytes(), "little") == values[index]
+            single = encoding.take_one(data, buffers, 1024, index, WHERE)
+            assert int.from_bytes(single.values.to_pybytes(), "little") == values[index]
         chunks = MiniChunks(
             data, (np.array([0]),), (np.array([data.size]),), np.array([1024]), WHERE
         )

@@ -23,8 +23,8 @@ def test_whole_numbers_by_a_constant(kind: pa.DataType, op: str) -> None:
     for constant in (1, 2, 3, 7, 100, limits.max - 1, limits.max):
         number = pa.scalar(int(constant), kind)
         repeated = pa.repeat(number, len(column))
-        found = combine(op, column, number, len(column))
-        assert found.equals(combine(op, column, repeated, len(column))), constant
+        result = combine(op, column, number, len(column))
+        assert result.equals(combine(op, column, repeated, len(column))), constant
 
 
 @pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
@@ -32,8 +32,8 @@ def test_floats_by_a_constant(op: str) -> None:
     column = pa.array([1.5, -2.5, None, 0.0, float("inf"), 7.0])
     for constant in (2.0, -0.5, 0.0):
         number = pa.scalar(constant)
-        found = combine(op, column, number, len(column))
+        result = combine(op, column, number, len(column))
         wanted = combine(op, column, pa.repeat(number, len(column)), len(column))
-        assert found.to_numpy(zero_copy_only=False).tobytes() == (
+        assert result.to_numpy(zero_copy_only=False).tobytes() == (
             wanted.to_numpy(zero_copy_only=False).tobytes()
         )

@@ -65,18 +65,18 @@ def test_arithmetic_is_that_of_whole_arrays(kind: pa.DataType, op: str) -> None:
     with np.errstate(all="ignore"):
         for value in constants:
             node = tree.Arithmetic(op, a, tree.Literal(value, kind))
-            found = compute_numbers(node, ROWS, leaf_of(arrays))
+            result = compute_numbers(node, ROWS, leaf_of(arrays))
             wanted = combine(op, arrays["a"], pa.repeat(pa.scalar(value, kind), ROWS), ROWS)
-            if found is None:
+            if result is None:
                 assert op in "/%"
                 assert value < 0
                 continue
-            found.validate(full=True)
-            assert found.type == kind
-            assert bits(found) == bits(wanted), value
+            result.validate(full=True)
+            assert result.type == kind
+            assert bits(result) == bits(wanted), value
         if op in "+-*":
-            found = compute_numbers(tree.Arithmetic(op, a, b), ROWS, leaf_of(arrays))
-            assert bits(found) == bits(combine(op, arrays["a"], arrays["b"], ROWS))
+            result = compute_numbers(tree.Arithmetic(op, a, b), ROWS, leaf_of(arrays))
+            assert bits(result) == bits(combine(op, arrays["a"], arrays["b"], ROWS))
 
 
 @pytest.mark.parametrize("kind", [*WHOLE, *FLOATS], ids=str)
@@ -86,13 +86,13 @@ def test_comparisons_are_those_of_whole_arrays(kind: pa.DataType, op: str) -> No
     a, b = tree.Column("a", kind), tree.Column("b", kind)
     constants = (0, 1, 50) if kind in WHOLE else (0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"))
     for value in constants:
-        found = compare_numbers(
+        result = compare_numbers(
             tree.Compare(op, a, tree.Literal(value, kind)), ROWS, leaf_of(arrays)
         )
-        found.validate(full=True)
-        assert found.equals(compare(op, arrays["a"], pa.scalar(value, kind))), value
-    found = compare_numbers(tree.Compare(op, a, b), ROWS, leaf_of(arrays))
-    assert found.equals(compare(op, arrays["a"], arrays["b"]))
+        result.validate(full=True)
+        assert result.equals(compare(op, arrays["a"], pa.scalar(value, kind))), value
+    result = compare_numbers(tree.Compare(op, a, b), ROWS, leaf_of(arrays))
+    assert result.equals(compare(op, arrays["a"], arrays["b"]))
 
 
 def test_the_order_of_floats_sets_zeros_and_signed_nan_apart() -> None:
@@ -102,8 +102,8 @@ def test_the_order_of_floats_sets_zeros_and_signed_nan_apart() -> None:
         if at == 0:
             continue  # Python's NaN has no sign to speak of
         literal = tree.Literal(value, pa.float64())
-        found = compare_numbers(tree.Compare("<", place, literal), 8, lambda _: numbers)
-        assert found.to_pylist() == [i < at for i in range(8)], value
+        result = compare_numbers(tree.Compare("<", place, literal), 8, lambda _: numbers)
+        assert result.to_pylist() == [i < at for i in range(8)], value
 
 
 def test_a_null_constant_makes_all_null() -> None:
@@ -123,7 +123,7 @@ def test_long_expressions_of_several_types(rows: int) -> None:
     batch = pa.record_batch({"i": i, "k": k, "x": x})
     schema = LanceSchema.from_arrow(batch.schema)
     text = "-(i * 3 - k) % 7 + k / 5 * (2 - i) + abs(k) - (k + k * k) * (i - 1)"
-    found = bind_value(text, schema).evaluate(batch)
+    result = bind_value(text, schema).evaluate(batch)
     wide = i.astype(np.int64)
     wanted = (
         np.fmod(-(wide * 3 - k), 7)
@@ -131,7 +131,7 @@ def test_long_expressions_of_several_types(rows: int) -> None:
         + np.abs(k)
         - (k + k * k) * (wide - 1)
     )
-    assert np.array_equal(np.asarray(found), wanted)
+    assert np.array_equal(np.asarray(result), wanted)
     mixed = bind_value("x * 2.5 + i - 1", schema).evaluate(batch)
     assert np.array_equal(np.asarray(mixed), x.astype(np.float64) * 2.5 + i - 1)
 

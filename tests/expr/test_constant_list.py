@@ -85,9 +85,9 @@ def test_its_text_is_read_as_the_same(items: str) -> None:
     ],
 )
 def test_mixed_and_short_lists_are_read_one_by_one(items: str) -> None:
-    found: Any = parse(f"a IN ({items})")
-    assert not isinstance(found.items, ConstantList)
-    assert len(found.items) == items.count(",") + 1
+    node: Any = parse(f"a IN ({items})")
+    assert not isinstance(node.items, ConstantList)
+    assert len(node.items) == items.count(",") + 1
 
 
 def test_a_constant_that_does_not_fit_is_named() -> None:

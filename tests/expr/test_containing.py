@@ -22,27 +22,31 @@ KINDS: list[Any] = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary
     word=st.text("abä", max_size=3),
     start=st.integers(0, 9),
 )
-def test_texts_with_a_word(kind: Any, texts: list[str | None], word: str, start: int) -> None:
+def test_strings_that_contain_a_word(
+    kind: Any, texts: list[str | None], word: str, start: int
+) -> None:
     array: Any = pa.array(texts, pa.string()).cast(kind).slice(start)
-    expected = [None if one is None else word in one for one in texts[start:]]
+    expected = [None if string is None else word in string for string in texts[start:]]
     for tier in ("numpy", "numba"):
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found = containing(array, word)
-            found.validate(full=True)
-            assert found.to_pylist() == expected
+            result = containing(array, word)
+            result.validate(full=True)
+            assert result.to_pylist() == expected
 
 
 @given(texts=st.lists(st.none() | st.text("ab", max_size=9), max_size=60))
-def test_a_test_is_made_of_the_texts_with_the_word(texts: list[str | None]) -> None:
+def test_only_strings_with_the_word_are_tested(texts: list[str | None]) -> None:
     array: Any = pa.array(texts, pa.string())
-    asked: list[int] = []
+    tested: list[int] = []
 
     def ends_with_word(some: Any) -> Any:
-        asked.append(len(some))
+        tested.append(len(some))
         return pc.ends_with(some, "aab")
 
-    found = prefiltered(array, "aab", ends_with_word)
-    assert found.to_pylist() == [None if one is None else one.endswith("aab") for one in texts]
-    holding = sum(one is not None and "aab" in one for one in texts)
+    result = prefiltered(array, "aab", ends_with_word)
+    assert result.to_pylist() == [
+        None if string is None else string.endswith("aab") for string in texts
+    ]
+    holding = sum(string is not None and "aab" in string for string in texts)
     if holding * 4 <= len(texts):
-        assert asked in ([], [holding])
+        assert tested in ([], [holding])

@@ -117,18 +117,18 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("s > 1", "constant 1 of type bigint does not fit the column's type string"),
         ("mixed > 200", "does not fit the column's type tinyint"),
         ("b = a", "boolean and int cannot be compared"),
-        ("s + 1 = 2", "string and bigint do not go together"),
-        ("a and b", "expected true or false, found int"),
-        ("a", "the filter is not true or false, but int"),
+        ("s + 1 = 2", r"\+ is not defined for string and bigint"),
+        ("a and b", "expected a boolean, found int"),
+        ("a", "the filter is int, not boolean"),
         ("sum(a) > 1", "sum is an aggregate, not a filter"),
-        ("a like 'x'", "LIKE compares texts, not int and string"),
+        ("a like 'x'", "LIKE compares strings, not int and string"),
         ("a[1] = 1", "int has no elements"),
         ("s.x = 1", "string has no members"),
         ("l['x'] = 1", "subscripted by an integer, not string"),
-        ("-s = 's'", "minus needs a number with a sign"),
-        ("a = cast('x' as int)", "'x' is no int32; TRY_CAST gives null"),
-        ("[1, 'a'] = l", "a list of bigint and string"),
-        ("[a] = l", "a list takes constants only"),
+        ("-s = 's'", "minus needs a signed number"),
+        ("a = cast('x' as int)", "'x' is not of type int32; TRY_CAST returns null"),
+        ("[1, 'a'] = l", "a list cannot hold both bigint and string"),
+        ("[a] = l", "list items must be constants"),
     ],
 )
 def test_what_does_not_fit_is_said(text: str, says: str) -> None:
@@ -146,8 +146,8 @@ def test_an_unknown_column_is_also_a_missing_one() -> None:
     ("text", "says"),
     [
         ("10 / (a - 2) > 0", "division by zero"),
-        ("cast(s as int) = 1", "'apple' is no int32"),
-        ("cast(x as int) = 1", "lies outside int32"),
+        ("cast(s as int) = 1", "'apple' is not of type int32"),
+        ("cast(x as int) = 1", "is out of range for int32"),
     ],
 )
 def test_what_cannot_be_computed_is_said(text: str, says: str) -> None:
@@ -177,8 +177,10 @@ def test_what_cannot_be_computed_is_said(text: str, says: str) -> None:
     ],
 )
 def test_tests_on_one_column_are_recognised(text: str, conditions: list[Any]) -> None:
-    found = [term.condition for term in bound(text).terms]
-    assert [one and (one[0], type(one[1])) for one in found] == conditions
+    conditions_found = [term.condition for term in bound(text).terms]
+    assert [
+        condition and (condition[0], type(condition[1])) for condition in conditions_found
+    ] == conditions
 
 
 def test_a_range_has_both_bounds() -> None:
@@ -216,16 +218,16 @@ def test_slices_are_read_where_they_stand() -> None:
 
 
 def test_text_binds_to_the_same() -> None:
-    found = bound("`my col`=1 AND NOT(s LIKE 'a!_%' ESCAPE '!')")
-    assert found.text == "`my col` = 1 AND NOT s LIKE 'a!_%' ESCAPE '!'"
-    assert bound(found.text).expression == found.expression
+    bound_filter = bound("`my col`=1 AND NOT(s LIKE 'a!_%' ESCAPE '!')")
+    assert bound_filter.text == "`my col` = 1 AND NOT s LIKE 'a!_%' ESCAPE '!'"
+    assert bound(bound_filter.text).expression == bound_filter.expression
 
 
 def test_filters_travel() -> None:
-    found = bound("a between 1 and 2 and p > 1 and s like 'a%' and l = [1]")
-    again = pickle.loads(pickle.dumps(found))
-    assert again == found
-    assert again.mask(BATCH).equals(found.mask(BATCH))
+    bound_filter = bound("a between 1 and 2 and p > 1 and s like 'a%' and l = [1]")
+    again = pickle.loads(pickle.dumps(bound_filter))
+    assert again == bound_filter
+    assert again.mask(BATCH).equals(bound_filter.mask(BATCH))
 
 
 def test_values_of_any_type() -> None:
@@ -240,8 +242,8 @@ def test_values_of_any_type() -> None:
 
 
 def test_decimals_are_exact() -> None:
-    found = bind_value("p * p - p / 3", SCHEMA)
-    assert found.evaluate(BATCH).to_pylist()[0] == Decimal("1.750000")
+    value = bind_value("p * p - p / 3", SCHEMA)
+    assert value.evaluate(BATCH).to_pylist()[0] == Decimal("1.750000")
 
 
 def test_whole_numbers_wrap_around() -> None:
@@ -283,10 +285,12 @@ def test_views_halves_and_vectors(text: str, kept: list[int]) -> None:
             "w": pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
         }
     )
-    found = bind_filter(text, LanceSchema.from_arrow(batch.schema))
-    assert [row for row, passes in enumerate(found.mask(batch).to_pylist()) if passes] == kept
-    assert found.mask(batch.slice(1)).to_pylist() == found.mask(batch).to_pylist()[1:]
-    assert len(found.mask(batch.slice(0, 0))) == 0
+    bound_filter = bind_filter(text, LanceSchema.from_arrow(batch.schema))
+    assert [
+        row for row, passes in enumerate(bound_filter.mask(batch).to_pylist()) if passes
+    ] == kept
+    assert bound_filter.mask(batch.slice(1)).to_pylist() == bound_filter.mask(batch).to_pylist()[1:]
+    assert len(bound_filter.mask(batch.slice(0, 0))) == 0
 
 
 # ------------------------------------------------------------------------ pyarrow, Substrait

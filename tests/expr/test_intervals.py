@@ -1,4 +1,4 @@
-"""Intervals: read from texts, and dates and timestamps moved by them."""
+"""Intervals: parsed from strings, and added to dates and timestamps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ DAY, HOUR = 86_400 * 10**9, 3600 * 10**9
         ("99999999999 days", None),
     ],
 )
-def test_texts_of_intervals_are_read_by_their_units(text: str, parts: Any) -> None:
+def test_intervals_are_parsed_by_their_units(text: str, parts: Any) -> None:
     if parts is None:
-        with pytest.raises(FilterError, match=r"no interval such as|too large"):
+        with pytest.raises(FilterError, match=r"not an interval such as|too large"):
             read_interval(text)
         return
     assert tuple(read_interval(text).as_py()) == parts
@@ -41,9 +41,9 @@ def test_texts_of_intervals_are_read_by_their_units(text: str, parts: Any) -> No
 
 def computed(text: str, array: pa.Array) -> list[Any]:
     batch = pa.record_batch({"t": array})
-    found = bind_value(text, LanceSchema.from_arrow(batch.schema)).evaluate(batch)
-    assert found.type == array.type
-    return found.to_pylist()
+    result = bind_value(text, LanceSchema.from_arrow(batch.schema)).evaluate(batch)
+    assert result.type == array.type
+    return result.to_pylist()
 
 
 def test_months_end_on_the_last_day_there_is() -> None:

@@ -20,7 +20,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CapacityError, FilterError
 from glaive.expr.filters import bind_filter, bind_value
-from glaive.expr.sizes import AT_A_TIME
+from glaive.expr.sizes import MAX_BATCH_BYTES
 from glaive.format.fields import LanceSchema
 
 ROWS = 60
@@ -79,7 +79,7 @@ def test_batches_of_large_values_are_small_and_right(dataset: LanceDataset, text
     value, start = EXPRESSIONS[text], 0
     for batch in dataset.to_batches(columns={"x": text}):
         batch.validate()
-        assert batch.nbytes <= AT_A_TIME
+        assert batch.nbytes <= MAX_BATCH_BYTES
         at = batch.num_rows - 1
         assert batch.column(0)[at].as_py() == value(start + at)
         start += batch.num_rows

@@ -1,4 +1,4 @@
-"""Texts become trees, trees become texts, and nothing else comes of any text."""
+"""Texts are parsed to trees, trees render as texts, and other texts are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glaive.expr.parse import parse
 from glaive.expr.render import render
 from glaive.expr.tree import MAX_DEPTH, MAX_TEXT, Literal, Name, Node
 
-A, B, C = (Name((one,)) for one in "abc")
+A, B, C = (Name((letter,)) for letter in "abc")
 ONE = Literal(1, pa.int64())
 
 
@@ -107,10 +107,10 @@ def test_constants_have_the_types_of_pylance(text: str, value: object, kind: pa.
         ("cast(a as foo)", "unknown type 'foo'. Types: boolean"),
         ("cast(a as decimal)", r"decimal needs digits and scale: decimal\(10, 2\)"),
         ("cast(a as timestamp(4))", "0, 3, 6 or 9 digits"),
-        ("cast(a as timestamp with time zone)", "time zone cannot be written"),
-        ("interval '1 day' = a", "interval stands in calls of functions only"),
-        ("f(interval '1 dog')", "'1 dog' is no interval such as"),
-        ("a and and b", "stands in back-ticks"),
+        ("cast(a as timestamp with time zone)", "no timestamps with a time zone"),
+        ("interval '1 day' = a", "interval can only be an argument of a function"),
+        ("f(interval '1 dog')", "'1 dog' is not an interval such as"),
+        ("a and and b", "in back-ticks"),
         ("a like 'x' escape 'yy'", "ESCAPE takes one character"),
         ("a[1:2] = b", "array_slice"),
         ("a = 1\n  and b = =", r"line 2, 11"),
@@ -246,10 +246,10 @@ WORDS = st.sampled_from(
 def test_any_words_are_a_tree_or_an_error(words: list[str], space: str) -> None:
     text = space.join(words)
     try:
-        found = parse(text)
+        parsed = parse(text)
     except FilterError:
         return
-    assert parse(render(found)) == found
+    assert parse(render(parsed)) == parsed
 
 
 # ------------------------------------------------------------------------- there and back
@@ -297,7 +297,7 @@ def _grown(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
         st.builds(tree.Cast, inner, TYPES, flag),
         st.builds(tree.Call, st.sampled_from(["abs", "my_f"]), many.map(tuple)),
         st.builds(tree.Subscript, inner, inner),
-        st.builds(tree.Member, inner.filter(lambda one: not isinstance(one, Name)), NAMES),
+        st.builds(tree.Member, inner.filter(lambda node: not isinstance(node, Name)), NAMES),
         st.builds(tree.ListOf, many.map(tuple)),
     )
 

@@ -1,7 +1,7 @@
 """Damaged files end in a GlaiveError or in right data: no crash, no hang, no other exception.
 
 Memory is bounded by ``MOST_MEMORY`` and ``FACTOR`` times the bytes of a file, but for what a
-file may well say with a few bytes: rows that are all null or all alike, runs, dictionaries.
+file may well say with a few bytes: rows that are all null or all equal, runs, dictionaries.
 These take what their rows take, 2 GiB for an array at most where no bytes stand for them.
 """
 
@@ -203,7 +203,7 @@ def test_rows_without_bytes_are_not_made_without_bound(tmp_path: Path) -> None:
         reader = open_reader(LocalStore(str(tmp_path)), "damaged.lance")
         columns = reader.bind(reader.schema.fields[:1])
         assert len(columns.take(np.array([2**39]))[0]) == 1
-        with pytest.raises(SchemaError, match=r"all null or all alike.* Read fewer rows"):
+        with pytest.raises(SchemaError, match=r"one repeated value.* Read fewer rows"):
             columns.read(0, 2**40)
 
 
@@ -216,10 +216,10 @@ def test_more_rows_than_can_be_counted_are_refused(tmp_path: Path, rows: int) ->
         columns[0].pages[0].length = rows
 
     whole = _write(tmp_path, "constant_int", "2.2")
-    for change, what in ((lie, "rows of the file"), (lie_in_a_page, "page rows")):
+    for change, message in ((lie, "rows of the file"), (lie_in_a_page, "page rows")):
         (tmp_path / "damaged.lance").write_bytes(rewritten(whole, change))
         reader = open_reader(LocalStore(str(tmp_path)), "damaged.lance")
-        with pytest.raises(CorruptFileError, match=f"{what}: expected at most {2**48}"):
+        with pytest.raises(CorruptFileError, match=f"{message}: expected at most {2**48}"):
             reader.bind(reader.schema.fields)
 
 

@@ -1,19 +1,19 @@
-"""A few values are written straight away: the file is the one that the long way leads to."""
+"""A few values are written directly: the file is the same as by the general path."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
 import pyarrow as pa
 import pytest
 
-from glaive.encodings.protocol import EncodedPage
-from glaive.encodings.writing.page import encode_few
+from glaive.encodings.writing.page import encode_small
 from glaive.file.open import create_writer
-from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
 
@@ -37,64 +37,68 @@ COLUMNS: dict[str, pa.Array] = {
     "structs": pa.array([{"a": 1, "b": "x"}, None]),
     "dictionary": pa.array(["a", "b", "a"]).dictionary_encode(),
     "a slice": pa.array(range(100)).slice(40, 9),
-    "a slice of text": pa.array([str(one) for one in range(100)]).slice(40, 9),
+    "a slice of text": pa.array([str(number) for number in range(100)]).slice(40, 9),
     "many numbers": pa.array(range(5_000)),
-    "some numbers": pa.array([one * 2**40 for one in range(65)]),
+    "some numbers": pa.array([number * 2**40 for number in range(65)]),
 }
 
 
-def written(tmp_path: Path, name: str, table: pa.Table, version: str) -> bytes:
+def written(tmp_path: Path, tables: Sequence[pa.Table], version: str) -> bytes:
     store = LocalStore(tmp_path)
-    writer = create_writer(store, name, LanceSchema.from_arrow(table.schema), version)
-    writer.write(table)
+    schema = LanceSchema.from_arrow(tables[0].schema)
+    writer = create_writer(store, f"{len(tables)}.lance", schema, version)
+    for table in tables:
+        writer.write(table)
     writer.finish()
-    return store.get(name).to_pybytes()
+    return store.get(f"{len(tables)}.lance").to_pybytes()
+
+
+def in_general(tmp_path: Path, table: pa.Table, version: str) -> bytes:
+    """Only arrays that come in one part are written directly."""
+    return written(tmp_path, [table.slice(0, 1), table.slice(1)], version)
+
+
+def direct_pages(write: Callable[[], object]) -> list[bool]:
+    """Whether each call of ``encode_small`` in this thread returned a page."""
+    returned: list[bool] = []
+
+    def note(frame: FrameType, event: str, result: object) -> None:
+        if event == "return" and frame.f_code is encode_small.__code__:
+            returned.append(result is not None)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        write()
+    finally:
+        sys.setprofile(before)
+    return returned
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("name", COLUMNS)
-def test_the_bytes_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str
-) -> None:
+def test_the_bytes_are_the_same(tmp_path: Path, name: str, version: str) -> None:
     column = COLUMNS[name]
-    # Between others: the order of the pages in the file is that of the columns, too.
+    # Between other columns: pages in the file have the order of the columns.
     table = pa.table(
         {"first": pa.array([[0]] * len(column)), "it": column, "last": ["z"] * len(column)}
     )
-    few = written(tmp_path, "few", table, version)
-    monkeypatch.setattr(FileV2Writer, "few_at_once", False)
-    assert few == written(tmp_path, "all", table, version)
+    assert written(tmp_path, [table], version) == in_general(tmp_path, table, version)
 
 
 @pytest.mark.parametrize("key", ["structural-encoding", "minichunk-size"])
-def test_what_an_author_asks_for_is_not_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_options_of_a_column_are_not_ignored(tmp_path: Path, key: str) -> None:
     value = {"structural-encoding": "miniblock", "minichunk-size": "128"}[key]
     field = pa.field("it", pa.int64(), metadata={f"lance-encoding:{key}": value})
     table = pa.table([pa.array(range(10))], schema=pa.schema([field]))
-    few = written(tmp_path, "few", table, "2.2")
-    monkeypatch.setattr(FileV2Writer, "few_at_once", False)
-    assert few == written(tmp_path, "all", table, "2.2")
+    assert written(tmp_path, [table], "2.2") == in_general(tmp_path, table, "2.2")
 
 
-def test_the_way_is_taken_for_few_values_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[bool] = []
-
-    def spied(*args: Any) -> EncodedPage | None:
-        page = encode_few(*args)
-        taken.append(page is not None)
-        return page
-
-    monkeypatch.setattr("glaive.file.v2.writing.writer.encode_few", spied)
+def test_only_few_values_are_written_directly(tmp_path: Path) -> None:
     table = pa.table({"few": [1, 2], "list": [[1], [2]], "text": ["a", "b"]})
-    written(tmp_path, "a", table, "2.2")
-    assert taken == [True, True]
-    taken.clear()
-    written(tmp_path, "b", pa.table({"many": range(5_000)}), "2.2")
-    assert taken == [False]
-    written(tmp_path, "c", pa.table({"few": [1, 2]}), "2.0")
-    written(tmp_path, "d", pa.table({"few": [1, 2]}), "2.3")
-    assert taken == [False]
+    many = pa.table({"many": range(5_000)})
+    assert direct_pages(lambda: written(tmp_path, [table], "2.2")) == [True, True]
+    assert direct_pages(lambda: in_general(tmp_path, table, "2.2")) == []
+    assert direct_pages(lambda: written(tmp_path, [many], "2.2")) == [False]
+    assert direct_pages(lambda: written(tmp_path, [table], "2.0")) == []
+    assert direct_pages(lambda: written(tmp_path, [table], "2.3")) == []

@@ -38,7 +38,7 @@ def test_all_rows_a_range_and_single_rows_are_read(tmp_path: Path) -> None:
     assert reader.take_rows([7, 3, 7]).to_table().equals(ROWS.take(pa.array([7, 3, 7])))
 
 
-def test_batches_have_the_size_asked_for(tmp_path: Path) -> None:
+def test_batches_have_the_requested_size(tmp_path: Path) -> None:
     reader = LanceFileReader(_write(tmp_path / "a.lance"))
     sizes = [batch.num_rows for batch in reader.read_all(batch_size=2048).to_batches()]
     assert sizes == [2048, 2048, 904]
@@ -101,14 +101,14 @@ def test_a_small_cache_makes_small_pages(tmp_path: Path) -> None:
 def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path, version: str) -> None:
     path = _write(tmp_path / "a.lance", version=version)
     layout = LanceFileReader(path).metadata()
-    places = [place for column in layout.columns for place in column.places()]
-    places += layout.sections
-    places.sort(key=lambda place: place.position)
-    between = [(a.end, b.position - a.end) for a, b in pairwise(places)]
+    buffers = [buffer for column in layout.columns for buffer in column.all_buffers()]
+    buffers += layout.sections
+    buffers.sort(key=lambda buffer: buffer.position)
+    between = [(a.end, b.position - a.end) for a, b in pairwise(buffers)]
     assert all(0 <= size < 64 for _, size in between)
     assert [(gap.position, gap.size) for gap in layout.gaps()] == [gap for gap in between if gap[1]]
     assert {gap.kind for gap in layout.gaps()} == {"padding"}
-    assert places[-1].end == path.stat().st_size == layout.size
+    assert buffers[-1].end == path.stat().st_size == layout.size
     assert [column.path for column in layout.columns] == ["id", "name", "f"]
     assert json.loads(json.dumps(layout.to_dict()))["rows"] == 5000
 
@@ -116,7 +116,7 @@ def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path, version:
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "legacy"])
 def test_the_layout_knows_what_buffers_hold(tmp_path: Path, version: str) -> None:
     layout = LanceFileReader(_write(tmp_path / "a.lance", version=version)).metadata()
-    kinds = {place.kind for column in layout.columns for place in column.places()}
+    kinds = {buffer.kind for column in layout.columns for buffer in column.all_buffers()}
     assert kinds <= {
         "chunk table", "chunks", "dictionary", "values", "offsets", "bytes", "indices",
     }  # fmt: skip
@@ -178,9 +178,9 @@ def test_files_of_format_0_1_show_pages_statistics_and_sections(tmp_path: Path) 
     assert [page.rows for page in by_path["id"].pages] == [1024] * 4 + [904]
     assert by_path["id"].ratio == 1.0
     assert by_path["name"].encodings == ("var_binary",)
-    assert [place.kind for place in by_path["key"].buffers] == ["dictionary", "dictionary"]
+    assert [buffer.kind for buffer in by_path["key"].buffers] == ["dictionary", "dictionary"]
     assert by_path["list.item"].values == sum(i % 3 for i in range(5000))
-    assert {place.kind for place in layout.sections} == {
+    assert {buffer.kind for buffer in layout.sections} == {
         "schema", "page table", "statistics", "page table of statistics", "metadata and footer",
     }  # fmt: skip
     assert all(gap.kind == "padding" and gap.size < 64 for gap in layout.gaps())
@@ -215,7 +215,7 @@ def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path:
     assert reader.read_global_buffer(number) == b"def"
     assert reader.read_all().to_table().equals(ROWS)
     expected = lance_file.LanceFileReader(str(theirs)).file_statistics().columns
-    found = reader.file_statistics().columns
-    assert [(c.num_pages, c.size_bytes) for c in found] == [
+    columns = reader.file_statistics().columns
+    assert [(c.num_pages, c.size_bytes) for c in columns] == [
         (c.num_pages, c.size_bytes) for c in expected
     ]

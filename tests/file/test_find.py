@@ -35,7 +35,7 @@ KINDS: list[pa.DataType] = [
     pa.date32(), pa.date64(), pa.time32("ms"), pa.time64("ns"),
     pa.timestamp("us"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("s"),
 ]  # fmt: skip
-SHAPES = ("narrow", "wide", "signed", "runs", "alike", "few", "special")
+SHAPES = ("narrow", "wide", "signed", "runs", "equal", "few", "special")
 OPTIONS: list[dict[str, str]] = [
     {},
     {"compression": "none"},
@@ -59,7 +59,7 @@ def numbers(kind: pa.DataType, shape: str, rows: int, seed: int) -> Any:
         words = random.integers(0, 40, rows, np.uint64) - np.uint64(20)
     elif shape == "runs":
         words = np.repeat(random.integers(0, 90, rows // 9 + 1, np.uint64), 9)[:rows]
-    elif shape == "alike":
+    elif shape == "equal":
         words = np.full(rows, random.integers(0, 100), np.uint64)
     elif shape == "few":
         words = random.integers(0, top, 9, np.uint64)[random.integers(0, 9, rows)]
@@ -104,11 +104,11 @@ def check(column: BoundColumn, condition: Condition, start: int, stop: int) -> b
     there = []
     for tier in ("numpy", "numba"):
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found = column.find(condition, start, stop)
-        there.append(found is not None)
-        if found is not None:
-            assert found.dtype == np.int64
-            assert found.tolist() == expected.tolist()
+            rows = column.find(condition, start, stop)
+        there.append(rows is not None)
+        if rows is not None:
+            assert rows.dtype == np.int64
+            assert rows.tolist() == expected.tolist()
     assert there[0] == there[1]
     return there[0]
 
@@ -132,8 +132,8 @@ def conditions(data: st.DataObject, array: Any) -> Condition:
             high_included=data.draw(st.booleans()),
         )
     count = 3 if form == "set" else 60
-    picked = data.draw(st.lists(position, max_size=count, min_size=count // 2))
-    values = pool.take(pa.array(picked, pa.int64()))
+    drawn = data.draw(st.lists(position, max_size=count, min_size=count // 2))
+    values = pool.take(pa.array(drawn, pa.int64()))
     return IsOneOf(values, negated=data.draw(st.booleans()))
 
 
@@ -157,9 +157,9 @@ def test_numbers_are_found(tmp_path_factory: Any, version: str, data: st.DataObj
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("alike", [False, True])
-def test_booleans_are_found(tmp_path: Path, version: str, share: float, alike: bool) -> None:
-    flags = np.random.default_rng(2).random(3001) < (2 if alike else 0.4)
+@pytest.mark.parametrize("equal", [False, True])
+def test_booleans_are_found(tmp_path: Path, version: str, share: float, equal: bool) -> None:
+    flags = np.random.default_rng(2).random(3001) < (2 if equal else 0.4)
     share = 0.0 if version == "0.1" else share
     column = write(tmp_path, with_nulls(pa.array(flags), share, 3), version)
     for condition in (
@@ -179,8 +179,8 @@ def test_booleans_are_found(tmp_path: Path, version: str, share: float, alike: b
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_strings_with_a_dictionary_are_found(tmp_path: Path, version: str, share: float) -> None:
-    picked = np.random.default_rng(4).integers(0, len(WORDS), 4000)
-    array = with_nulls(pa.array([WORDS[i] for i in picked.tolist()]), share, 5)
+    drawn = np.random.default_rng(4).integers(0, len(WORDS), 4000)
+    array = with_nulls(pa.array([WORDS[i] for i in drawn.tolist()]), share, 5)
     column = write(tmp_path, array, version)
     for condition in (
         IsOneOf(pa.array(["word 7"])),
@@ -196,8 +196,8 @@ def test_strings_with_a_dictionary_are_found(tmp_path: Path, version: str, share
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
 def test_columns_of_dictionaries_are_found(tmp_path: Path, version: str) -> None:
-    picked = np.random.default_rng(4).integers(0, 30, 2500)
-    array: Any = pa.array([WORDS[i] for i in picked.tolist()]).dictionary_encode()
+    drawn = np.random.default_rng(4).integers(0, 30, 2500)
+    array: Any = pa.array([WORDS[i] for i in drawn.tolist()]).dictionary_encode()
     if version != "0.1":
         array = pa.DictionaryArray.from_arrays(with_nulls(array.indices, 0.1, 6), array.dictionary)
     column = write(tmp_path, array, version)
@@ -211,29 +211,29 @@ def test_columns_of_dictionaries_are_found(tmp_path: Path, version: str) -> None
 
 @pytest.mark.parametrize("version", ["2.0", "2.1"])
 def test_any_test_is_made_once_per_distinct_value(tmp_path: Path, version: str) -> None:
-    picked = np.random.default_rng(4).integers(0, len(WORDS), 4000)
-    array = with_nulls(pa.array([WORDS[i] for i in picked.tolist()]), 0.1, 5)
+    drawn = np.random.default_rng(4).integers(0, len(WORDS), 4000)
+    array = with_nulls(pa.array([WORDS[i] for i in drawn.tolist()]), 0.1, 5)
     column = write(tmp_path, array, version)
-    asked: list[Any] = []
+    entries_tested: list[Any] = []
 
     def passing(values: Any) -> Any:
-        asked.append(values)
+        entries_tested.append(values)
         return pc.fill_null(pc.match_like(values, "%1%"), True)
 
     for start, stop in ((0, 4000), (1000, 3000)):
-        found = column.find_entries(passing, start, stop)
-        assert found is not None
+        rows = column.find_entries(passing, start, stop)
+        assert rows is not None
         expected = np.flatnonzero(np.asarray(passing(column.read(start, stop)))) + start
-        assert found.tolist() == expected.tolist()
-    entries = asked[0]
+        assert rows.tolist() == expected.tolist()
+    entries = entries_tested[0]
     assert len(entries) == len(WORDS) + 1
     assert not entries[len(WORDS)].is_valid
     # Asked for the dictionary once, and by this test for each range.
-    assert len(asked) == 3
+    assert len(entries_tested) == 3
 
 
 @pytest.mark.parametrize(("writer", "profile"), [(ArraysWriter, V2_0), (FileV2Writer, V2_1)])
-def test_pages_of_all_kinds_are_asked_one_by_one(
+def test_pages_of_all_kinds_are_tested_one_by_one(
     tmp_path: Path, writer: Any, profile: FormatProfile
 ) -> None:
     few = [WORDS[i % 7] for i in range(3000)]
@@ -270,20 +270,20 @@ def test_text_without_a_dictionary_is_left_to_the_caller(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_words_are_found_in_coded_text(
+def test_words_are_found_in_encoded_text(
     tmp_path: Path, version: str, share: float, kind: Any
 ) -> None:
-    texts = [f"the number {i * 7919 % 10007} of many" * (i % 3) for i in range(4000)]
-    array = with_nulls(pa.array(texts, kind), share, 8)
+    strings = [f"the number {i * 7919 % 10007} of many" * (i % 3) for i in range(4000)]
+    array = with_nulls(pa.array(strings, kind), share, 8)
     column = write(tmp_path, array, version, {"compression": "fsst"}, batch=4000)
     for condition in (
         HasText(word="79"),
         HasText(word="f manythe number 1"),
         HasText(word="the number 79", begins=True),
         HasText(word="9 of many", ends=True),
-        HasText(word=texts[301], begins=True, ends=True),
+        HasText(word=strings[301], begins=True, ends=True),
         HasText(word="not there"),
-        IsOneOf(pa.array([texts[301], "x", texts[1000], None], kind)),
+        IsOneOf(pa.array([strings[301], "x", strings[1000], None], kind)),
         IsNull(),
     ):
         for start, stop in ((0, 4000), (17, 3999), (1024, 1025)):
@@ -306,7 +306,7 @@ OTHERS: list[tuple[pa.DataType, list[Any]]] = [
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
-@pytest.mark.parametrize(("kind", "values"), OTHERS, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize(("kind", "values"), OTHERS, ids=lambda values: str(values)[:20])
 def test_nulls_of_other_types_are_found_or_left(
     tmp_path: Path, version: str, kind: pa.DataType, values: list[Any]
 ) -> None:
@@ -325,9 +325,9 @@ def test_one_value_for_all_rows_is_tested_once(tmp_path: Path) -> None:
     column = write(tmp_path, pa.array(["same"] * 2000), "2.2")
     assert check(column, IsOneOf(pa.array(["same"])), 3, 1999)
     assert check(column, IsOneOf(pa.array(["other"])), 0, 2000)
-    found = column.find_entries(lambda values: pc.fill_null(pc.equal(values, "same"), False), 5, 9)
-    assert found is not None
-    assert found.tolist() == [5, 6, 7, 8]
+    rows = column.find_entries(lambda values: pc.fill_null(pc.equal(values, "same"), False), 5, 9)
+    assert rows is not None
+    assert rows.tolist() == [5, 6, 7, 8]
 
 
 def test_nested_columns_and_fetched_files_are_left_to_the_caller(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumn
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore
-from glaive.kernels.keep import DeletionMask
+from glaive.kernels.compact import DeletionMask
 from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
 from glaive.testing import force_tier
@@ -71,24 +71,24 @@ def test_numbers_without_deleted_rows(
     (expected,) = live.keep(start, stop, [column.read(start, stop)])
     for tier in ("numpy", "numba"):
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found = live.read(column, start, stop)
-        found.validate(full=True)
-        assert found.equals(expected)
-        assert found.null_count == expected.null_count
+            live_rows = live.read(column, start, stop)
+        live_rows.validate(full=True)
+        assert live_rows.equals(expected)
+        assert live_rows.null_count == expected.null_count
 
 
 def test_packed_chunks_are_read_without_all_of_their_values(tmp_path: Path) -> None:
     column = column_of(tmp_path, pa.array(np.arange(5000)))
-    gone = DeletionMask(np.arange(0, 4000, 7)[1:], 1, 4000)
-    found: Any = column.read_live(1, 4001, gone)
-    assert found.to_pylist() == [row for row in range(1, 4001) if row % 7 or row >= 4000]
+    deleted = DeletionMask(np.arange(0, 4000, 7)[1:], 1, 4000)
+    array: Any = column.read_live(1, 4001, deleted)
+    assert array.to_pylist() == [row for row in range(1, 4001) if row % 7 or row >= 4000]
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2"])
 def test_other_columns_are_left_to_the_caller(tmp_path: Path, version: str) -> None:
-    texts = pa.array([f"{i * 7919 % 4001} and more" for i in range(4000)])
-    column = column_of(tmp_path, texts, version)
+    strings = pa.array([f"{i * 7919 % 4001} and more" for i in range(4000)])
+    column = column_of(tmp_path, strings, version)
     assert column.read_live(0, 4000, DeletionMask(np.array([5]), 0, 4000)) is None
     live = LiveRows(np.arange(0, 4000, 2, dtype=np.uint32), 4000)
-    expected = texts.take(pa.array(range(1, 4000, 2)))
+    expected = strings.take(pa.array(range(1, 4000, 2)))
     assert live.read(column, 0, 4000).equals(expected)

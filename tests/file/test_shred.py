@@ -37,7 +37,7 @@ def _leaf(shredded: Shredded) -> Leaf:
 def _back(array: pa.Array) -> pa.Array:
     schema = LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)]))
     node = column_tree(schema.fields[0], number_columns(schema.fields))
-    leaves = [_leaf(one) for one in shred(node, array)]
+    leaves = [_leaf(shredded) for shredded in shred(node, array)]
     return unshred(node, leaves, len(array), WHERE)
 
 
@@ -127,10 +127,10 @@ def test_leaves_of_a_struct_must_agree_on_the_number_of_values() -> None:
     array = pa.array([{"a": 1, "b": 2}, {"a": 3, "b": 4}])
     schema = LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)]))
     node = column_tree(schema.fields[0], number_columns(schema.fields))
-    one, other = (_leaf(shredded) for shredded in shred(node, array))
+    first, other = (_leaf(shredded) for shredded in shred(node, array))
     other.values, other.entries = block_from_array(pa.array([2])), 1
     with pytest.raises(CorruptFileError, match="expected 2 values, found 1"):
-        unshred(node, [one, other], 2, WHERE)
+        unshred(node, [first, other], 2, WHERE)
 
 
 def test_definition_levels_without_a_layer_for_them_are_rejected_by_count() -> None:
@@ -167,4 +167,4 @@ def test_structs_without_members_may_be_in_structs_that_are_null() -> None:
     node = column_tree(
         LanceSchema.from_arrow(pa.schema([pa.field("c", array.type)])).fields[0], {1: 0, 2: 1}
     )
-    assert [one.rows for one in shred(node, array)] == [2, 2]
+    assert [shredded.rows for shredded in shred(node, array)] == [2, 2]

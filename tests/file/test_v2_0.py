@@ -93,13 +93,13 @@ def test_stores_without_a_map_give_the_same(name: str) -> None:
     columns = reader.bind(reader.schema.fields)
     assert not reader.reader.mapped
     for start, stop in ((0, ROWS), (399, 402), (17, 17), (ROWS - 1, ROWS)):
-        found = pa.table(columns.read(start, stop), schema=columns.schema)
-        found.validate(full=True)
-        assert str(found.to_pylist()) == str(written.slice(start, stop - start).to_pylist())
+        table = pa.table(columns.read(start, stop), schema=columns.schema)
+        table.validate(full=True)
+        assert str(table.to_pylist()) == str(written.slice(start, stop - start).to_pylist())
     rows = np.random.default_rng(3).integers(0, ROWS, 50)
-    found = pa.table(columns.take(rows), schema=columns.schema)
+    taken = pa.table(columns.take(rows), schema=columns.schema)
     everything = written.to_pylist()
-    assert str(found.to_pylist()) == str([everything[row] for row in rows.tolist()])
+    assert str(taken.to_pylist()) == str([everything[row] for row in rows.tolist()])
 
 
 def test_parts_of_structs_are_read_alone(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_parts_of_structs_are_read_alone(tmp_path: Path) -> None:
     reader = open_reader(store, "file.lance")
     only = reader.schema.project(["holes.b"])
     columns = reader.bind(only.fields, {2 + 3: 6, 4: 4, 6: 6})
-    (found,) = columns.read(10, 20)
-    assert found.type.num_fields == 1
+    (values,) = columns.read(10, 20)
+    assert values.type.num_fields == 1
 
 
 def test_rows_beyond_the_file_are_refused(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_flipped_bytes_never_crash(tmp_path: Path, name: str) -> None:
     whole = (tmp_path / "file.lance").read_bytes()
     rng = np.random.default_rng([1, *name.encode()])
     tail = len(whole) - min(len(whole), 3000)
-    places = [rng.integers(0, len(whole), 30), rng.integers(tail, len(whole), 60)]
-    for at in np.concatenate(places).tolist():
+    positions = [rng.integers(0, len(whole), 30), rng.integers(tail, len(whole), 60)]
+    for at in np.concatenate(positions).tolist():
         damaged = bytearray(whole)
         damaged[at] ^= 1 << int(rng.integers(0, 8)) if rng.random() < 0.5 else 0xFF
         with force_tier("numba" if rng.random() < 0.7 else "numpy"):

@@ -63,7 +63,7 @@ def test_sparse_structure_without_a_map(name: str, tier: Tier) -> None:
 
 
 ints = st.one_of(st.none(), st.integers(-5, 5))
-texts = st.one_of(st.none(), st.text(max_size=3))
+strings = st.one_of(st.none(), st.text(max_size=3))
 
 
 def lists_of(item: Any, most: int = 4) -> Any:
@@ -72,12 +72,12 @@ def lists_of(item: Any, most: int = 4) -> Any:
 
 NESTED: dict[str, tuple[pa.DataType, Any]] = {
     "items": (pa.int16(), ints),
-    "text": (pa.string(), texts),
+    "text": (pa.string(), strings),
     "lists": (pa.list_(pa.int32()), lists_of(ints)),
-    "lists of lists": (pa.list_(pa.large_list(pa.string())), lists_of(lists_of(texts))),
+    "lists of lists": (pa.list_(pa.large_list(pa.string())), lists_of(lists_of(strings))),
     "structs": (
         pa.struct({"a": pa.int8(), "b": pa.string()}),
-        st.one_of(st.none(), st.fixed_dictionaries({"a": ints, "b": texts})),
+        st.one_of(st.none(), st.fixed_dictionaries({"a": ints, "b": strings})),
     ),
     "structs of lists": (
         pa.struct({"a": pa.list_(pa.int8()), "b": pa.bool_()}),
@@ -91,7 +91,7 @@ NESTED: dict[str, tuple[pa.DataType, Any]] = {
         st.one_of(
             st.none(),
             st.lists(
-                st.one_of(st.none(), st.fixed_dictionaries({"a": lists_of(ints), "b": texts})),
+                st.one_of(st.none(), st.fixed_dictionaries({"a": lists_of(ints), "b": strings})),
                 min_size=2,
                 max_size=2,
             ),
@@ -103,7 +103,9 @@ NESTED: dict[str, tuple[pa.DataType, Any]] = {
             st.one_of(
                 st.none(),
                 st.lists(
-                    st.one_of(st.none(), st.fixed_dictionaries({"a": ints, "b": lists_of(texts)})),
+                    st.one_of(
+                        st.none(), st.fixed_dictionaries({"a": ints, "b": lists_of(strings)})
+                    ),
                     min_size=1,
                     max_size=1,
                 ),
@@ -113,7 +115,7 @@ NESTED: dict[str, tuple[pa.DataType, Any]] = {
     "lists of structs of lists": (
         pa.list_(pa.struct({"a": pa.list_(pa.int64()), "b": pa.string()})),
         lists_of(
-            st.one_of(st.none(), st.fixed_dictionaries({"a": lists_of(ints, 2), "b": texts})), 3
+            st.one_of(st.none(), st.fixed_dictionaries({"a": lists_of(ints, 2), "b": strings})), 3
         ),
     ),
 }
@@ -227,7 +229,7 @@ def test_lists_and_fixed_size_lists_of_structs(tmp_path: Path, *, listed: bool) 
     store = LocalStore(str(tmp_path))
     write(store, pa.table({"c": array}))
     structures = [
-        one.structure.WhichOneof("structure") for one in layouts_of(tmp_path / "one.lance")
+        layout.structure.WhichOneof("structure") for layout in layouts_of(tmp_path / "one.lance")
     ]
     assert structures == [("sparse" if listed else "dense"), "sparse"]
     check(store, pa.table({"c": array}))

@@ -23,7 +23,7 @@ def urls(count: int, kind: pa.DataType) -> pa.Array:
     return pa.array(values, pa.large_string()).cast(kind)
 
 
-def offset_places(raw: bytes) -> list[int]:
+def offset_positions(raw: bytes) -> list[int]:
     """Places in a file of what looks like 64-bit offsets that ascend by the size of a text."""
     numbers = np.frombuffer(raw[: len(raw) // 8 * 8], "<i8")
     steps = np.diff(numbers)
@@ -44,15 +44,15 @@ def test_a_wild_offset_is_refused_in_a_scan(
     )
     (file,) = (tmp_path / "urls.lance" / "data").iterdir()
     raw = file.read_bytes()
-    places = offset_places(raw)
-    assert len(places) > count // 2
+    positions = offset_positions(raw)
+    assert len(positions) > count // 2
     refused = 0
     with force_tier(tier):
         assert dataset.to_table()["url"].combine_chunks().equals(values)
-        for place in np.random.default_rng(1).choice(places, 8).tolist():
+        for position in np.random.default_rng(1).choice(positions, 8).tolist():
             for number in WILD:
                 damaged = bytearray(raw)
-                damaged[place : place + 8] = number.to_bytes(8, "little", signed=True)
+                damaged[position : position + 8] = number.to_bytes(8, "little", signed=True)
                 file.write_bytes(damaged)
                 try:
                     table = glaive.dataset(tmp_path / "urls.lance").to_table()

@@ -15,7 +15,7 @@ from hypothesis import given
 from pyroaring import BitMap
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.deletions import MOST_DELETED, decode_deletions, encode_deletions
+from glaive.format.deletions import MAX_DELETED_ROWS, decode_deletions, encode_deletions
 
 NOT_NULL = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 MANY = 2**32 - 1
@@ -191,7 +191,7 @@ def test_a_bitmap_of_billions_of_rows_is_counted_before_they_are_listed(count: i
         lambda: decode_deletions(data, bitmap=True, rows=MANY, count=count, where="d/x")
     )
     assert used < 10_000_000
-    assert MOST_DELETED < 2**31
+    assert MAX_DELETED_ROWS < 2**31
 
 
 def test_every_number_of_an_arrow_file_may_be_wrong() -> None:

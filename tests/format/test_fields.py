@@ -167,7 +167,7 @@ def test_types_without_a_lance_name_are_refused_with_the_column(kind: pa.DataTyp
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(SchemaError, match="column 'a' is there twice"):
+    with pytest.raises(SchemaError, match="column 'a' exists twice"):
         LanceSchema.from_arrow(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
 
 
@@ -345,7 +345,7 @@ def test_a_field_without_an_id_is_damage(number: int) -> None:
 
 
 def test_fields_below_one_that_is_not_nested_are_refused() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="'a' of type 'int64' has fields below it"):
+    with pytest.raises(UnsupportedFeatureError, match="'a' of type 'int64' has children"):
         LanceSchema.from_wire([field(0, "a", "int64"), field(1, "b", "int64", 0)])
 
 

@@ -108,7 +108,7 @@ def test_more_deleted_rows_than_rows_are_damage() -> None:
 def test_a_damaged_fragment_is_reported() -> None:
     good = table_pb2.DataFragment(id=3, physical_rows=5).SerializeToString()
     wire = table_pb2.ManifestOutline(fragments=[good, b"\x08"])
-    with pytest.raises(CorruptFileError, match=r"fragments: expected protobuf messages.*m"):
+    with pytest.raises(CorruptFileError, match=r"fragments: expected a protobuf message.*m"):
         _ = FragmentColumns(wire, "m").ids
     manifest = Manifest(wire, where="m")
     assert manifest.fragment(0).id == 3
@@ -122,7 +122,7 @@ def test_a_damaged_name_is_reported_by_whoever_counts_deleted_rows() -> None:
     for fragment in made:
         fragment.deletion_file.read_version = 1  # it does not say how many rows are deleted
     raw = [fragment.SerializeToString().replace(b"name", b"na\xffe") for fragment in made]
-    with pytest.raises(CorruptFileError, match=r"fragments: expected protobuf messages.*m"):
+    with pytest.raises(CorruptFileError, match=r"fragments: expected a protobuf message.*m"):
         _ = FragmentColumns(table_pb2.ManifestOutline(fragments=raw), "m").deleted_rows
 
 

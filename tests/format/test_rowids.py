@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import (
-    MOST_AT_ONCE,
+    MAX_ROWS_AT_ONCE,
     RowValues,
     decode_row_ids,
     decode_versions,
@@ -201,7 +201,9 @@ def test_ids_of_billions_of_rows_are_made_one_by_one(
         assert values.at(np.array([0, 5, rows - 1])).tolist() == ids, name
         cut = select_row_ids(data, rows, np.array([0, 5, rows - 1], np.uint32), where="m")
         assert decode_row_ids(cut, 3, where="m").tolist() == ids
-        with pytest.raises(UnsupportedFeatureError, match=f"at most {MOST_AT_ONCE} are held"):
+        with pytest.raises(
+            UnsupportedFeatureError, match=f"at most {MAX_ROWS_AT_ONCE} can be decoded"
+        ):
             values.all("m")
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,73 +29,87 @@ def addresses(fragment: int, rows: object) -> np.ndarray:
 
 @st.composite
 def groups(draw: st.DrawFn, first_new: int = 1000) -> list[Group]:
-    """Groups of old fragments, listed in any order, and new ones that hold what is left."""
+    """Groups of old fragments, in any order, and new ones that hold the surviving rows."""
     ids = draw(st.lists(st.integers(0, 60), min_size=1, max_size=6, unique=True))
     cut = draw(st.integers(0, len(ids)))
     made = []
     for part in (ids[:cut], ids[cut:]):
-        old = [Rows(one, draw(st.integers(0, 12))) for one in part]
-        left = [
-            addresses(one.id, sorted(draw(st.sets(st.integers(0, one.physical_rows - 1)))))
-            if one.physical_rows
-            else addresses(one.id, [])
-            for one in old
+        old = [Rows(fragment_id, draw(st.integers(0, 12))) for fragment_id in part]
+        survivors = [
+            addresses(
+                fragment.id, sorted(draw(st.sets(st.integers(0, fragment.physical_rows - 1))))
+            )
+            if fragment.physical_rows
+            else addresses(fragment.id, [])
+            for fragment in old
         ]
-        count = sum(map(len, left))
+        count = sum(map(len, survivors))
         split = draw(st.integers(0, count))
         new = [Rows(first_new, split), Rows(first_new + 1, count - split)]
         first_new += 2
-        made.append((np.concatenate([*left, addresses(0, [])]), old, new))
+        made.append((np.concatenate([*survivors, addresses(0, [])]), old, new))
     return made
 
 
 def model(made: list[Group]) -> dict[int, int | None]:
-    """New address of every old row, None for those that are gone."""
+    """New address of every old row, None for deleted ones."""
     where: dict[int, int | None] = {}
-    for left, old, new in made:
-        for one in old:
-            where |= dict.fromkeys(addresses(one.id, range(one.physical_rows)).tolist())
-        places = [(one.id << 32) | row for one in new for row in range(one.physical_rows)]
-        where |= dict(zip(left.tolist(), places, strict=True))
+    for survivors, old, new in made:
+        for fragment in old:
+            where |= dict.fromkeys(addresses(fragment.id, range(fragment.physical_rows)).tolist())
+        places = [
+            (fragment.id << 32) | row for fragment in new for row in range(fragment.physical_rows)
+        ]
+        where |= dict(zip(survivors.tolist(), places, strict=True))
     return where
 
 
-def check(moved: AddressMap, where: dict[int, int | None], asked: np.ndarray) -> None:
-    found, kept = moved.apply(asked)
-    wanted = [where.get(one, one) for one in asked.tolist()]
-    assert [new if left else None for new, left in zip(found.tolist(), kept, strict=True)] == wanted
-    assert moved.left(asked).tolist() == [one for one in wanted if one is not None]
+def remapped(address_map: AddressMap, old: np.ndarray) -> list[int | None]:
+    """New addresses, None for deleted rows."""
+    new, kept = address_map.apply(old)
+    return [
+        address if survives else None
+        for address, survives in zip(new.tolist(), kept.tolist(), strict=True)
+    ]
+
+
+def check(address_map: AddressMap, where: dict[int, int | None], old: np.ndarray) -> None:
+    wanted = [where.get(address, address) for address in old.tolist()]
+    assert remapped(address_map, old) == wanted
+    rows, kept = address_map.remap_rows(pa.table({"n": range(len(old)), "ids": old}), "ids")
+    assert rows["ids"].to_pylist() == [address for address in wanted if address is not None]
+    assert rows["n"].to_pylist() == np.flatnonzero(kept).tolist()
 
 
 @settings(max_examples=150, deadline=None)
 @given(made=groups(), data=st.data())
-def test_every_row_goes_where_it_is_now(made: list[Group], data: st.DataObject) -> None:
+def test_every_row_gets_its_new_address(made: list[Group], data: st.DataObject) -> None:
     where = model(made)
-    moved = AddressMap.of(made)
-    assert moved.touched == {one.id for _, old, _ in made for one in old}
+    address_map = AddressMap.of(made)
+    assert address_map.rewritten == {fragment.id for _, old, _ in made for fragment in old}
     elsewhere = addresses(61, range(3)).tolist()
-    asked = data.draw(st.lists(st.sampled_from([*where, *elsewhere]), max_size=40))
-    check(moved, where, np.array(asked, np.uint64))
+    old = data.draw(st.lists(st.sampled_from([*where, *elsewhere]), max_size=40))
+    check(address_map, where, np.array(old, np.uint64))
 
 
 @settings(max_examples=50, deadline=None)
 @given(made=groups())
-def test_rows_left_may_be_a_bitmap(made: list[Group]) -> None:
+def test_surviving_rows_may_be_a_bitmap(made: list[Group]) -> None:
     # A bitmap is ascending, so it can stand only for fragments listed by id.
-    ordered = [(left, sorted(old), new) for left, old, new in made]
-    ordered = [(np.sort(left), old, new) for left, old, new in ordered]
-    packed = [(BitMap64(left).serialize(), old, new) for left, old, new in ordered]
+    ordered = [(survivors, sorted(old), new) for survivors, old, new in made]
+    ordered = [(np.sort(survivors), old, new) for survivors, old, new in ordered]
+    packed = [(BitMap64(survivors).serialize(), old, new) for survivors, old, new in ordered]
     where = model(ordered)
     check(AddressMap.of(packed), where, np.array(list(where), np.uint64))
 
 
 @settings(max_examples=50, deadline=None)
 @given(first=groups())
-def test_moves_follow_each_other(first: list[Group]) -> None:
-    new = [one for _, _, some in first for one in some]
-    left = [addresses(one.id, range(0, one.physical_rows, 2)) for one in new]
-    count = sum(map(len, left))
-    second: list[Group] = [(np.concatenate(left), new, [Rows(2000, count)])]
+def test_rewrites_follow_each_other(first: list[Group]) -> None:
+    new = [fragment for _, _, some in first for fragment in some]
+    survivors = [addresses(fragment.id, range(0, fragment.physical_rows, 2)) for fragment in new]
+    count = sum(map(len, survivors))
+    second: list[Group] = [(np.concatenate(survivors), new, [Rows(2000, count)])]
     both = AddressMap.of(second).after(AddressMap.of(first))
     then = model(second)
     where = {
@@ -103,16 +118,16 @@ def test_moves_follow_each_other(first: list[Group]) -> None:
     check(both, where, np.array(list(where), np.uint64))
 
 
-def test_rows_behind_the_last_one_left_are_gone() -> None:
-    moved = AddressMap.of([(addresses(3, [1]), [Rows(3, 5)], [Rows(9, 1)])])
-    asked = addresses(3, [0, 1, 4, 4_000_000_000])
-    assert moved.left(asked).tolist() == [9 << 32]
+def test_rows_after_the_last_surviving_one_are_deleted() -> None:
+    address_map = AddressMap.of([(addresses(3, [1]), [Rows(3, 5)], [Rows(9, 1)])])
+    old = addresses(3, [0, 1, 4, 4_000_000_000])
+    assert remapped(address_map, old) == [None, 9 << 32, None, None]
 
 
-def test_nothing_moved() -> None:
-    asked = addresses(3, [0, 1])
-    assert AddressMap.of([]).left(asked).tolist() == asked.tolist()
-    assert AddressMap.of([]).left(addresses(0, [])).tolist() == []
+def test_without_groups_addresses_stay() -> None:
+    old = addresses(3, [0, 1])
+    assert remapped(AddressMap.of([]), old) == old.tolist()
+    assert remapped(AddressMap.of([]), addresses(0, [])) == []
 
 
 ONE = [Rows(3, 5)]
@@ -135,5 +150,5 @@ MANY.add_range(0, 2**32)
     ids=["too few", "too many", "elsewhere", "beyond", "twice", "cut off", "noise", "very many"],
 )
 def test_groups_that_do_not_fit_are_refused(left: object, old: object, new: object) -> None:
-    with pytest.raises(CorruptFileError, match=r"rows that moved.* \(in some version\)"):
+    with pytest.raises(CorruptFileError, match=r"relocated rows.* \(in some version\)"):
         AddressMap.of([(left, old, new)], "some version")  # type: ignore[list-item]  # of any kind

@@ -51,7 +51,7 @@ def test_files_tell_the_kind_of_entries_without_details() -> None:
 
 
 def test_each_kind_has_a_file_of_its_own() -> None:
-    markers = [one.marker for one in KINDS.values() if one.marker]
+    markers = [kind.marker for kind in KINDS.values() if kind.marker]
     assert len(markers) == len(set(markers))
 
 

@@ -23,7 +23,7 @@ ROW = st.tuples(st.sampled_from([0, 1, 7, 2**32 - 1]), st.integers(0, 2**32 - 1)
 @settings(max_examples=100, deadline=None)
 @given(rows=st.sets(ROW, max_size=30))
 def test_sets_come_back(rows: set[tuple[int, int]]) -> None:
-    given_rows = np.array(sorted((one << 32) | row for one, row in rows), np.uint64)
+    given_rows = np.array(sorted((fragment << 32) | row for fragment, row in rows), np.uint64)
     assert decode_rowset(encode_rowset(given_rows), "here").tolist() == given_rows.tolist()
 
 
@@ -52,11 +52,11 @@ def test_flipped_bits_are_refused_or_give_a_set(at: int, bit: int) -> None:
     data = bytearray(SOUND)
     data[at] ^= 1 << bit
     try:
-        found = decode_rowset(bytes(data), "here")
+        decoded = decode_rowset(bytes(data), "here")
     except GlaiveError:
         return
-    found = np.unique(found)
-    assert decode_rowset(encode_rowset(found), "here").tolist() == found.tolist()
+    decoded = np.unique(decoded)
+    assert decode_rowset(encode_rowset(decoded), "here").tolist() == decoded.tolist()
 
 
 @pytest.mark.parametrize("data", [SOUND + b"\0", TWICE], ids=["more behind", "fragment twice"])
@@ -72,12 +72,12 @@ def test_all_rows_of_a_fragment_are_not_guessed() -> None:
 
 
 def test_sets_move_each_for_itself() -> None:
-    moved = AddressMap.of([(addresses(1, [0, 2, 3]), [Rows(1, 4)], [Rows(9, 2), Rows(5, 1)])])
+    address_map = AddressMap.of([(addresses(1, [0, 2, 3]), [Rows(1, 4)], [Rows(9, 2), Rows(5, 1)])])
     sets = [addresses(1, [0, 3]), addresses(1, [1]), addresses(0, []), addresses(2, [1])]
-    found = remap_rowsets([encode_rowset(one) for one in sets], moved, "here")
+    remapped = remap_rowsets([encode_rowset(row_set) for row_set in sets], address_map, "here")
     wanted = [np.array([5 << 32, 9 << 32], np.uint64), None, None, sets[3]]
-    assert found == [None if one is None else encode_rowset(one) for one in wanted]
-    assert remap_rowsets([], moved, "here") == []
+    assert remapped == [None if row_set is None else encode_rowset(row_set) for row_set in wanted]
+    assert remap_rowsets([], address_map, "here") == []
 
 
 def test_sets_keep_the_bitmaps_of_fragments_that_did_not_move() -> None:
@@ -85,20 +85,20 @@ def test_sets_keep_the_bitmaps_of_fragments_that_did_not_move() -> None:
     runs = BitMap(range(2**31))
     runs.run_optimize()
     bits = runs.serialize()
-    moved = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
+    address_map = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
     entries = struct.pack("<III", 3, 0, len(bits)) + bits
     stays = entries + struct.pack("<II", 7, 0)
-    one = BitMap([0, 1]).serialize()
-    given = entries + struct.pack("<II", 1, len(one)) + one + struct.pack("<II", 7, 0)
-    (found,) = remap_rowsets([given], moved, "here")
+    bitmap = BitMap([0, 1]).serialize()
+    given = entries + struct.pack("<II", 1, len(bitmap)) + bitmap + struct.pack("<II", 7, 0)
+    (remapped,) = remap_rowsets([given], address_map, "here")
     fresh = BitMap([0]).serialize()
-    assert found == stays[:-8] + struct.pack("<II", 5, len(fresh)) + fresh + stays[-8:]
+    assert remapped == stays[:-8] + struct.pack("<II", 5, len(fresh)) + fresh + stays[-8:]
 
 
 def test_rows_that_a_fragment_did_not_have_are_not_listed() -> None:
     runs = BitMap(range(2**32 - 1))
     runs.run_optimize()
     bits = runs.serialize()
-    moved = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
-    (found,) = remap_rowsets([struct.pack("<III", 1, 1, len(bits)) + bits], moved, "here")
-    assert found == encode_rowset(addresses(5, [0, 1]))
+    address_map = AddressMap.of([(addresses(1, [0, 2]), [Rows(1, 4)], [Rows(5, 2)])])
+    (remapped,) = remap_rowsets([struct.pack("<III", 1, 1, len(bits)) + bits], address_map, "here")
+    assert remapped == encode_rowset(addresses(5, [0, 1]))

@@ -92,7 +92,7 @@ def test_files_and_sizes_are_listed_as_they_were_finished(
         sizes = segment.sizes()
         assert set(sizes) == {"a.lance", "b.lance"}
         assert {name: (tmp_path / segment.folder / name).stat().st_size for name in sizes} == sizes
-    assert [one.path for one in writer.finish()] == ["b.lance", "a.lance"]
+    assert [file.path for file in writer.finish()] == ["b.lance", "a.lance"]
     assert segment.has("a.lance")
     assert not segment.has("c.lance")
 
@@ -113,7 +113,7 @@ def test_unfinished_files_are_no_segment(tmp_path: Path, store: ObjectStore) -> 
     with pytest.raises(GlaiveError, match=r"not finished: \['b.lance'\]"):
         writer.finish()
     writer.abort()
-    assert [one for one in tmp_path.rglob("*") if one.is_file()] == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert writer.finish() == []
 
 

@@ -128,7 +128,7 @@ class TestBranches:
         with pytest.raises(RefExistsError, match="'b'"):
             dataset.create_branch("b")
         for name in ("main", "", "a//b", "/a", "a/", "a b", "a..b", "a.lock", "a\\b"):
-            with pytest.raises(OptionError, match="no name for a branch"):
+            with pytest.raises(OptionError, match="not a valid branch name"):
                 dataset.create_branch(name)
             with pytest.raises((OSError, ValueError)):
                 lance.dataset(path).create_branch(name)
@@ -208,7 +208,7 @@ class TestClones:
         target = str(tmp_path / "taken")
         glaive.write_dataset(pa.table({"b": [1]}), target)
         for clone in (glaive.dataset(path).shallow_clone, glaive.dataset(path).deep_clone):
-            with pytest.raises(DatasetExistsError, match="Choose another place"):
+            with pytest.raises(DatasetExistsError, match="Choose another location"):
                 clone(target)
         assert lance.dataset(target).to_table().to_pydict() == {"b": [1]}
         assert len(list((tmp_path / "taken" / "data").iterdir())) == 1

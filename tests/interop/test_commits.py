@@ -90,7 +90,7 @@ class TestOverlays:
         before = glaive.dataset(path, version=1)
         told = before.read_transaction(2)
         assert told is not None
-        with pytest.raises(UnsupportedFeatureError, match="does not commit data overlays"):
+        with pytest.raises(UnsupportedFeatureError, match="nor commit data overlays"):
             glaive.LanceDataset.commit(path, told, 1)
         with pytest.raises(UnsupportedFeatureError):
             before.delete("a = 1")
@@ -118,7 +118,7 @@ class TestFragments:
 
     @pytest.mark.parametrize("content", ["", "[]", "{}", '{"id": 1, "files": 3}'])
     def test_what_is_no_fragment_is_refused(self, content: str) -> None:
-        with pytest.raises(OptionError, match="expected a fragment"):
+        with pytest.raises(OptionError, match=r"expected the output of to_json\(\)"):
             FragmentMetadata.from_json(content)
 
     def test_a_file_is_made_as_in_pylance(self) -> None:
@@ -266,7 +266,7 @@ class TestTogether:
 
     def test_only_appends(self, path: str) -> None:
         deletion = Transaction(1, LanceOperation.Delete([], [0], "true"))
-        with pytest.raises(UnsupportedFeatureError, match="only appends are committed"):
+        with pytest.raises(UnsupportedFeatureError, match="only appends can"):
             glaive.LanceDataset.commit_batch(path, [deletion])
         with pytest.raises(OptionError, match="give at least one"):
             glaive.LanceDataset.commit_batch(path, [])

@@ -26,9 +26,9 @@ from glaive.errors import (
 )
 from glaive.format.pb import table_pb2
 from glaive.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
-from glaive.table.moved_rows import reuse_entry
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.relocated_rows import reuse_entry
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 theirs = pytest.importorskip("lance.optimize")
@@ -260,7 +260,7 @@ class TestIndices:
             commit_operation(first, Rewrite(groups=groups, reuse_index=entry))
 
         second = open_overtaken(path, commit_with_a_map_elsewhere)
-        with pytest.raises(CommitConflictError, match="map of moved rows") as caught:
+        with pytest.raises(CommitConflictError, match="remapping table") as caught:
             Compaction.commit(second, results[1:], deferred)
         assert caught.value.retryable
 

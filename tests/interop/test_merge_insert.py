@@ -418,7 +418,7 @@ class TestErrors:
         kind = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
         path = tmp_path / "strict"
         glaive.write_dataset(pa.table({"id": [1], "n": [1]}, schema=kind), path)
-        with pytest.raises(SchemaError, match="never null: n"):
+        with pytest.raises(SchemaError, match="lacks non-nullable columns: n"):
             MERGES["insert"](glaive.dataset(path).merge_insert("id")).execute({"id": [5]})
 
 
@@ -592,7 +592,7 @@ def test_members_of_structs_in_lists_are_not_lost(tmp_path: Path) -> None:
     assert rows[0] == rows[1]
     assert rows[1][1:] == [[{"a": None, "b": 4}, {"a": 6, "b": 4}], None, [{"a": 8, "b": None}]]
     update = glaive.dataset(place).merge_insert("k").when_matched_update_all()
-    with pytest.raises(SchemaError, match="1 and 2 items differ"):
+    with pytest.raises(SchemaError, match=r"found . and . items"):
         update.execute(pa.table({"k": [2], "s": pa.array([[{"a": 5}]], given)}))
 
 

@@ -99,7 +99,7 @@ def test_a_field_that_is_not_there_is_refused(pair: list[tuple[Any, str]]) -> No
 def test_texts_only(pair: list[tuple[Any, str]], values: Any) -> None:
     dataset, path = pair[0]
     for call in (dataset.update_config, dataset.update_metadata, dataset.update_schema_metadata):
-        with pytest.raises(OptionError, match="expected texts"):
+        with pytest.raises(OptionError, match="expected string keys"):
             call(values)
     assert everything(path)["version"] == 1
 

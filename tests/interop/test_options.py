@@ -256,7 +256,7 @@ def test_chunks_are_as_large_as_asked_for(tmp_path: Path, version: str) -> None:
         ("dict-values-compression-level", "", "integer"),
         ("minichunk-size", "-1", "integer from 1"),
         ("structural-encoding", "weird", "expected miniblock, fullzip or sparse"),
-        ("structural-encoding", "sparse", "which format 2.3 has"),
+        ("structural-encoding", "sparse", "use format 2.3"),
         ("compresion", "zstd", "did you mean '"),
         ("colour", "red", "Known: "),
     ],

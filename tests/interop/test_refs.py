@@ -111,7 +111,7 @@ class TestTags:
     def test_names_that_pylance_refuses_are_refused(self, path: str, name: Any) -> None:
         with pytest.raises((ValueError, OSError, TypeError)):
             lance.dataset(path).tags.create(name, 1)
-        with pytest.raises(OptionError, match="no name for a tag"):
+        with pytest.raises(OptionError, match="not a valid tag name"):
             glaive.dataset(path).tags.create(name, 1)
 
     @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ class TestBranchesOfPylance:
         dataset.create_branch("p", 2).create_branch("p/q")
         dataset.tags.create("t", ("p/q", None))
         branches = glaive.dataset(path).branches
-        with pytest.raises(CommitError, match="p/q were made from it"):
+        with pytest.raises(CommitError, match="p/q start from it"):
             branches.delete("p")
-        with pytest.raises(CommitError, match="the tags t name versions of it"):
+        with pytest.raises(CommitError, match="the tags t refer to its versions"):
             branches.delete("p/q")
         dataset.tags.delete("t")
         branches.delete("p/q")

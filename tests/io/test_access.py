@@ -47,14 +47,14 @@ def opened() -> Iterator[list[Mapping[str, Any]]]:
 
 
 def policy(params: Mapping[str, Mapping[str, str]], external: object = None) -> AccessPolicy:
-    found = AccessPolicy.of(params, external)
-    assert found is not None
-    return found
+    parsed = AccessPolicy.of(params, external)
+    assert parsed is not None
+    return parsed
 
 
 def options_of(store: ObjectStore) -> Mapping[str, str]:
-    found: Mapping[str, str] = getattr(store, "options", {})
-    return found
+    options: Mapping[str, str] = getattr(store, "options", {})
+    return options
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_options_go_to_the_same_bucket_and_nowhere_else(
     opened.clear()
     if expected is None:
         with pytest.raises(AccessError, match="base path 3") as refused:
-            open_named(store, base, what="base path 3")
+            open_named(store, base, subject="base path 3")
         assert "hidden" not in str(refused.value)
         assert "pass@" not in str(refused.value)
         assert opened == []
         return
-    found = open_named(store, base, what="base path 3")
-    assert options_of(found) == (given if expected == SECRET else {})
+    base_store = open_named(store, base, subject="base path 3")
+    assert options_of(base_store) == (given if expected == SECRET else {})
     assert set(map(str, opened)) <= {str(given)}
 
 
@@ -124,17 +124,17 @@ def test_a_place_that_the_caller_names_is_opened_with_the_options_for_it(base: s
     store = open_store("gs://bucket/a", {"google_storage_token": "hidden"})
     named = policy({"s3://other": {"aws_region": "x"}, "http://elsewhere": {"timeout": "5s"},
                     "recorder://host/a": {"name": "n"}, "/data/b": {"fsync": "true"}})  # fmt: skip
-    found = open_named(store, base, named, what="base path 1")
-    assert len(options_of(found)) == 1
-    assert "hidden" not in str(options_of(found))
+    opened = open_named(store, base, named, subject="base path 1")
+    assert len(options_of(opened)) == 1
+    assert "hidden" not in str(options_of(opened))
 
 
 def test_of_several_places_that_were_named_the_nearest_counts() -> None:
     store = open_store("s3://bucket/a", SECRET)
     named = policy({"s3://other": {"aws_region": "a"}, "s3://other/x": {"aws_region": "b"}})
     for base, region in (("s3://other/y", "a"), ("s3://other/x/y", "b"), ("s3://other/xy", "a")):
-        found = open_named(store, base, named, what="base path 1")
-        assert options_of(found) == {"aws_region": region}
+        opened = open_named(store, base, named, subject="base path 1")
+        assert options_of(opened) == {"aws_region": region}
 
 
 def test_callers_may_name_what_lies_in_their_home_directory(
@@ -142,17 +142,17 @@ def test_callers_may_name_what_lies_in_their_home_directory(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     root = open_store("memory://somewhere/a")
-    found = open_named(root, f"{tmp_path}/data", policy({"~/data": {}}), what="base path 1")
-    assert found == LocalStore(tmp_path / "data")
+    opened = open_named(root, f"{tmp_path}/data", policy({"~/data": {}}), subject="base path 1")
+    assert opened == LocalStore(tmp_path / "data")
     with pytest.raises(AccessError):
-        open_named(root, "~/data", policy({"~/data": {}}), what="base path 1")
+        open_named(root, "~/data", policy({"~/data": {}}), subject="base path 1")
 
 
 def test_the_bucket_of_the_root_may_have_options_of_its_own() -> None:
     named = policy({"s3://bucket/public": {"aws_skip_signature": "true"}})
     store = open_store("s3://bucket/a", SECRET)
-    found = open_named(store, "s3://bucket/public/x", named, what="base path 1")
-    assert options_of(found) == {"aws_skip_signature": "true"}
+    opened = open_named(store, "s3://bucket/public/x", named, subject="base path 1")
+    assert options_of(opened) == {"aws_skip_signature": "true"}
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_values_that_lie_elsewhere_are_fetched_where_the_caller_allows_it(
     assert given is not None
     if expected is None:
         with pytest.raises(AccessError, match="column 'b'"):
-            open_external(root, uri, given, what="column 'b'")
+            open_external(root, uri, given, subject="column 'b'")
         assert opened == []
         return
-    store, path = open_external(root, uri, given, what="column 'b'")
+    store, path = open_external(root, uri, given, subject="column 'b'")
     assert options_of(store) == expected
     assert path == "x.bin"
 
@@ -199,7 +199,7 @@ def test_a_uri_without_an_object_is_refused(tmp_path: object) -> None:
     allowed = AccessPolicy(external=True)
     for uri in ("s3://bucket", "http://host/", "file:///"):
         with pytest.raises(OptionError, match="names no object"):
-            open_external(LocalStore(f"{tmp_path}"), uri, allowed, what="column 'b'")
+            open_external(LocalStore(f"{tmp_path}"), uri, allowed, subject="column 'b'")
 
 
 def test_values_to_be_copied_come_from_anywhere_but_fsspec(
@@ -207,13 +207,13 @@ def test_values_to_be_copied_come_from_anywhere_but_fsspec(
 ) -> None:
     root = open_store("s3://bucket/a", SECRET)
     for uri in ("file:///data/x.bin", "s3://other/x.bin", "http://host/x.bin"):
-        store, _ = open_external(root, uri, allow_copies(NOTHING), what="a URI")
+        store, _ = open_external(root, uri, allow_copies(NOTHING), subject="a URI")
         assert options_of(store) == {}
     with pytest.raises(AccessError, match=r"base_store_params=\{'fsspec\+recorder://host/x.bin'"):
-        open_external(root, "recorder://host/x.bin", allow_copies(NOTHING), what="a URI")
+        open_external(root, "recorder://host/x.bin", allow_copies(NOTHING), subject="a URI")
     assert opened == []
     named = allow_copies(policy({"recorder://host": {"token": "its own"}}))
-    open_external(root, "recorder://host/x.bin", named, what="a URI")
+    open_external(root, "recorder://host/x.bin", named, subject="a URI")
     assert opened == [{"token": "its own"}]
 
 
@@ -224,12 +224,12 @@ def test_values_to_be_copied_come_from_anywhere_but_fsspec(
         ({"s3://b": "secret"}, None, "base_store_params: expected a path or URI and a mapping"),
         ({"": {}}, None, "base_store_params: expected a path or URI and a mapping"),
         ({"s3://b": {"a": b"secret"}}, None, "storage_options: expected text for 'a'"),
-        ({"s3://b/../c": {}}, None, "steps upwards"),
+        ({"s3://b/../c": {}}, None, "contains"),
         ({"s3:///c": {}}, None, "base_store_params: .*expected a bucket or host"),
         (None, "s3://b", "allow_external_blobs: expected True, False, or a list"),
         (None, 1, "allow_external_blobs: expected True, False, or a list"),
         (None, [5], "allow_external_blobs: expected True, False, or a list"),
-        (None, ["s3://b/.."], "allow_external_blobs: .*steps upwards"),
+        (None, ["s3://b/.."], "allow_external_blobs: .*contains"),
     ],
 )
 def test_options_that_name_no_places_are_refused(params: Any, external: Any, message: str) -> None:
@@ -243,5 +243,7 @@ def test_a_caller_who_names_a_base_just_now_allows_it() -> None:
     root = open_store(f"memory://{name}/a", {"timeout": "5s"})
     named = NOTHING.naming(root, ["s3://bucket/x", f"memory://{name}/b"])
     assert len(named.given) == 1
-    assert options_of(open_named(root, "s3://bucket/x/y", named, what="base path 1")) == {}
-    assert options_of(open_named(root, f"memory://{name}/b", named, what="")) == {"timeout": "5s"}
+    assert options_of(open_named(root, "s3://bucket/x/y", named, subject="base path 1")) == {}
+    assert options_of(open_named(root, f"memory://{name}/b", named, subject="")) == {
+        "timeout": "5s"
+    }

@@ -66,8 +66,8 @@ def lay(root: Path, links: Links) -> None:
 
 
 def everything(root: Path) -> set[str]:
-    found = (Path(at) / name for at, _, names in os.walk(root.parent) for name in names)
-    return {str(one) for one in found}
+    paths = (Path(at) / name for at, _, names in os.walk(root.parent) for name in names)
+    return {str(path) for path in paths}
 
 
 @pytest.mark.parametrize("links", OUT.values(), ids=OUT)
@@ -132,7 +132,7 @@ def test_links_to_files_are_deleted_not_what_they_lead_to(root: Path) -> None:
     store = LocalStore(root)
     assert store.is_link("data/link")
     store.delete(["data/link", "data/nowhere"])
-    assert sorted(one.name for one in (root / "data").iterdir()) == ["sub", "x"]
+    assert sorted(path.name for path in (root / "data").iterdir()) == ["sub", "x"]
     assert (root.parent / "outside/x").exists()
 
 
@@ -189,9 +189,9 @@ def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Pat
 
     def exchange() -> None:
         while not done.is_set():
-            for one in (real, link):
-                one.rename(at)
-                at.rename(one)
+            for folder in (real, link):
+                folder.rename(at)
+                at.rename(folder)
 
     thread = threading.Thread(target=exchange)
     thread.start()
@@ -206,7 +206,7 @@ def test_a_link_put_in_the_place_of_a_folder_meanwhile_is_not_followed(root: Pat
     finally:
         done.set()
         thread.join()
-    assert {one.name for one in outside.iterdir()} == {*names, "x", "sub"}
+    assert {path.name for path in outside.iterdir()} == {*names, "x", "sub"}
 
 
 def test_empty_folders_go_but_links_stay(root: Path) -> None:
@@ -214,7 +214,7 @@ def test_empty_folders_go_but_links_stay(root: Path) -> None:
     store = LocalStore(root)
     store.delete([meta.path for meta in store.walk("")])
     store.remove_folders()
-    assert [one.name for one in root.iterdir()] == ["link"]
+    assert [path.name for path in root.iterdir()] == ["link"]
     (root / "link").unlink()
     (root.parent / "alias").symlink_to(root)
     LocalStore(root.parent / "alias").remove_folders()
@@ -229,8 +229,8 @@ class TestListing:
         (root / "data/self").symlink_to("self")
         (root / "data/nowhere").symlink_to("nothing")
         store = LocalStore(root)
-        assert [one.path for one in store.list("data")] == ["data/file", "data/x"]
-        assert [one.path for one in store.walk("data")] == ["data/file", "data/sub/x", "data/x"]
+        assert [meta.path for meta in store.list("data")] == ["data/file", "data/x"]
+        assert [meta.path for meta in store.walk("data")] == ["data/file", "data/sub/x", "data/x"]
         assert sorted(store.links("")) == [
             f"data/{name}" for name in ("file", "folder", "nowhere", "self")
         ]
@@ -244,7 +244,7 @@ class TestListing:
                 os.chdir("d")
             Path("x").touch()
             store = LocalStore(tmp_path / "d")
-            assert [one.path for one in store.walk("")] == ["d/" * (depth - 1) + "x"]
+            assert [meta.path for meta in store.walk("")] == ["d/" * (depth - 1) + "x"]
             Path("x").unlink()
             store.remove_folders()
         finally:
@@ -291,13 +291,13 @@ def test_a_path_that_no_object_has_is_refused_by_all_that_writes_and_deletes(
             action()
         assert repr(path)[1:-1] in str(caught.value) or path in str(caught.value), name
     assert store.get("good").to_pybytes() == b"1"
-    assert [one.name for one in tmp_path.iterdir()] in ([], ["root"])
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["root"])
 
 
 @pytest.mark.parametrize("path", ["a..b", "..a", "a b", "ä", "a.", ".a", "a%2Fb", "\u200bx"])
 def test_unusual_names_are_names(tmp_path: Path, path: str) -> None:
     store = LocalStore(tmp_path)
     store.put(f"d/{path}", [b"1"], mode="create")
-    assert [one.path for one in store.list("d")] == [f"d/{path}"]
+    assert [meta.path for meta in store.list("d")] == [f"d/{path}"]
     store.delete([f"d/{path}"])
     assert list(store.walk("")) == []

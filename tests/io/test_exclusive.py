@@ -26,7 +26,7 @@ every_system = pytest.mark.parametrize("system", SYSTEMS)
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def unfinished(folder: Path, name: str = "1", *, age: float = 3600) -> Path:
@@ -54,10 +54,10 @@ def told(root: Path, work: Callable[[], bool], me: int) -> None:
 
 
 def winners(root: Path) -> list[int]:
-    found = [int(one.name.split()[1]) for one in root.glob("done *")]
-    for one in root.glob("done *"):
-        one.unlink()
-    return found
+    numbers = [int(path.name.split()[1]) for path in root.glob("done *")]
+    for path in root.glob("done *"):
+        path.unlink()
+    return numbers
 
 
 @every_system
@@ -218,8 +218,8 @@ def test_what_is_written_while_others_remove_is_kept(tmp_path: Path, system: Sys
         work = [write, remove, write, remove]
         end(
             [
-                begin(system, partial(told, tmp_path, partial(one, me), me))
-                for me, one in enumerate(work)
+                begin(system, partial(told, tmp_path, partial(steps, me), me))
+                for me, steps in enumerate(work)
             ]
         )
         (first,) = winners(tmp_path)

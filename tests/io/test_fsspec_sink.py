@@ -46,15 +46,15 @@ class Refusing(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
         return path.removeprefix("refusing://")
 
 
-@pytest.fixture(params=[InPlace, Refusing], ids=lambda one: one.protocol)
+@pytest.fixture(params=[InPlace, Refusing], ids=lambda system: system.protocol)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    kind = request.param
-    fsspec.register_implementation(kind.protocol, kind, clobber=True)
-    return f"fsspec+{kind.protocol}://{tmp_path}/t"
+    system_type = request.param
+    fsspec.register_implementation(system_type.protocol, system_type, clobber=True)
+    return f"fsspec+{system_type.protocol}://{tmp_path}/t"
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.rglob("*") if one.is_file())
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
 def test_what_is_being_written_is_not_there_yet(place: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from glaive.io.location import Location
         ("sftp://host/x", "fsspec+sftp://host/x"),
     ],
 )
-def test_spellings_of_one_place_contain_each_other(one: str, other: str) -> None:
+def test_spellings_of_one_location_contain_each_other(one: str, other: str) -> None:
     first, second = Location.parse(one), Location.parse(other)
     assert first.contains(second)
     assert second.contains(first)
@@ -77,7 +77,7 @@ def test_another_place_is_not_contained(place: str, other: str) -> None:
     assert not Location.parse(place).contains(Location.parse(other))
 
 
-def test_users_and_passwords_are_no_part_of_a_place() -> None:
+def test_users_and_passwords_are_no_part_of_a_location() -> None:
     given = Location.parse("https://joe:secret@host/x")
     assert given.user
     assert given.uri == "https://host/x"

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> LocalStore:
 def files(store: LocalStore) -> list[str]:
     """All files, unfinished ones too."""
     root = Path(store.root)
-    return sorted(one.relative_to(root).as_posix() for one in root.rglob("*") if one.is_file())
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
 class TestPutNew:
@@ -44,7 +44,9 @@ class TestPutNew:
         assert store.get("a").to_pybytes() == b"second"
         assert files(store) == ["a"]
 
-    @pytest.mark.parametrize("size", [0, local_sink.SMALL, local_sink.SMALL + 1, 5_000_000])
+    @pytest.mark.parametrize(
+        "size", [0, local_sink.SMALL_FILE_BYTES, local_sink.SMALL_FILE_BYTES + 1, 5_000_000]
+    )
     def test_any_size(self, store: LocalStore, size: int) -> None:
         content = os.urandom(size)
         store.put_new("a", [content])
@@ -64,7 +66,7 @@ class TestPutNew:
         (tmp_path / "root").symlink_to(tmp_path / "gone")
         store = LocalStore(tmp_path / "root")
         for put in (store.put, store.put_new):
-            with pytest.raises(ObjectNotFoundError, match=r"root/a: .* a link .* leads nowhere"):
+            with pytest.raises(ObjectNotFoundError, match=r"root/a: .* a link .* is broken"):
                 put("a", PIECES)
 
     def test_forced_to_disk_it_is_put_as_others(
@@ -96,7 +98,7 @@ class TestPutNew:
         store.put("a/b", PIECES)
         root = tmp_path / "new" / "root"
         order = [root, tmp_path / "new", tmp_path, root / "a" / "b", root / "a"]
-        assert synced == [one.stat().st_ino for one in order]
+        assert synced == [path.stat().st_ino for path in order]
         synced.clear()
         store.put("a/b", PIECES)
         assert len(synced) == 2
@@ -191,7 +193,7 @@ class TestSinks:
         sink = NewFiles(counting).create("a")
         sink.write([b"abc"])
         assert sink.finish() == 3
-        assert {one.path for one in counting.log} == {"a"}  # each step was seen
+        assert {request.path for request in counting.log} == {"a"}  # each step was seen
 
 
 def test_files_larger_than_the_first_read_come_whole(store: LocalStore) -> None:

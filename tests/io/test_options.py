@@ -22,7 +22,7 @@ from glaive.io.local import LocalStore
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, repeating
 from glaive.io.stats import IoCounters, IOStats
-from glaive.io.storage_options import MAX_RETRIES, StoreKind, read_options, settle
+from glaive.io.storage_options import MAX_RETRIES, StoreKind, normalise_options, read_options
 from glaive.io.uri import open_store
 
 
@@ -50,19 +50,19 @@ class TestOptions:
 
     def test_the_client_and_the_repetitions_are_told_apart(self) -> None:
         options = {"TIMEOUT": "3s", "client_max_retries": "7", "Client_Retry_Timeout": "9"}
-        found = read_options("s3", options, uri="u")
-        assert found.client == {"timeout": "3s"}
-        assert found.retry == {"max_retries": 7, "retry_timeout": timedelta(seconds=9)}
-        assert found.config == {}
+        connection = read_options("s3", options, uri="u")
+        assert connection.client == {"timeout": "3s"}
+        assert connection.retry == {"max_retries": 7, "retry_timeout": timedelta(seconds=9)}
+        assert connection.config == {}
 
     @pytest.mark.parametrize("value", ["", "many", "-1", "1.5"])
     def test_a_number_that_is_none_counts_as_not_given(self, value: str) -> None:
-        found = read_options("s3", {"client_max_retries": value}, uri="u")
-        assert found.retry["max_retries"] == MAX_RETRIES
+        connection = read_options("s3", {"client_max_retries": value}, uri="u")
+        assert connection.retry["max_retries"] == MAX_RETRIES
 
     def test_values_become_text(self) -> None:
-        assert settle({"a": True, "b": 5, "c": "x"}) == {"a": "true", "b": "5", "c": "x"}
-        assert settle(None) == {}
+        assert normalise_options({"a": True, "b": 5, "c": "x"}) == {"a": "true", "b": "5", "c": "x"}
+        assert normalise_options(None) == {}
 
     @pytest.mark.parametrize("options", [{"a": None}, {"a": b"x"}, {5: "x"}])
     def test_what_is_no_option_is_refused(self, options: Any) -> None:
@@ -100,7 +100,7 @@ class TestRequestLimit:
         lock = threading.Lock()
 
         def work(requests: int) -> None:
-            with limit.taking(requests):
+            with limit.acquire(requests):
                 with lock:
                     under_way[0] += requests
                     most[0] = max(most[0], under_way[0])
@@ -118,9 +118,9 @@ class TestRequestLimit:
 
     def test_one_that_wants_more_passes_alone_and_a_failure_makes_room(self) -> None:
         limit = RequestLimit(2)
-        with pytest.raises(RuntimeError), limit.taking(10):
+        with pytest.raises(RuntimeError), limit.acquire(10):
             raise RuntimeError
-        with limit.taking(2):
+        with limit.acquire(2):
             pass
 
 

@@ -24,7 +24,7 @@ def test_ranges_are_views_of_the_map_without_saying_so(tmp_path: Path) -> None:
     assert [b.to_pybytes() for b in reader.read(asked)] == [CONTENT[o : o + s] for o, s in asked]
     assert reader.tail(5).to_pybytes() == CONTENT[-5:]
     assert (reader.size, reader.path) == (len(CONTENT), str(tmp_path / "x"))
-    reader.expect("random")
+    reader.advise_pattern("random")
     reader.advise(asked, "willneed")
     reader.close()
 

@@ -158,7 +158,7 @@ class TestReading:
         for advice in ("random", "sequential", "willneed", "normal"):
             reader.advise([ByteRange(0, 10), ByteRange(900, 20)], advice)
         for pattern in ("random", "sequential", "random"):
-            reader.expect(pattern)
+            reader.advise_pattern(pattern)
         assert reader.read([ByteRange(900, 20)])[0].to_pybytes() == CONTENT[900:920]
 
 

@@ -12,7 +12,7 @@ from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
 
 
-def test_paths_and_file_uris_are_the_same_place(
+def test_paths_and_file_uris_are_the_same_location(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -29,7 +29,7 @@ def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert open_store("~/t") == LocalStore(f"{tmp_path}/t")
 
 
-def test_a_store_remembers_an_absolute_place(
+def test_a_store_remembers_an_absolute_location(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,9 +60,9 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
         ("nowhere://node/t", r"unknown scheme 'nowhere'; known are .* s3"),
         ("s3://", "no bucket or name"),
         ("memory:///", "no bucket or name"),
-        ("file://host/t", "names no other machine"),
+        ("file://host/t", "cannot name another machine"),
         ("a\0b", "null character"),
-        ("a\ud800", "the character at 1 is half of a pair"),
+        ("a\ud800", "the character at 1 is half of a surrogate pair"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused(uri: str, message: str) -> None:

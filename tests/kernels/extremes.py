@@ -53,7 +53,7 @@ Arguments = dict[str, Any]
 
 
 class Recorder:
-    """Keeps copies of the arguments of calls, a few of every form for each function."""
+    """Keeps copies of the arguments of calls, a few of every signature for each function."""
 
     def __init__(self, per_function: int) -> None:
         self.calls: dict[str, dict[Any, Arguments]] = defaultdict(dict)
@@ -77,12 +77,12 @@ class Recorder:
             key: frame.f_locals[key]
             for key in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         }
-        form = tuple(signature(value) for value in arguments.values())
+        call_signature = tuple(signature(value) for value in arguments.values())
         kept = self.calls[name]
-        if form in kept or len(kept) >= self._per_function:
+        if call_signature in kept or len(kept) >= self._per_function:
             return
         if sum(size_of(leaf) for _, leaf in leaves(arguments)) <= LARGEST_CALL:
-            kept[form] = {key: copied(value) for key, value in arguments.items()}
+            kept[call_signature] = {key: copied(value) for key, value in arguments.items()}
 
 
 def kernel_modules() -> list[Any]:
@@ -181,15 +181,15 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def extremes(width: int, size: int, *, all_of_them: bool) -> list[int]:
     """Numbers of ``width`` bytes that break what was not thought of."""
     top = 1 << (8 * width)
-    found = [0, 1, -1, size - 1, size, size + 1]
-    found += [top >> 1, (top >> 1) - 1, 1 << 31, (1 << 31) - 1, 1 << 63, (1 << 63) - 1]
+    numbers = [0, 1, -1, size - 1, size, size + 1]
+    numbers += [top >> 1, (top >> 1) - 1, 1 << 31, (1 << 31) - 1, 1 << 63, (1 << 63) - 1]
     if all_of_them:
         powers = [sign * (1 << bits) for bits in (7, 15, 31, 32, 62, 63) for sign in (1, -1)]
-        found += [power + step for power in powers for step in (-1, 0, 1)] + [2, -2, -size]
-    return sorted({number % top for number in found})
+        numbers += [power + step for power in powers for step in (-1, 0, 1)] + [2, -2, -size]
+    return sorted({number % top for number in numbers})
 
 
-def places(size: int, width: int, most: int, choose: random.Random) -> list[int]:
+def positions(size: int, width: int, most: int, choose: random.Random) -> list[int]:
     """Positions of numbers of ``width`` bytes: all of them, or the first, the last and some."""
     every = range(0, size - width + 1, width)
     if len(every) <= most:
@@ -203,15 +203,15 @@ def variants(
     arguments: Arguments, trials: int, choose: random.Random
 ) -> Iterator[tuple[str, Arguments]]:
     """Argument lists with one number replaced, and some with two."""
-    found = [(path, leaf) for path, leaf in leaves(arguments) if size_of(leaf)]
+    targets = [(path, leaf) for path, leaf in leaves(arguments) if size_of(leaf)]
     options: list[tuple[tuple[Any, ...], Any, int, int]] = []
-    for path, leaf in found:
+    for path, leaf in targets:
         widths = (1, 2, 4, 8) if isinstance(leaf, pa.Buffer) else (leaf.dtype.itemsize,)
         for width in widths:
             if width <= 8:
-                most = max(trials // (len(found) * len(widths)), 3)
+                most = max(trials // (len(targets) * len(widths)), 3)
                 options += [
-                    (path, leaf, width, at) for at in places(size_of(leaf), width, most, choose)
+                    (path, leaf, width, at) for at in positions(size_of(leaf), width, most, choose)
                 ]
     choose.shuffle(options)
     for turn in range(trials if options else 0):
@@ -298,20 +298,20 @@ def replay(recorder: Recorder, trials: int, seed: int, only: str) -> dict[str, A
         "unsafe": unsafe,
         "foreign": foreign,
         "calls": calls,
-        "idle": idle_loops(),
+        "idle": idle_kernels(),
     }
 
 
-def idle_loops() -> list[str]:
-    """Compiled loops that no recorded call reached."""
-    found = []
+def idle_kernels() -> list[str]:
+    """Compiled kernels that no recorded call reached."""
+    idle = []
     for module in iter_modules(loops.__path__):
         contents = import_module(f"{loops.__name__}.{module.name}")
         for name in getattr(contents, "__all__", ()):
             function = getattr(contents, name)
             if hasattr(function, "signatures") and not function.signatures:
-                found.append(f"{module.name}.{name}")
-    return found
+                idle.append(f"{module.name}.{name}")
+    return idle
 
 
 def in_child(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:

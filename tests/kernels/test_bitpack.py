@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import (
-    LevelForm,
     chunk_widths,
     out_of_line_sizes,
     pack_inline,
     pack_out_of_line,
     take_inline,
     unpack_inline,
-    unpack_level_bits,
     unpack_out_of_line,
 )
+from glaive.kernels.level_bits import LevelEncoding, unpack_level_bits
 from glaive.memory import as_array
 from glaive.testing import force_tier
 
@@ -48,11 +47,11 @@ UINT64_W10 = bytes.fromhex(
 def words(count: int, word_bits: int, seed: int) -> NDArray[Any]:
     """Words whose width differs from chunk to chunk, 0 and all bits included."""
     rng = np.random.default_rng(seed)
-    kind = np.dtype(f"<u{word_bits // 8}")
-    values = rng.integers(0, np.iinfo(kind).max, count, dtype=kind, endpoint=True)
+    dtype = np.dtype(f"<u{word_bits // 8}")
+    values = rng.integers(0, np.iinfo(dtype).max, count, dtype=dtype, endpoint=True)
     for start in range(0, count, 1024):
         width = int(rng.integers(0, word_bits + 1))
-        values[start : start + 1024] &= kind.type((1 << width) - 1)
+        values[start : start + 1024] &= dtype.type((1 << width) - 1)
     return values
 
 
@@ -117,11 +116,11 @@ def test_inline_chunks_come_back_and_both_tiers_agree(word_bits: int, count: int
 
 @pytest.mark.parametrize("word_bits", WORDS)
 def test_every_width_comes_back(word_bits: int) -> None:
-    kind = np.dtype(f"<u{word_bits // 8}")
+    dtype = np.dtype(f"<u{word_bits // 8}")
     rng = np.random.default_rng(word_bits)
-    every = rng.integers(0, np.iinfo(kind).max, (word_bits + 1, 1024), kind, endpoint=True)
+    every = rng.integers(0, np.iinfo(dtype).max, (word_bits + 1, 1024), dtype, endpoint=True)
     for width in range(word_bits + 1):
-        every[width] &= kind.type((1 << width) - 1)
+        every[width] &= dtype.type((1 << width) - 1)
     for tier in TIERS:
         with force_tier(tier):
             data, starts, sizes = pack(every.reshape(-1))
@@ -139,8 +138,8 @@ def test_chunks_may_be_cut_short_anywhere(word_bits: int, counts: list[int], tie
     data, starts, sizes = pack(values)
     with force_tier(tier):
         back = unpack_inline(data, starts, sizes, np.array(counts, np.int64), word_bits, "test")
-    kept = [values[1024 * i : 1024 * i + n] for i, n in enumerate(counts)]
-    assert back.to_pybytes() == b"".join(part.tobytes() for part in kept)
+    used = [values[1024 * i : 1024 * i + n] for i, n in enumerate(counts)]
+    assert back.to_pybytes() == b"".join(part.tobytes() for part in used)
 
 
 def test_values_are_unpacked_into_a_given_buffer() -> None:
@@ -209,31 +208,31 @@ def test_a_tail_is_packed_only_when_that_is_smaller(tail: int, size: int) -> Non
 
 @given(
     share=st.sampled_from([0.0, 0.1, 1.0]),
-    form=st.sampled_from(["inline", "out_of_line", "flat"]),
+    encoding=st.sampled_from(["inline", "out_of_line", "flat"]),
     counts=st.lists(st.one_of(st.integers(0, 130), st.sampled_from([1023, 1024])), max_size=6),
 )
 def test_levels_of_one_bit_become_validity(
-    share: float, form: LevelForm, counts: list[int]
+    share: float, encoding: LevelEncoding, counts: list[int]
 ) -> None:
     each = np.array(counts, np.int64)
     rng = np.random.default_rng(len(counts))
     levels = (rng.random(sum(counts)) < share).astype("<u2")
-    data, starts, sizes = level_chunks(levels, each, form)
+    data, starts, sizes = level_chunks(levels, each, encoding)
     for tier in TIERS:
         with force_tier(tier):
-            found = unpack_level_bits(data, starts, sizes, each, form, "test")
-        assert found is not None
-        assert found[0].to_pybytes() == np.packbits(levels == 0, bitorder="little").tobytes()
-        assert found[1] == levels.sum()
+            result = unpack_level_bits(data, starts, sizes, each, encoding, "test")
+        assert result is not None
+        assert result[0].to_pybytes() == np.packbits(levels == 0, bitorder="little").tobytes()
+        assert result[1] == levels.sum()
 
 
 def level_chunks(
-    levels: NDArray[Any], counts: NDArray[np.int64], form: LevelForm
+    levels: NDArray[Any], counts: NDArray[np.int64], encoding: LevelEncoding
 ) -> tuple[pa.Buffer, NDArray[np.int64], NDArray[np.int64]]:
-    if form == "flat":
+    if encoding == "flat":
         sizes = counts * 2
         return buffer(levels), starts_of(sizes), sizes
-    if form == "out_of_line":
+    if encoding == "out_of_line":
         data, sizes = pack_out_of_line(buffer(levels), counts, 16, 1)
         return buffer(data), starts_of(sizes), sizes
     padded = np.zeros((len(counts), 1024), "<u2")
@@ -315,14 +314,14 @@ def test_a_damaged_out_of_line_block_is_reported(
     tier: Any, start: int, size: int, count: int
 ) -> None:
     data = pa.py_buffer(bytes(128))
-    place = (data, np.array([start]), np.array([size]), np.array([count]))
+    chunk_args = (data, np.array([start]), np.array([size]), np.array([count]))
     with force_tier(tier):
         with pytest.raises(CorruptFileError, match="bit-packed block"):
-            unpack_out_of_line(*place, 16, 1, "a.lance")
+            unpack_out_of_line(*chunk_args, 16, 1, "a.lance")
         with pytest.raises(CorruptFileError, match="bit-packed block"):
-            unpack_level_bits(*place, "out_of_line", "a.lance")
+            unpack_level_bits(*chunk_args, "out_of_line", "a.lance")
     with pytest.raises(CorruptFileError, match="found 17 bits"):
-        unpack_out_of_line(*place, 16, 17, "a.lance")
+        unpack_out_of_line(*chunk_args, 16, 17, "a.lance")
 
 
 def test_packing_refuses_what_cannot_be_meant() -> None:

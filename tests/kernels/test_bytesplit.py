@@ -23,8 +23,8 @@ RANDOM = np.random.default_rng(8).integers(0, 256, 8 * 400, np.uint8)
 def test_streams_begin_with_the_lowest_bytes_of_all_values(tier: Any) -> None:
     values = pa.py_buffer(np.array([0x04030201, 0x14131211, 0x24232221], "<u4"))
     with force_tier(tier):
-        found = split_bytes(values, np.array([2, 1]), 32)
-    assert found.tobytes().hex() == "0111021203130414" + "21222324"
+        streams = split_bytes(values, np.array([2, 1]), 32)
+    assert streams.tobytes().hex() == "0111021203130414" + "21222324"
 
 
 @given(
@@ -80,14 +80,14 @@ def test_chunks_outside_of_the_page_are_reported(tier: Any, start: int, count: i
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(("chunk", "index"), [(0, 4), (1, 0), (-1, 0), (0, -1)])
 def test_values_outside_of_a_chunk_are_reported(tier: Any, chunk: int, index: int) -> None:
-    place = (np.zeros(1, np.int64), np.array([4]), np.array([chunk]), np.array([index]))
+    position = (np.zeros(1, np.int64), np.array([4]), np.array([chunk]), np.array([index]))
     with force_tier(tier), pytest.raises(CorruptFileError, match="ends before it"):
-        take_bytes(pa.py_buffer(bytes(16)), *place, 32, "a.lance")
+        take_bytes(pa.py_buffer(bytes(16)), *position, 32, "a.lance")
 
 
 def test_other_widths_are_refused() -> None:
-    one = np.ones(1, np.int64)
+    ones = np.ones(1, np.int64)
     with pytest.raises(ValueError, match="values of 16 bits"):
-        split_bytes(pa.py_buffer(bytes(8)), one, 16)
+        split_bytes(pa.py_buffer(bytes(8)), ones, 16)
     with pytest.raises(ValueError, match="chunks of 1 values out of 0"):
-        split_bytes(pa.py_buffer(bytes(3)), one, 32)
+        split_bytes(pa.py_buffer(bytes(3)), ones, 32)

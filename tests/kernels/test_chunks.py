@@ -1,4 +1,4 @@
-"""Chunk kernels: headers and pieces, level counts, rows among levels; both tiers agree."""
+"""Chunk kernels: headers and buffers, level counts, rows among levels; both tiers agree."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def chunk_pieces(draw: st.DrawFn) -> tuple[NDArray[np.int64], list[Piece], list[
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
 
     def pieces(count: int) -> list[Piece]:
-        found = []
+        results = []
         for _ in range(count):
             sizes = rng.integers(0, 40, chunks)
-            found.append((rng.integers(0, 256, sizes.sum()).astype(np.uint8), sizes))
-        return found
+            results.append((rng.integers(0, 256, sizes.sum()).astype(np.uint8), sizes))
+        return results
 
     levels = rng.integers(0, 65536, chunks)
     return levels, pieces(draw(st.integers(0, 2))), pieces(draw(st.integers(1, 3)))
@@ -41,30 +41,30 @@ def chunk_pieces(draw: st.DrawFn) -> tuple[NDArray[np.int64], list[Piece], list[
 def test_pieces_come_back_from_the_chunks_they_were_put_in(
     parts: tuple[NDArray[np.int64], list[Piece], list[Piece]], width: int
 ) -> None:
-    levels, level_pieces, value_pieces = parts
+    levels, level_buffers, value_buffers = parts
     seen = []
     for tier in TIERS:
         with force_tier(tier):
-            data, sizes = assemble_chunks(levels, level_pieces, value_pieces, value_width=width)
+            data, sizes = assemble_chunks(levels, level_buffers, value_buffers, value_width=width)
             headers = parse_headers(
                 data,
                 np.cumsum(sizes) - sizes,
                 sizes,
-                level_pieces=len(level_pieces),
-                value_pieces=len(value_pieces),
+                level_buffers=len(level_buffers),
+                value_buffers=len(value_buffers),
                 value_width=width,
                 where=HERE,
             )
         seen.append(data.to_pybytes())
         np.testing.assert_array_equal(headers.levels, levels)
         assert not (sizes % 8).any()
-        for piece, (expected, piece_sizes) in enumerate([*level_pieces, *value_pieces]):
-            np.testing.assert_array_equal(headers.sizes[piece], piece_sizes)
-            found = [
+        for buffer, (expected, buffer_sizes) in enumerate([*level_buffers, *value_buffers]):
+            np.testing.assert_array_equal(headers.sizes[buffer], buffer_sizes)
+            results = [
                 seen[-1][start : start + size]
-                for start, size in zip(headers.starts[piece], headers.sizes[piece], strict=True)
+                for start, size in zip(headers.starts[buffer], headers.sizes[buffer], strict=True)
             ]
-            assert b"".join(found) == expected.tobytes()
+            assert b"".join(results) == expected.tobytes()
     assert seen[0] == seen[1]
 
 
@@ -82,20 +82,20 @@ def test_headers_and_fill_are_laid_out_as_specified() -> None:
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_a_piece_beyond_its_chunk_is_refused(tier: Tier) -> None:
-    piece = [(np.zeros(40, np.uint8), np.array([16, 24]))]
-    data, sizes = assemble_chunks(np.array([0, 0]), [], piece, value_width=2)
+    buffer = [(np.zeros(40, np.uint8), np.array([16, 24]))]
+    data, sizes = assemble_chunks(np.array([0, 0]), [], buffer, value_width=2)
     starts = np.cumsum(sizes) - sizes
     damaged = bytearray(data.to_pybytes())
     damaged[starts[1] + 2] = 25
     with force_tier(tier), pytest.raises(CorruptFileError, match="chunk at byte 24"):
         parse_headers(
             pa.py_buffer(bytes(damaged)), starts, sizes,
-            level_pieces=0, value_pieces=1, value_width=2, where=HERE,
+            level_buffers=0, value_buffers=1, value_width=2, where=HERE,
         )  # fmt: skip
     with force_tier(tier), pytest.raises(CorruptFileError, match="a header and 9 buffers"):
         parse_headers(
             data, starts[:1], np.array([16]),
-            level_pieces=0, value_pieces=9, value_width=2, where=HERE,
+            level_buffers=0, value_buffers=9, value_width=2, where=HERE,
         )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_chunks_beyond_the_data_are_refused() -> None:
     with pytest.raises(CorruptFileError, match="32 bytes at byte 8"):
         parse_headers(
             pa.py_buffer(bytes(32)), np.array([0, 8]), np.array([8, 32]),
-            level_pieces=0, value_pieces=1, value_width=2, where=HERE,
+            level_buffers=0, value_buffers=1, value_width=2, where=HERE,
         )  # fmt: skip
 
 
@@ -127,9 +127,9 @@ def test_levels_are_counted_and_rows_found_alike_by_both_tiers(levels: list[int]
     for tier in TIERS:
         with force_tier(tier):
             counted = count_levels(rep, definition, max_rep=4, visible_max=2, max_def=4, where=HERE)
-            found = find_row(rep, 4, row)
+            entry = find_row(rep, 4, row)
         assert counted == (len(starts), sum(level <= 2 for level in levels))
-        assert found == (starts[row] if row < len(starts) else len(levels))
+        assert entry == (starts[row] if row < len(starts) else len(levels))
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -1,4 +1,4 @@
-"""Strings that contain a piece of text: both tiers find what Python finds."""
+"""Strings that contain a pattern: both tiers find what Python finds."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ TIERS = ("numpy", "numba")
 TEXTS = st.text("ab", max_size=12) | st.text("abcx", min_size=60, max_size=150)
 
 
-def found_by(tier: Any, texts: list[bytes], piece: bytes, bits: int = 32, lead: int = 0) -> Any:
+def found_by(tier: Any, texts: list[bytes], pattern: bytes, bits: int = 32, lead: int = 0) -> Any:
     ends = lead + np.cumsum([0, *map(len, texts)])
     data = pa.py_buffer(b"a" * lead + b"".join(texts))
     strings = Strings(as_buffer(ends.astype(f"<i{bits // 8}")), bits, data)
     with force_tier(tier):
-        found = contains(strings, len(texts), piece)
+        bitmap = contains(strings, len(texts), pattern)
     return np.unpackbits(
-        np.frombuffer(found.to_pybytes(), np.uint8), count=len(texts), bitorder="little"
+        np.frombuffer(bitmap.to_pybytes(), np.uint8), count=len(texts), bitorder="little"
     ).tolist()
 
 
 @given(
     texts=st.lists(TEXTS, max_size=40),
-    piece=st.text("ab", max_size=4) | st.text("abcx", max_size=30),
+    pattern=st.text("ab", max_size=4) | st.text("abcx", max_size=30),
     bits=st.sampled_from([32, 64]),
     lead=st.integers(0, 3),
 )
 def test_a_piece_is_found_within_a_string(
-    texts: list[str], piece: str, bits: int, lead: int
+    texts: list[str], pattern: str, bits: int, lead: int
 ) -> None:
-    expected = [int(piece in text) for text in texts]
+    expected = [int(pattern in text) for text in texts]
     for tier in TIERS:
-        found = found_by(tier, [one.encode() for one in texts], piece.encode(), bits, lead)
-        assert found == expected
+        flags = found_by(tier, [text.encode() for text in texts], pattern.encode(), bits, lead)
+        assert flags == expected
 
 
 @given(at=st.integers(0, 200), length=st.integers(1, 70), seed=st.integers(0, 20))
-def test_a_piece_is_found_at_every_place(at: int, length: int, seed: int) -> None:
+def test_a_pattern_is_found_at_every_position(at: int, length: int, seed: int) -> None:
     letters = np.random.default_rng(seed).integers(97, 99, 300).astype(np.uint8).tobytes()
-    piece = bytes(range(128, 128 + length))
-    texts = [letters, letters[:at] + piece + letters[at:], b"", piece, piece[:-1] + b"a"]
+    pattern = bytes(range(128, 128 + length))
+    texts = [letters, letters[:at] + pattern + letters[at:], b"", pattern, pattern[:-1] + b"a"]
     for tier in TIERS:
-        assert found_by(tier, texts, piece) == [0, 1, 0, 1, 0]
+        assert found_by(tier, texts, pattern) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -21,46 +21,46 @@ A_KERNEL = """
 import numpy as np
 from glaive.kernels import _sanitizer
 from glaive.kernels._addresses import address
-from glaive.kernels.loops.memory import copy, load_i64, loop, store_u8, wrapping_sub
+from glaive.kernels.loops.memory import copy, load_i64, kernel, store_u8, wrapping_sub
 
-@loop
+@kernel
 def read(at, index):
     return load_i64(at + 8 * index)
 
-@loop
+@kernel
 def write(at, index):
     store_u8(at + index, 1)
 
-@loop
+@kernel
 def copied(to, of, size):
     copy(to, of, size)
 
-@loop
+@kernel
 def added(a, b):
     return a + b
 
-@loop
+@kernel
 def subtracted(a, b):
     return a - b
 
-@loop
+@kernel
 def multiplied(a, b):
     return a * b
 
-@loop
+@kernel
 def shifted(a, bits):
     return a << bits
 
-@loop
+@kernel
 def truncated(number):
     return np.int64(number)
 
-@loop
+@kernel
 def between(offset, first, size):
     k = offset - first
     return 0 <= k <= size
 
-@loop
+@kernel
 def wrapped(a, b):
     return wrapping_sub(a, b)
 
@@ -149,8 +149,8 @@ def report() -> Report:
         check=False,
     )
     assert result.stdout, result.stderr
-    found: Report = json.loads(result.stdout)
-    return found
+    report: Report = json.loads(result.stdout)
+    return report
 
 
 @pytest.mark.slow

@@ -70,12 +70,12 @@ def test_values_are_taken_in_any_order(bits: int, wanted: list[tuple[int, int]])
 def test_values_outside_of_a_chunk_are_reported(
     tier: Any, bits: int, start: int, chunk: int, index: int
 ) -> None:
-    place = (np.array([start]), np.array([8]), np.array([chunk]), np.array([index]))
+    position = (np.array([start]), np.array([8]), np.array([chunk]), np.array([index]))
     with force_tier(tier), pytest.raises(CorruptFileError, match="plain values"):
-        take_flat(pa.py_buffer(bytes(16)), *place, bits, "a.lance")
+        take_flat(pa.py_buffer(bytes(16)), *position, bits, "a.lance")
 
 
 def test_widths_that_are_neither_bits_nor_bytes_are_refused() -> None:
-    one = np.zeros(1, np.int64)
+    zero = np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="values of 12 bits"):
-        take_flat(pa.py_buffer(b"\0"), one, one, one, one, 12, "test")
+        take_flat(pa.py_buffer(b"\0"), zero, zero, zero, zero, 12, "test")

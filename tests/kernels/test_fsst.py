@@ -36,9 +36,9 @@ def of(values: Sequence[bytes], bits: int = 32, first: int = 0) -> Strings:
     return Strings(pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(data))
 
 
-def values(found: Strings) -> list[bytes]:
-    ends = np.frombuffer(found.offsets, f"<i{found.offset_bits // 8}")
-    data = found.data.to_pybytes()
+def values(strings: Strings) -> list[bytes]:
+    ends = np.frombuffer(strings.offsets, f"<i{strings.offset_bits // 8}")
+    data = strings.data.to_pybytes()
     return [data[a:b] for a, b in pairwise(ends)]
 
 
@@ -70,12 +70,12 @@ def test_with_the_switch_off_values_are_stored_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "byte", "what"), [(4, 0, "magic"), (64, 0, "1 to 8 bytes"), (64, 9, "1 to 8 bytes")]
+    ("at", "byte", "message"), [(4, 0, "magic"), (64, 0, "1 to 8 bytes"), (64, 9, "1 to 8 bytes")]
 )
-def test_a_table_that_contradicts_itself_is_refused(at: int, byte: int, what: str) -> None:
+def test_a_table_that_contradicts_itself_is_refused(at: int, byte: int, message: str) -> None:
     damaged = bytearray(TABLE.to_bytes())
     damaged[at] = byte
-    with pytest.raises(CorruptFileError, match=what):
+    with pytest.raises(CorruptFileError, match=message):
         SymbolTable.parse(bytes(damaged), HERE)
     with pytest.raises(CorruptFileError, match="2312 bytes"):
         SymbolTable.parse(bytes(damaged[:-1]), HERE)
@@ -97,11 +97,13 @@ def test_values_come_back(given_values: list[bytes], bits: int, first: int) -> N
     coded = []
     for tier in TIERS:
         with force_tier(tier):
-            found = encode_strings(TABLE, of(given_values, bits, first), len(given_values))
-            back = decode_strings(TABLE, found, len(given_values), HERE)
+            encoded_strings = encode_strings(
+                TABLE, of(given_values, bits, first), len(given_values)
+            )
+            back = decode_strings(TABLE, encoded_strings, len(given_values), HERE)
         assert values(back) == given_values
         assert back.offset_bits == bits
-        coded.append(values(found))
+        coded.append(values(encoded_strings))
     assert coded[0] == coded[1]
 
 
@@ -176,21 +178,21 @@ def test_text_that_does_not_shrink_is_encoded() -> None:
     noise = np.random.default_rng(3).integers(0, 256, (400, 100), np.uint8)
     given_values = [row.tobytes() for row in noise]
     with force_tier("numba"):
-        found = encode_strings(TABLE, of(given_values), 400)
-        assert values(decode_strings(TABLE, found, 400, HERE)) == given_values
-    assert found.data.size > 40_000
+        encoded_strings = encode_strings(TABLE, of(given_values), 400)
+        assert values(decode_strings(TABLE, encoded_strings, 400, HERE)) == given_values
+    assert encoded_strings.data.size > 40_000
 
 
 def encoded(table: SymbolTable, given_values: list[bytes], bits: int = 32) -> list[list[bytes]]:
     """What both tiers make of the values, once it is known that they come back."""
-    found = []
+    results = []
     for tier in TIERS:
         with force_tier(tier):
             coded = encode_strings(table, of(given_values, bits), len(given_values))
             back = decode_strings(table, coded, len(given_values), HERE)
         assert values(back) == given_values
-        found.append(values(coded))
-    return found
+        results.append(values(coded))
+    return results
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -205,15 +207,15 @@ def test_values_of_any_length_are_encoded_among_others(size: int, bits: int) -> 
     assert one == two
 
 
-@pytest.mark.parametrize("place", [0, 17, 2999])
-def test_the_byte_that_marks_ends_may_be_in_a_value(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 17, 2999])
+def test_the_byte_that_marks_ends_may_be_in_a_value(position: int) -> None:
     stop = TABLE.encoder.stop
     assert stop == 255
     given_values = sentences(3000)
-    given_values[place] = bytes([stop]) + b"the " + bytes([stop, stop])
+    given_values[position] = bytes([stop]) + b"the " + bytes([stop, stop])
     one, two = encoded(TABLE, given_values)
     assert one == two
-    assert one[place] == bytes([255, 255, 0, 255, 255, 255, 255])
+    assert one[position] == bytes([255, 255, 0, 255, 255, 255, 255])
 
 
 def test_symbols_may_leave_no_byte_to_mark_ends() -> None:

@@ -46,8 +46,8 @@ def pack(pages: list[Page], bits: int) -> tuple[list[SymbolTable], list[np.ndarr
     """Tables; chunks per page with starts, sizes and counts of all; and the chunks."""
     tables, chunks, data, sizes, counts = [], [], [], [], []
     for number, values in pages:
-        coded = encode_strings(TABLES[number], strings(values, bits), len(values))
-        packed = pack_variable(*coded, len(values), bits, target=64)
+        encoded = encode_strings(TABLES[number], strings(values, bits), len(values))
+        packed = pack_variable(*encoded, len(values), bits, target=64)
         tables.append(TABLES[number])
         chunks.append(len(packed.sizes))
         data.append(packed.data.tobytes())
@@ -62,10 +62,10 @@ def decoded(
     tables: list[SymbolTable], columns: list[np.ndarray], data: pa.Buffer, bits: int
 ) -> list[bytes]:
     chunks, starts, sizes, counts = columns
-    found = decode_pages(tables, chunks, data, starts, sizes, counts, bits, HERE)
-    ends = np.frombuffer(found.offsets, f"<i{found.offset_bits // 8}")[: int(counts.sum()) + 1]
-    text = found.data.to_pybytes()
-    assert found.offset_bits == bits
+    strings = decode_pages(tables, chunks, data, starts, sizes, counts, bits, HERE)
+    ends = np.frombuffer(strings.offsets, f"<i{strings.offset_bits // 8}")[: int(counts.sum()) + 1]
+    text = strings.data.to_pybytes()
+    assert strings.offset_bits == bits
     assert len(text) == ends[-1]
     return [text[a:b] for a, b in pairwise(ends)]
 
@@ -85,8 +85,8 @@ def test_each_page_is_decoded_with_its_own_symbols(
 def test_text_that_grows_eightfold_has_room(tier: Tier) -> None:
     pages: list[Page] = [(2, [b"z"]), *[(0, [b"abcdefgh" * 500] * 9)] * 8]
     with force_tier(tier):
-        found = decoded(*pack(pages, 32), 32)
-    assert found == [value for _, values in pages for value in values]
+        results = decoded(*pack(pages, 32), 32)
+    assert results == [value for _, values in pages for value in values]
 
 
 @pytest.mark.parametrize("tier", TIERS)

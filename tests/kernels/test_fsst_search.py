@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst import encode_strings
-from glaive.kernels.fsst_search import TextTest, search_chunks
+from glaive.kernels.fsst_search import StringTest, search_chunks
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
@@ -43,12 +43,12 @@ def chunked(texts: list[bytes], each: int, bits: int) -> tuple[pa.Buffer, Any, A
     return pa.py_buffer(b"".join(parts)), starts, np.array(sizes), np.array(counts)
 
 
-def search(tier: Any, chunks: Any, bits: int, test: TextTest) -> list[int]:
+def search(tier: Any, chunks: Any, bits: int, test: StringTest) -> list[int]:
     data, starts, sizes, counts = chunks
     with force_tier(tier):
-        found = search_chunks(TABLE, data, starts, sizes, counts, bits, test, WHERE)
-    assert found is not None
-    flags = np.frombuffer(found.to_pybytes(), np.uint8)
+        bitmap = search_chunks(TABLE, data, starts, sizes, counts, bits, test, WHERE)
+    assert bitmap is not None
+    flags = np.frombuffer(bitmap.to_pybytes(), np.uint8)
     return np.flatnonzero(np.unpackbits(flags, count=int(counts.sum()), bitorder="little")).tolist()
 
 
@@ -67,8 +67,8 @@ def search(tier: Any, chunks: Any, bits: int, test: TextTest) -> list[int]:
 def test_texts_with_a_word(
     texts: list[str], words: list[str], bits: int, each: int, begins: bool, ends: bool
 ) -> None:
-    raw = [one.encode() for one in texts]
-    test = TextTest(tuple(one.encode() for one in words), begins, ends)
+    raw = [text.encode() for text in texts]
+    test = StringTest(tuple(word.encode() for word in words), begins, ends)
     chunks = chunked(raw, each, bits)
     expected = [at for at, text in enumerate(raw) if test.passes(text)]
     for tier in TIERS:
@@ -82,13 +82,13 @@ def test_a_test_passes_as_it_says() -> None:
         (False, True, [True, False, True, False]),
         (True, True, [True, False, False, False]),
     ):
-        test = TextTest((b"ab",), begins, ends)
-        assert [test.passes(one) for one in (b"ab", b"abc", b"cab", b"cabc")] == expected
+        test = StringTest((b"ab",), begins, ends)
+        assert [test.passes(string) for string in (b"ab", b"abc", b"cab", b"cabc")] == expected
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_damage_is_reported(tier: Any) -> None:
-    test = TextTest((b"ab",), begins=False, ends=False)
+    test = StringTest((b"ab",), begins=False, ends=False)
     data, starts, sizes, counts = chunked([b"abc", b"cab"] * 4, 4, 32)
     codes = bytearray(data.to_pybytes())
     codes[int(starts[1]) + 20] = 77  # a code without a symbol
@@ -105,4 +105,4 @@ def test_damage_is_reported(tier: Any) -> None:
 
 def test_chunks_of_any_size_are_not_searched_at_once() -> None:
     big = chunked([b"x" * 70_000], 1, 32)
-    assert search_chunks(TABLE, *big, 32, TextTest((b"x",), False, False), WHERE) is None
+    assert search_chunks(TABLE, *big, 32, StringTest((b"x",), False, False), WHERE) is None

@@ -1,4 +1,4 @@
-"""Neighbour graphs that lose nodes: both tiers mend them alike, and searches still arrive."""
+"""Neighbour graphs that lose nodes: both tiers repair them equally, and searches still arrive."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.graph import Lists, Points, mend
+from glaive.kernels.graph import Lists, Points, repair_graph
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
 
 
 def graph_of(seed: int, count: int, most: int, share: float) -> tuple[Any, ...]:
-    """Neighbours of nodes in a plane, and which nodes are kept."""
+    """Neighbours of nodes in a plane, and which nodes are live."""
     random = np.random.default_rng(seed)
     vectors = random.integers(0, 30, (count, 2)).astype(np.float32)
     degrees = random.integers(0, most + 1, count)
@@ -25,12 +25,12 @@ def graph_of(seed: int, count: int, most: int, share: float) -> tuple[Any, ...]:
     return vectors, offsets, nodes, random.random(count) < share
 
 
-def mended(tier: Any, vectors: Any, offsets: Any, nodes: Any, kept: Any, *, dot: bool) -> Lists:
-    count = len(kept)
+def repaired(tier: Any, vectors: Any, offsets: Any, nodes: Any, live: Any, *, dot: bool) -> Lists:
+    count = len(live)
     lists = Lists(np.zeros(count, np.int32), nodes.copy(), np.zeros(len(nodes), np.float32))
     points = Points(vectors, np.arange(count, dtype=np.int32), dot)
     with force_tier(tier):
-        mend(offsets, nodes, kept, np.flatnonzero(kept), points, lists)
+        repair_graph(offsets, nodes, live, np.flatnonzero(live), points, lists)
     return lists
 
 
@@ -44,35 +44,37 @@ def mended(tier: Any, vectors: Any, offsets: Any, nodes: Any, kept: Any, *, dot:
 def test_both_tiers_mend_alike(
     seed: int, count: int, most: int, share: float, *, dot: bool
 ) -> None:
-    vectors, offsets, nodes, kept = graph_of(seed, count, most, share)
-    one, other = (mended(tier, vectors, offsets, nodes, kept, dot=dot) for tier in TIERS)
-    for left, right in zip(one, other, strict=True):
+    vectors, offsets, nodes, live = graph_of(seed, count, most, share)
+    numpy_lists, numba_lists = (
+        repaired(tier, vectors, offsets, nodes, live, dot=dot) for tier in TIERS
+    )
+    for left, right in zip(numpy_lists, numba_lists, strict=True):
         assert left.tolist() == right.tolist()
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_lists_have_nodes_that_are_left_each_once(tier: Any) -> None:
-    vectors, offsets, nodes, kept = graph_of(3, 200, 8, 0.7)
-    lists = mended(tier, vectors, offsets, nodes, kept, dot=False)
-    for node in np.flatnonzero(kept).tolist():
+    vectors, offsets, nodes, live = graph_of(3, 200, 8, 0.7)
+    lists = repaired(tier, vectors, offsets, nodes, live, dot=False)
+    for node in np.flatnonzero(live).tolist():
         begin = int(offsets[node])
-        found = lists.nodes[begin : begin + int(lists.counts[node])].tolist()
-        assert len(found) <= offsets[node + 1] - begin
-        assert len(set(found)) == len(found)
-        assert node not in found
-        assert kept[found].all()
-        far = np.square(vectors[found] - vectors[node]).sum(axis=1)
-        assert lists.distances[begin : begin + len(found)].tolist() == far.tolist()
+        neighbours = lists.nodes[begin : begin + int(lists.counts[node])].tolist()
+        assert len(neighbours) <= offsets[node + 1] - begin
+        assert len(set(neighbours)) == len(neighbours)
+        assert node not in neighbours
+        assert live[neighbours].all()
+        far = np.square(vectors[neighbours] - vectors[node]).sum(axis=1)
+        assert lists.distances[begin : begin + len(neighbours)].tolist() == far.tolist()
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_neighbours_of_lost_neighbours_take_their_place(tier: Any) -> None:
+def test_neighbours_of_lost_neighbours_replace_them(tier: Any) -> None:
     # A chain of which the middle is gone: its ends find each other through all that was between.
     vectors = np.arange(5, dtype=np.float32)[:, None] * np.ones(2, np.float32)
     offsets = np.array([0, 1, 3, 5, 7, 8], np.int64)
     nodes = np.array([1, 0, 2, 1, 3, 2, 4, 3], np.int32)
-    kept = np.array([True, False, False, False, True])
-    lists = mended(tier, vectors, offsets, nodes, kept, dot=False)
+    live = np.array([True, False, False, False, True])
+    lists = repaired(tier, vectors, offsets, nodes, live, dot=False)
     assert [int(lists.nodes[0]), int(lists.nodes[7])] == [4, 0]
     assert lists.counts[[0, 4]].tolist() == [1, 1]
 
@@ -83,8 +85,8 @@ def test_what_lies_apart_comes_before_what_is_near(tier: Any) -> None:
     vectors = np.array([[0, 0], [2, 0], [3, 0], [-5, 0], [9, 9]], np.float32)
     offsets = np.array([0, 4, 4, 4, 4, 4], np.int64)
     nodes = np.array([1, 2, 3, 4], np.int32)
-    kept = np.array([True, True, True, True, False])
-    lists = mended(tier, vectors, offsets, nodes, kept, dot=False)
+    live = np.array([True, True, True, True, False])
+    lists = repaired(tier, vectors, offsets, nodes, live, dot=False)
     assert lists.nodes[:3].tolist() == [1, 3, 2]
     assert lists.distances[:3].tolist() == [4, 25, 9]
 
@@ -98,23 +100,23 @@ def test_what_lies_apart_comes_before_what_is_near(tier: Any) -> None:
         {"nodes": np.array([1, -1], np.int32)},
         {"damaged": np.array([3])},
         {"damaged": np.array([1])},
-        {"place": np.array([0, 0, 7], np.int32)},
+        {"vector_of": np.array([0, 0, 7], np.int32)},
         {"counts": np.zeros(2, np.int32)},
     ],
-    ids=["few", "falling", "large", "negative", "unknown", "gone", "place", "counts"],
+    ids=["few", "falling", "large", "negative", "unknown", "deleted", "vector_of", "counts"],
 )
 def test_numbers_beyond_the_nodes_are_refused(wrong: dict[str, Any]) -> None:
     nodes = wrong.get("nodes", np.array([1, 2], np.int32))
-    place = wrong.get("place", np.arange(3, dtype=np.int32))
-    points = Points(np.zeros((3, 2), np.float32), place, dot=False)
+    vector_of = wrong.get("vector_of", np.arange(3, dtype=np.int32))
+    points = Points(np.zeros((3, 2), np.float32), vector_of, dot=False)
     counts = wrong.get("counts", np.zeros(3, np.int32))
     lists = Lists(counts, np.zeros(2, np.int32), np.zeros(2, np.float32))
-    kept = np.array([True, False, True])
-    with pytest.raises(ValueError, match=r"nodes|places|gone|neighbours"):
-        mend(
+    live = np.array([True, False, True])
+    with pytest.raises(ValueError, match=r"nodes|vectors|deleted|neighbours"):
+        repair_graph(
             wrong.get("offsets", np.array([0, 2, 2, 2], np.int64)),
             nodes,
-            kept,
+            live,
             wrong.get("damaged", np.array([0])),
             points,
             lists,

@@ -22,7 +22,7 @@ OBJECTS = st.dictionaries(KEYS, st.integers(-300, 300) | KEYS | st.none(), max_s
 
 
 def memory(objects: list[dict[str, Any]]) -> tuple[Any, Any]:
-    made: Any = encode_jsonb(pa.array([json.dumps(one) for one in objects], pa.string()))
+    made: Any = encode_jsonb(pa.array([json.dumps(value) for value in objects], pa.string()))
     pieces = made.to_pylist()
     ends = np.cumsum([3, *map(len, pieces)])
     return np.frombuffer(b"\xff" * 3 + b"".join(pieces), np.uint8), ends
@@ -31,13 +31,13 @@ def memory(objects: list[dict[str, Any]]) -> tuple[Any, Any]:
 @given(objects=st.lists(OBJECTS, min_size=1, max_size=20), key=KEYS)
 def test_a_member_is_found_by_its_name(objects: list[dict[str, Any]], key: str) -> None:
     raw, ends = memory(objects)
-    found = []
+    results = []
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # names of tiers
-            found.append(find_members(raw, ends[:-1], ends[1:], key.encode()))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
-    words, places = found[0]
+            results.append(find_members(raw, ends[:-1], ends[1:], key.encode()))
+    for numpy_result, numba_result in zip(*results, strict=True):
+        np.testing.assert_array_equal(numpy_result, numba_result)
+    words, places = results[0]
     for made, word, place in zip(objects, words.tolist(), places.tolist(), strict=True):
         assert (place >= 0) == (key in made)
         value = made.get(key)

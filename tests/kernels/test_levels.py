@@ -33,7 +33,7 @@ def test_lists_are_resolved_alike_by_both_tiers(
     seen = []
     for tier in TIERS:
         with force_tier(tier):
-            found = resolve_lists(
+            layer = resolve_lists(
                 rep,
                 definition,
                 visible_max=1,
@@ -43,11 +43,11 @@ def test_lists_are_resolved_alike_by_both_tiers(
                 offset_bits=bits,
                 outer=outer,
             )
-        assert found is not None
-        offsets = np.frombuffer(memoryview(found.offsets), f"<i{bits // 8}")
-        validity = None if found.validity is None else _bits(found.validity, found.slots)
-        rest = [None if part is None else part.tolist() for part in (found.rep, found.definition)]
-        seen.append((offsets.tolist(), validity, found.null_count, found.slots, rest))
+        assert layer is not None
+        offsets = np.frombuffer(memoryview(layer.offsets), f"<i{bits // 8}")
+        validity = None if layer.validity is None else _bits(layer.validity, layer.slots)
+        rest = [None if part is None else part.tolist() for part in (layer.rep, layer.definition)]
+        seen.append((offsets.tolist(), validity, layer.null_count, layer.slots, rest))
     assert seen[0] == seen[1]
     levels = [0] * entries if definition is None else definition.tolist()
     begins = [at for at in range(entries) if rep[at] and levels[at] <= 3]
@@ -66,9 +66,9 @@ def test_lists_are_resolved_alike_by_both_tiers(
 @pytest.mark.parametrize("tier", TIERS)
 def test_more_lists_than_there_is_room_for_are_not_written(tier: Tier) -> None:
     rep = np.ones(200, np.uint16)
-    for room, slots in ((199, None), (200, 200)):
+    for capacity, slots in ((199, None), (200, 200)):
         with force_tier(tier):
-            found = resolve_lists(
+            layer = resolve_lists(
                 rep,
                 None,
                 visible_max=0,
@@ -77,9 +77,9 @@ def test_more_lists_than_there_is_room_for_are_not_written(tier: Tier) -> None:
                 null_level=0,
                 offset_bits=32,
                 outer=False,
-                room=room,
+                capacity=capacity,
             )
-        assert (None if found is None else found.slots) == slots
+        assert (None if layer is None else layer.slots) == slots
 
 
 @given(SEEDS, SIZES, st.sampled_from([1, 2, 65535]), st.integers(1, 2))

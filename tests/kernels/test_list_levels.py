@@ -19,8 +19,8 @@ from glaive.kernels import list_levels as kernels
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.list_levels import (
     locate_rows,
-    pick_levels,
     read_levels,
+    select_levels,
 )
 from glaive.kernels.records import LevelPage
 from glaive.testing import Tier, force_tier
@@ -71,7 +71,7 @@ class Sample:
             rep_width=FORMS[rep_form][2],
             definition=0 if def_form is None else FORMS[def_form][1],
             def_width=0 if def_form is None else FORMS[def_form][2],
-            value_pieces=1,
+            value_buffers=1,
             value_width=width,
             max_rep=2,
             visible_max=1 if def_form is not None else 0,
@@ -100,7 +100,7 @@ SAMPLES = st.builds(
 @given(SAMPLES)
 def test_all_levels_of_chunks_come_back(sample: Sample) -> None:
     with force_tier("numba"):
-        found = read_levels(
+        levels = read_levels(
             sample.data,
             sample.starts,
             sample.sizes,
@@ -109,13 +109,13 @@ def test_all_levels_of_chunks_come_back(sample: Sample) -> None:
             sample.enters[:-1],
             sample.page,
         )
-    assert found is not None
-    np.testing.assert_array_equal(found.rep, sample.rep)
+    assert levels is not None
+    np.testing.assert_array_equal(levels.rep, sample.rep)
     if sample.has_def:
-        np.testing.assert_array_equal(found.definition, sample.definition)
-    np.testing.assert_array_equal(found.firsts, sample.firsts)
-    np.testing.assert_array_equal(found.sizes[0], sample.value_sizes)
-    assert ((found.starts[0] >= sample.starts) & (found.starts[0] % 8 == 0)).all()
+        np.testing.assert_array_equal(levels.definition, sample.definition)
+    np.testing.assert_array_equal(levels.firsts, sample.firsts)
+    np.testing.assert_array_equal(levels.sizes[0], sample.value_sizes)
+    assert ((levels.starts[0] >= sample.starts) & (levels.starts[0] % 8 == 0)).all()
 
 
 @given(SAMPLES, st.data())
@@ -127,11 +127,11 @@ def test_rows_are_picked_in_any_order(sample: Sample, data: st.DataObject) -> No
     for tier in TIERS:
         with force_tier(tier):
             located.append(locate_rows(rows[order], sample.row_starts, sample.enters))
-    for one, other in zip(*located, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for numpy_result, numba_result in zip(*located, strict=True):
+        np.testing.assert_array_equal(numpy_result, numba_result)
     ids = located[0].ids
     with force_tier("numba"):
-        found = pick_levels(
+        selected = select_levels(
             sample.data,
             sample.starts[ids],
             sample.sizes,
@@ -143,17 +143,17 @@ def test_rows_are_picked_in_any_order(sample: Sample, data: st.DataObject) -> No
             sample.page,
             order,
         )
-    assert found is not None
+    assert selected is not None
     entries = np.concatenate(
         [np.arange(sample.begins[row], sample.begins[row + 1]) for row in rows]
     )
-    np.testing.assert_array_equal(found.rep, sample.rep[entries])
+    np.testing.assert_array_equal(selected.rep, sample.rep[entries])
     if sample.has_def:
-        np.testing.assert_array_equal(found.definition, sample.definition[entries])
+        np.testing.assert_array_equal(selected.definition, sample.definition[entries])
     number = np.cumsum(sample.visible) - 1
     before = np.cumsum(sample.counts) - sample.counts
     np.testing.assert_array_equal(
-        before[ids[found.slots]] + found.places, number[entries[sample.visible[entries]]]
+        before[ids[selected.slots]] + selected.positions, number[entries[sample.visible[entries]]]
     )
 
 
@@ -164,12 +164,12 @@ def test_nothing_is_read_of_chunks_that_are_not_as_the_table_says(
     chunk = data.draw(st.integers(0, len(sample.sizes) - 1))
     counts, row_starts = sample.counts.copy(), sample.row_starts.copy()
     enters, sizes = sample.enters.copy(), sample.sizes.copy()
-    what = data.draw(st.sampled_from(["counts", "rows", "enters", "sizes"]))
-    if what == "counts":
+    damaged = data.draw(st.sampled_from(["counts", "rows", "enters", "sizes"]))
+    if damaged == "counts":
         counts[chunk] += 1
-    elif what == "rows":
+    elif damaged == "rows":
         row_starts[chunk + 1 :] += 1
-    elif what == "enters":
+    elif damaged == "enters":
         enters[chunk] ^= True
     else:
         sizes[chunk] = 4
@@ -182,7 +182,7 @@ def test_nothing_is_read_of_chunks_that_are_not_as_the_table_says(
             is None
         )
         located = locate_rows(rows, row_starts, enters)
-        picked = pick_levels(
+        picked = select_levels(
             sample.data,
             sample.starts[located.ids],
             sizes,
@@ -205,7 +205,7 @@ def test_damaged_chunks_are_given_up_or_read_within_their_memory(
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     damaged = pa.py_buffer(bytes(raw))
     with force_tier("numba"):
-        found = read_levels(
+        levels = read_levels(
             damaged,
             sample.starts,
             sample.sizes,
@@ -214,9 +214,9 @@ def test_damaged_chunks_are_given_up_or_read_within_their_memory(
             sample.enters[:-1],
             sample.page,
         )
-    if found is not None:
-        assert found.rep.max() <= 2
-        assert ((found.starts >= 0) & (found.starts + found.sizes <= len(raw))).all()
+    if levels is not None:
+        assert levels.rep.max() <= 2
+        assert ((levels.starts >= 0) & (levels.starts + levels.sizes <= len(raw))).all()
 
 
 def test_an_order_that_is_no_permutation_is_refused() -> None:
@@ -224,7 +224,7 @@ def test_an_order_that_is_no_permutation_is_refused() -> None:
     rows = np.zeros(3, np.int64)
     located = locate_rows(rows, sample.row_starts, sample.enters)
     with force_tier("numba"), pytest.raises(ValueError, match="no permutation of 3 rows"):
-        pick_levels(
+        select_levels(
             sample.data, sample.starts[located.ids], sample.sizes, sample.counts,
             sample.row_starts, sample.enters, rows, located, sample.page, np.array([0, 0, 1]),
         )  # fmt: skip

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
-from glaive.kernels.lookup import TextTable, WordTable
-from glaive.kernels.loops import lookup
+from glaive.kernels.lookup import StringTable, WordTable
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer
 from glaive.testing import force_tier
@@ -25,28 +24,28 @@ TOP = 2**64 - 1
 # Neighbours, multiples of large powers of two, and the ends: what poor hashes put in one place.
 WORDS = (
     st.integers(0, 40)
-    | st.integers(0, 40).map(lambda one: one << 56 | one << 32)
+    | st.integers(0, 40).map(lambda number: number << 56 | number << 32)
     | st.integers(0, TOP)
     | st.sampled_from([TOP, TOP - 1, 2**63])
 )
-TEXTS = st.binary(max_size=3) | st.integers(0, 50).map(lambda one: b"key-%040d" % one)
+TEXTS = st.binary(max_size=3) | st.integers(0, 50).map(lambda number: b"key-%040d" % number)
 
 
-def first_of(keys: list[Any], asked: list[Any]) -> list[int]:
-    places: dict[Any, int] = {}
+def first_of(keys: list[Any], queries: list[Any]) -> list[int]:
+    numbers_of: dict[Any, int] = {}
     for at, key in enumerate(keys):
-        places.setdefault(key, at)
-    return [places.get(one, -1) for one in asked]
+        numbers_of.setdefault(key, at)
+    return [numbers_of.get(key, -1) for key in queries]
 
 
 @given(keys=st.lists(WORDS, max_size=80), others=st.lists(WORDS, max_size=40))
 def test_words(keys: list[int], others: list[int]) -> None:
-    asked = [*others, *keys]
+    queries = [*others, *keys]
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
             table = WordTable(np.array(keys, np.uint64))
             assert table.firsts.tolist() == first_of(keys, keys)
-            assert table.find(np.array(asked, np.uint64)).tolist() == first_of(keys, asked)
+            assert table.find(np.array(queries, np.uint64)).tolist() == first_of(keys, queries)
 
 
 def strings_of(texts: list[bytes], bits: int, lead: int) -> Strings:
@@ -62,13 +61,13 @@ def strings_of(texts: list[bytes], bits: int, lead: int) -> Strings:
     lead=st.integers(0, 3),
 )
 def test_texts(keys: list[bytes], others: list[bytes], bits: int, lead: int) -> None:
-    asked = [*others, *keys]
+    queries = [*others, *keys]
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            table = TextTable(strings_of(keys, bits, lead), len(keys))
+            table = StringTable(strings_of(keys, bits, lead), len(keys))
             assert table.firsts.tolist() == first_of(keys, keys)
-            found = table.find(strings_of(asked, 32, 0), len(asked))
-            assert found.tolist() == first_of(keys, asked)
+            numbers = table.find(strings_of(queries, 32, 0), len(queries))
+            assert numbers.tolist() == first_of(keys, queries)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -80,27 +79,25 @@ def test_many_keys_of_one_pattern_are_found_in_short_time(tier: Any) -> None:
         assert (table.find(words + np.uint64(1)) == -1).all()
 
 
-def test_threads_that_make_a_table_at_once_use_the_same_slots(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    both, build = Barrier(2), lookup.build_words
+def test_threads_that_build_a_table_at_once_use_the_same_slots() -> None:
+    both = Barrier(2)
 
-    def made_at_once(*given: int) -> None:
+    def slots(table: WordTable) -> Any:
         both.wait(30)
-        build(*given)
+        return table.slots
 
-    monkeypatch.setattr(lookup, "build_words", made_at_once)
-    table = WordTable(np.arange(9, dtype=np.uint64))
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: table.slots, range(2))
-    assert first is second is table.slots
+        for _ in range(5):  # large tables: both threads begin before one has finished
+            table = WordTable(np.arange(500_000, dtype=np.uint64))
+            first, second = pool.map(slots, [table, table])
+            assert first is second is table.slots
 
 
 def test_damaged_texts_are_refused() -> None:
     offsets = as_buffer(np.array([0, 5, 2], np.int32))
     damaged = Strings(offsets, 32, pa.py_buffer(b"abcdef"))
     with pytest.raises(SchemaError, match="must ascend"):
-        TextTable(damaged, 2)
-    table = TextTable(strings_of([b"a"], 32, 0), 1)
+        StringTable(damaged, 2)
+    table = StringTable(strings_of([b"a"], 32, 0), 1)
     with pytest.raises(SchemaError, match="must ascend"):
         table.find(damaged, 2)

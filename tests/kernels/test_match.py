@@ -18,7 +18,7 @@ from glaive.kernels.match import (
     count_rows,
     list_rows,
     match_inline,
-    match_pieces,
+    match_plain,
 )
 from glaive.kernels.match import (
     test_of_flags as flags_test,
@@ -87,11 +87,11 @@ def test_words_in_a_range_are_found(
     at = 1 + np.arange(len(each)) + np.array(bounds[:-1], np.int64) * width
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found = match_inline(as_buffer(packed), starts, sizes, counts, test, "test")
-            assert list_rows(found, 0, count, 0).tolist() == expected(words, ranges)
-            assert count_rows(found, 0, count) == len(expected(words, ranges))
-            found = match_pieces(pa.py_buffer(plain), at, each, test, "test")
-            assert list_rows(found, 0, count, 0).tolist() == expected(words, ranges)
+            bits = match_inline(as_buffer(packed), starts, sizes, counts, test, "test")
+            assert list_rows(bits, 0, count, 0).tolist() == expected(words, ranges)
+            assert count_rows(bits, 0, count) == len(expected(words, ranges))
+            bits = match_plain(pa.py_buffer(plain), at, each, test, "test")
+            assert list_rows(bits, 0, count, 0).tolist() == expected(words, ranges)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -107,13 +107,13 @@ def test_numbers_of_flags_are_found_and_higher_ones_reported(
     test = flags_test(bits, flags)
     with force_tier(tier):
         whole = np.zeros(1, np.int64), np.array([1500], np.int64)
-        found = match_pieces(as_buffer(words), *whole, test, "test")
-        assert list_rows(found, 0, 1500, 7).tolist() == (np.flatnonzero(flags[words]) + 7).tolist()
+        bitmap = match_plain(as_buffer(words), *whole, test, "test")
+        assert list_rows(bitmap, 0, 1500, 7).tolist() == (np.flatnonzero(flags[words]) + 7).tolist()
         for at in (3, 1499):
             damaged = words.copy()
             damaged[at] = entries
             with pytest.raises(CorruptFileError, match="up to 199"):
-                match_pieces(as_buffer(damaged), *whole, test, "test")
+                match_plain(as_buffer(damaged), *whole, test, "test")
             widths = chunk_widths(as_buffer(damaged), 1500, bits)
             packed, sizes = pack_inline(as_buffer(damaged), 1500, bits, widths)
             counts = np.array([1024, 476], np.int64)
@@ -135,9 +135,9 @@ def test_chunks_that_do_not_fit_are_reported(tier: Any) -> None:
         with pytest.raises(CorruptFileError, match="bit-packed chunk"):
             match_inline(as_buffer(packed), zero + 8, sizes, count, test, "a.lance")
         with pytest.raises(CorruptFileError, match="within 2048 bytes"):
-            match_pieces(words, zero, count + 1, test, "a.lance")
+            match_plain(words, zero, count + 1, test, "a.lance")
         with pytest.raises(CorruptFileError, match="within 2048 bytes"):
-            match_pieces(words, zero - 1, count, test, "a.lance")
+            match_plain(words, zero - 1, count, test, "a.lance")
 
 
 @given(
@@ -151,8 +151,8 @@ def test_rows_are_the_set_bits(flags: list[bool], begin: int, dense: bool) -> No
     bits = as_buffer(np.packbits(padded, bitorder="little"))
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found = list_rows(bits, begin, len(wanted), 1000)
-            assert found.tolist() == (np.flatnonzero(wanted) + 1000).tolist()
+            rows = list_rows(bits, begin, len(wanted), 1000)
+            assert rows.tolist() == (np.flatnonzero(wanted) + 1000).tolist()
             assert count_rows(bits, begin, len(wanted)) == int(wanted.sum())
 
 

@@ -35,9 +35,9 @@ def test_an_example() -> None:
     for tier in TIERS:
         with force_tier(tier):
             pairs = count_pairs(buffer(values), np.array([500]), 32)
-            found, lengths = collapse_runs(buffer(values), np.array([500]), pairs, 32)
+            run_values, lengths = collapse_runs(buffer(values), np.array([500]), pairs, 32)
         assert pairs.tolist() == [3]
-        assert found.view("<u4").tolist() == [7, 7, 9]
+        assert run_values.view("<u4").tolist() == [7, 7, 9]
         assert lengths.tolist() == [255, 45, 200]
 
 
@@ -56,17 +56,17 @@ def test_runs_come_back_and_both_tiers_agree(word_bits: int, count: int, mean: f
             plan = plan_runs(buffer(values), count, word_bits, NO_LIMIT)
             assert plan is not None
             assert count_pairs(buffer(values), plan.counts, word_bits).tolist() == list(plan.pairs)
-            found, lengths = collapse_runs(buffer(values), plan.counts, plan.pairs, word_bits)
-            data = buffer(np.concatenate([found, lengths]))
+            run_values, lengths = collapse_runs(buffer(values), plan.counts, plan.pairs, word_bits)
+            data = buffer(np.concatenate([run_values, lengths]))
             first = np.cumsum(plan.pairs) - plan.pairs
-            at = (first * (word_bits // 8), first + len(found), plan.pairs)
+            at = (first * (word_bits // 8), first + len(run_values), plan.pairs)
             back = expand_runs(data, *at, plan.counts, word_bits, "test")
             begins = np.cumsum(plan.counts) - plan.counts
             chunk = np.searchsorted(begins, rows, side="right") - 1
             taken = take_runs(data, *at, chunk, rows - begins[chunk], word_bits, "test")
         assert back.to_pybytes() == values.tobytes()
         assert taken.to_pybytes() == values[rows].tobytes()
-        seen.append([part.tolist() for part in (*plan, found, lengths)])
+        seen.append([part.tolist() for part in (*plan, run_values, lengths)])
     assert seen[0] == seen[1]
     counts, pairs = seen[0][:2]
     assert all(n & (n - 1) == 0 and 2 <= n <= 4096 for n in counts[:-1])

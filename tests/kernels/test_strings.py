@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels import dictionary, hashing, offsets, strings
 from glaive.kernels.dictionary import expand_dictionary
-from glaive.kernels.hashing import number_strings, number_words, pick_strings
+from glaive.kernels.hashing import number_strings, number_words, select_strings
 from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import (
     Packed,
@@ -48,9 +48,9 @@ def of(values: Sequence[bytes], bits: int = 32, first: int = 0) -> Strings:
     return Strings(pa.py_buffer(ends.astype(f"<i{bits // 8}")), bits, pa.py_buffer(data))
 
 
-def values(found: Strings) -> list[bytes]:
-    ends = np.frombuffer(found.offsets, f"<i{found.offset_bits // 8}")
-    data = found.data.to_pybytes()
+def values(strings: Strings) -> list[bytes]:
+    ends = np.frombuffer(strings.offsets, f"<i{strings.offset_bits // 8}")
+    data = strings.data.to_pybytes()
     return [data[a:b] for a, b in pairwise(ends)]
 
 
@@ -58,8 +58,8 @@ def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumsum(sizes) - sizes
 
 
-def packed(found: Strings, count: int, bits: int) -> tuple[Packed, pa.Buffer]:
-    chunks = pack_variable(*found, count, bits)
+def packed(strings: Strings, count: int, bits: int) -> tuple[Packed, pa.Buffer]:
+    chunks = pack_variable(*strings, count, bits)
     return chunks, pa.py_buffer(chunks.data)
 
 
@@ -118,7 +118,7 @@ def test_single_values_are_read_alone(
     chunk = np.searchsorted(before, rows, side="right") - 1
     for tier in TIERS:
         with force_tier(tier):
-            found = take_variable(
+            taken = take_variable(
                 buffer,
                 starts_of(chunks.sizes),
                 chunks.sizes,
@@ -128,7 +128,7 @@ def test_single_values_are_read_alone(
                 bits,
                 HERE,
             )
-        assert values(found) == [given_values[row] for row in rows]
+        assert values(taken) == [given_values[row] for row in rows]
 
 
 @given(st.lists(texts, max_size=4), st.sampled_from(BITS), st.sampled_from(BITS))
@@ -206,7 +206,7 @@ def test_chunks_beyond_their_buffer_are_refused(tier: Tier) -> None:
 def test_blocks_that_contradict_themselves_are_refused() -> None:
     data, sizes = pack_blocks(*of([b"ab", b"c"]), np.array([2]), 32)
     zero, counts = np.zeros(1, np.int64), np.array([2])
-    for at, number, what in (
+    for at, number, message in (
         (0, 64, "offset width"),
         (4, 12, "position"),
         (4, 99, "position"),
@@ -214,7 +214,7 @@ def test_blocks_that_contradict_themselves_are_refused() -> None:
     ):
         damaged = bytearray(data.tobytes())
         damaged[at : at + 4] = number.to_bytes(4, "little")
-        with pytest.raises(CorruptFileError, match=what):
+        with pytest.raises(CorruptFileError, match=message):
             unpack_blocks(pa.py_buffer(bytes(damaged)), zero, sizes, counts, 32, HERE)
 
 
@@ -262,8 +262,8 @@ def test_indices_become_the_items_they_point_to(
     for tier in TIERS:
         for each in (items, short):
             with force_tier(tier):
-                found = expand_dictionary(indices, bits, len(wanted), of(each, offset_bits))
-            assert values(found) == [each[i] for i in wanted]
+                expanded = expand_dictionary(indices, bits, len(wanted), of(each, offset_bits))
+            assert values(expanded) == [each[i] for i in wanted]
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -280,11 +280,11 @@ def test_distinct_strings_are_numbered_in_their_order(given_values: list[bytes],
     order = list(dict.fromkeys(given_values))
     for tier in TIERS:
         with force_tier(tier):
-            found = number_strings(of(given_values, bits, 2), len(given_values), 10_000, 2**40)
-        assert found is not None
-        assert found.number == len(order)
-        assert values(found.items) == order
-        indices = np.frombuffer(found.indices, np.uint32)[: len(given_values)]
+            numbered = number_strings(of(given_values, bits, 2), len(given_values), 10_000, 2**40)
+        assert numbered is not None
+        assert numbered.number == len(order)
+        assert values(numbered.items) == order
+        indices = np.frombuffer(numbered.indices, np.uint32)[: len(given_values)]
         assert [order[i] for i in indices] == given_values
 
 
@@ -308,11 +308,11 @@ def test_distinct_words_are_numbered_in_their_order(tier: Tier, bits: int) -> No
     order = list(dict.fromkeys(rows))
     buffer = pa.py_buffer(words.tobytes())
     with force_tier(tier):
-        found = number_words(buffer, bits, 9000, 3000)
+        numbered = number_words(buffer, bits, 9000, 3000)
         assert number_words(buffer, bits, 9000, 100) is None
-    assert found is not None
-    assert found.items.to_pybytes() == b"".join(order)
-    indices = np.frombuffer(found.indices, np.uint32)[:9000]
+    assert numbered is not None
+    assert numbered.items.to_pybytes() == b"".join(order)
+    indices = np.frombuffer(numbered.indices, np.uint32)[:9000]
     assert [order[i] for i in indices] == rows
 
 
@@ -326,8 +326,8 @@ def test_strings_are_picked_by_row(tier: Tier) -> None:
     given_values = [b"a", b"", b"ccc" * 30, b"dd"]
     rows = np.array([3, 0, 2, 2, 1])
     with force_tier(tier):
-        found = pick_strings(of(given_values, 32, 4), rows)
-    assert values(found) == [given_values[row] for row in rows]
+        selected = select_strings(of(given_values, 32, 4), rows)
+    assert values(selected) == [given_values[row] for row in rows]
 
 
 def test_warm_up_calls_work_without_compiled_loops() -> None:

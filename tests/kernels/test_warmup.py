@@ -6,43 +6,38 @@ import os
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import glaive.kernels
+from glaive.kernels import native
 from glaive.kernels.warmup import warm_up
 
 
 def test_every_kernel_with_a_loop_is_exercised() -> None:
     calls: list[tuple[int, int]] = []
     seconds = warm_up(lambda done, total: calls.append((done, total)))
-    loops = loops_behind_doors()
-    assert set(seconds) >= set(loops)
+    kernels = kernels_behind_wrappers()
+    assert set(seconds) >= set(kernels)
     assert calls == [(done, len(seconds)) for done in range(len(seconds) + 1)]
-    idle = [
-        f"{loop.__module__}.{name}"
-        for module, name in set().union(*loops.values())
-        if not (loop := getattr(module, name)).signatures
-    ]
-    assert idle == []
+    called = set().union(*kernels.values())
+    assert [at for at in sorted(called) if at[1] not in vars(getattr(native, at[0]))] == []
 
 
-def loops_behind_doors() -> dict[str, set[tuple[ModuleType, str]]]:
-    """Per module with wrappers, the loops that it calls and the modules they are in."""
-    found: dict[str, set[tuple[ModuleType, str]]] = {}
+def kernels_behind_wrappers() -> dict[str, set[tuple[str, str]]]:
+    """Per module with wrappers, the kernels that it calls: their modules and names."""
+    kernels: dict[str, set[tuple[str, str]]] = {}
     for path in Path(glaive.kernels.__path__[0]).glob("[a-z]*.py"):
         text = path.read_text("utf-8")
-        modules = [
-            import_module(f"glaive.kernels.loops.{name}")
-            for name in set(re.findall(r"from glaive\.kernels\.loops import (\w+)", text))
-        ]
-        names = set(re.findall(r"\bloops\.(\w+)", text))
-        if modules:
-            found[path.stem] = {(m, n) for m in modules for n in names if hasattr(m, n)}
-    return found
+        imported = re.findall(r"from glaive\.kernels\.native import (\w+) as (\w+)", text)
+        if imported:
+            kernels[path.stem] = {
+                (module, name)
+                for module, alias in imported
+                for name in re.findall(rf"\b{alias}\.(\w+)", text)
+            }
+    return kernels
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork processes")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
 from glaive.kernels.strings import Strings
-from glaive.kernels.xxh64 import hash_texts, hash_words
+from glaive.kernels.xxh64 import hash_strings, hash_words
 from glaive.memory import as_buffer
 from glaive.testing import force_tier
 
@@ -40,27 +40,27 @@ def strings_of(texts: list[bytes], bits: int = 32) -> Strings:
 @pytest.mark.parametrize("bits", [32, 64])
 def test_hashes_are_those_of_the_reference(tier: Any, bits: int) -> None:
     with force_tier(tier):
-        found = hash_texts(strings_of(list(KNOWN), bits), len(KNOWN))
-    assert found.tolist() == list(KNOWN.values())
+        hashes = hash_strings(strings_of(list(KNOWN), bits), len(KNOWN))
+    assert hashes.tolist() == list(KNOWN.values())
 
 
 @given(texts=st.lists(st.binary(max_size=100), max_size=20))
 def test_both_tiers_agree(texts: list[bytes]) -> None:
-    found = []
+    hashes = []
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found.append(hash_texts(strings_of(texts), len(texts)).tolist())
-    assert found[0] == found[1]
+            hashes.append(hash_strings(strings_of(texts), len(texts)).tolist())
+    assert hashes[0] == hashes[1]
 
 
 def test_a_word_has_the_hash_of_its_bytes() -> None:
     words = np.array([0, 1, 2**63, 0x0123456789ABCDEF], np.uint64)
-    texts = [one.to_bytes(8, "little") for one in words.tolist()]
-    assert hash_words(words).tolist() == hash_texts(strings_of(texts), 4).tolist()
+    texts = [word.to_bytes(8, "little") for word in words.tolist()]
+    assert hash_words(words).tolist() == hash_strings(strings_of(texts), 4).tolist()
 
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_damaged_offsets_are_refused(tier: Any) -> None:
     offsets = as_buffer(np.array([0, 5, 2], np.int32))
     with force_tier(tier), pytest.raises(SchemaError, match="must ascend"):
-        hash_texts(Strings(offsets, 32, pa.py_buffer(b"abcdef")), 2)
+        hash_strings(Strings(offsets, 32, pa.py_buffer(b"abcdef")), 2)

@@ -331,7 +331,7 @@ class TestCleanUp:
         glaive.write_dataset(ROWS, uri)
         open_store(uri).put(manifest_path(2), [])
         removed = glaive.dataset(uri).cleanup_old_versions(**EVERYTHING)
-        assert "the next commit takes its place" in removed.warnings[0]
+        assert "the next commit replaces it" in removed.warnings[0]
         assert glaive.dataset(uri).version == 1
 
 

@@ -14,12 +14,13 @@ import pytest
 import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
-from glaive.file.v2.small_files import SmallBatch
+from glaive.file.v2.reading.columns import column_tree
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.projection import project
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.session import Session
+from glaive.scan.small.files import column_of, read_batch
 from glaive.scan.small.fragments import SmallFragments, cut_into_parts
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection
@@ -203,21 +204,19 @@ def wordy(number: int, rows: int = 2_000) -> pa.Table:
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_pages_with_symbols_or_items_of_their_own_are_read_together(
-    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, version: str
 ) -> None:
     tables = [wordy(number) for number in range(12)]
     dataset = store(tmp_path / "t", tables, data_storage_version=version)
-    alone: list[int] = []
-    real = SmallBatch.alone
-
-    def counted(batch: SmallBatch, at: int, *rest: Any) -> Any:
-        alone.append(at)
-        return real(batch, at, *rest)
-
-    monkeypatch.setattr(SmallBatch, "alone", counted)
     assert together(dataset) == [12]
     assert dataset.to_table().equals(pa.concat_tables(tables).cast(dataset.schema))
-    assert not alone
+    every = [dataset.manifest.single_file(at, 2**30) for at in range(12)]
+    files = [file for file in every if file is not None]
+    assert len(files) == 12
+    batch = read_batch(dataset.store, files)
+    for field in dataset.manifest.schema.fields:
+        _, alone = batch.runs(*batch.column(column_tree(field, column_of(files[0]))))
+        assert not len(alone), field.name
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])

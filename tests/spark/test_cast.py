@@ -16,10 +16,10 @@ from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
 from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
-from glaive.spark.types import as_spark_sends, to_spark
+from glaive.spark.types import spark_arrow_schema, to_spark
 
 STORED = table().schema
-SPARK = as_spark_sends(to_spark(STORED))
+SPARK = spark_arrow_schema(to_spark(STORED))
 
 
 @pytest.mark.parametrize("part", [(0, 5), (1, 3), (2, 0), (4, 1)], ids=str)
@@ -136,7 +136,7 @@ def test_a_value_that_does_not_fit_is_an_error(values: pa.Array, kind: pa.DataTy
 
 
 def test_nulls_are_refused_where_the_dataset_has_none() -> None:
-    with pytest.raises(SchemaError, match=r"must not be null.*found 1 null"):
+    with pytest.raises(SchemaError, match=r"is not nullable.*found 1 null"):
         conform(one(pa.array([1, None])), to(pa.int64(), nullable=False), writing=True)
 
 
@@ -147,7 +147,7 @@ def test_nulls_are_refused_within_a_struct_but_not_under_a_null_struct() -> None
     fine = conform(one(pa.array([{"a": 1}, None], loose)), to(strict), writing=True)
     assert fine.to_pydict() == {"x": [{"a": 1}, None]}
 
-    with pytest.raises(SchemaError, match="'a' must not be null"):
+    with pytest.raises(SchemaError, match="'a' is not nullable"):
         conform(one(pa.array([{"a": 1}, {"a": None}], loose)), to(strict), writing=True)
 
 

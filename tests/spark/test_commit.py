@@ -206,7 +206,7 @@ def test_an_append_does_not_follow_a_dataset_of_other_columns(uri: str) -> None:
     messages = list(run(writer, [[1]]))
     glaive.write_dataset(pa.table({"other": ["x"]}), uri)
 
-    with pytest.raises(SchemaError, match="'id' is no column"):
+    with pytest.raises(SchemaError, match="'id' is not a column"):
         writer.commit(messages)
 
 

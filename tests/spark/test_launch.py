@@ -50,5 +50,5 @@ def test_a_local_session_listens_on_the_loopback_only(spark: SparkSession) -> No
 @pytest.mark.spark
 def test_the_source_has_two_names(spark: SparkSession) -> None:
     for name in ("lance", "glaive"):
-        with pytest.raises(Exception, match="was given no path"):
+        with pytest.raises(Exception, match="has no path"):
             spark.read.format(name).load()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.spark.plan import MOST_PARTS, FragmentSize, Part, batch_rows, row_bytes, split
+from glaive.spark.plan import MAX_PARTS, FragmentSize, Part, batch_rows, row_bytes, split
 
 
 def sizes(rows: list[int], file_bytes: int = 0) -> list[FragmentSize]:
@@ -56,7 +56,7 @@ def test_parts_stay_below_the_limit_for_one_task() -> None:
 def test_rows_that_only_the_manifest_tells_do_not_make_any_number_of_tasks() -> None:
     fragments = sizes([2**32] * 4)
     parts = split(fragments, 2.0**33, parallelism=4)
-    assert len(parts) <= MOST_PARTS + 4
+    assert len(parts) <= MAX_PARTS + 4
     assert sum(part.rows for part in parts) == 2**34
 
 

@@ -8,7 +8,7 @@ from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, Str
 from tests.spark.columns import columns
 
 from glaive.errors import SchemaError
-from glaive.spark.types import ARROW_TYPE, as_spark_sends, stored_schema, to_arrow, to_spark
+from glaive.spark.types import ARROW_TYPE, spark_arrow_schema, stored_schema, to_arrow, to_spark
 
 COLUMNS = columns()
 
@@ -142,5 +142,5 @@ def test_a_type_spark_cannot_hold_is_refused_by_column() -> None:
 def test_what_spark_sends_is_what_spark_expects() -> None:
     schema = to_spark(pa.table(COLUMNS).schema)
 
-    assert as_spark_sends(schema).names == list(COLUMNS)
-    assert as_spark_sends(schema).field("float").type == pa.float32()
+    assert spark_arrow_schema(schema).names == list(COLUMNS)
+    assert spark_arrow_schema(schema).field("float").type == pa.float32()

@@ -32,8 +32,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def data_file(place: Path) -> Path:
-    (found,) = (place / "data").iterdir()
-    return found
+    (data_file,) = (place / "data").iterdir()
+    return data_file
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -83,7 +83,7 @@ except glaive.errors.CorruptFileError as error:
         done = run(code, place, data_file(place))
         assert done.returncode == 0, done
         assert f"{data_file(place)}" in done.stdout
-        assert f"found {size} bytes: it was cut off since" in done.stdout
+        assert f"found {size} bytes: it was truncated since" in done.stdout
 
     def test_one_that_is_cut_off_during_a_scan_is_named(self, place: Path) -> None:
         code = """
@@ -103,7 +103,7 @@ except glaive.errors.CorruptFileError as error:
         newest = max((place / "data").iterdir(), key=lambda path: path.stat().st_mtime_ns)
         done = run(code, place, newest)
         assert done.returncode == 0, done
-        assert f"found 4096 bytes: it was cut off since (in {newest})" in done.stdout
+        assert f"found 4096 bytes: it was truncated since (in {newest})" in done.stdout
 
     def test_a_map_of_a_file_that_grew_or_was_replaced_is_read(self, tmp_path: Path) -> None:
         store = LocalStore(tmp_path)
@@ -123,7 +123,7 @@ except glaive.errors.CorruptFileError as error:
         reader = store.open("x")
         os.truncate(tmp_path / "x", 10)
         with pytest.raises(CorruptFileError, match=r"expected 100000 bytes.*found 10 bytes"):
-            reader.expect("random")
+            reader.advise_pattern("random")
         time.sleep(0.02)
         with pytest.raises(CorruptFileError, match=r"expected 100000 bytes.*found 10 bytes"):
             reader.read([ByteRange(0, 4)])

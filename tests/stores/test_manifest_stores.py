@@ -59,7 +59,7 @@ class Place:
     def staged(self) -> list[str]:
         """Manifests under another name than the final one."""
         plain = open_root(self.uri, self.options)
-        return [one.path for one in plain.list("_versions") if ".manifest-" in one.path]
+        return [meta.path for meta in plain.list("_versions") if ".manifest-" in meta.path]
 
     def plain_version(self) -> int:
         """The newest version for who knows of no register."""
@@ -125,7 +125,7 @@ class TestDatasets:
             assert place.write().version == version
         assert place.open().count_rows() == 30
         assert place.open(2).count_rows() == 20
-        assert [one["version"] for one in place.open().versions()] == [1, 2, 3]
+        assert [version["version"] for version in place.open().versions()] == [1, 2, 3]
         assert place.staged() == []
         assert place.plain_version() == 3  # readers without the register see a finished dataset
 
@@ -384,7 +384,7 @@ class TestSqlite:
         uri = f"memory://{tmp_path.name}-sqlite/t"
         glaive.write_dataset(ROWS, uri, manifest_store=place)
         assert glaive.dataset(uri, manifest_store=place).version == 1
-        with pytest.raises(OptionError, match="say which file to use"):
+        with pytest.raises(OptionError, match="specify a file"):
             open_root(uri, manifest_store="sqlite")
 
     @pytest.mark.parametrize("given", ["oracle", "dynamodb://", 5])
@@ -415,6 +415,6 @@ class TestSqlite:
         )
         command = [sys.executable, "-c", code, str(place), register]
         running = [subprocess.Popen(command) for _ in range(3)]
-        assert [one.wait() for one in running] == [0, 0, 0]
+        assert [process.wait() for process in running] == [0, 0, 0]
         dataset = glaive.dataset(place, manifest_store=register)
         assert (dataset.version, dataset.count_rows()) == (16, 25)

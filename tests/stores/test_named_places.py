@@ -22,8 +22,8 @@ ROWS = pa.table({"a": range(100)})
 
 @pytest.fixture
 def two() -> Iterator[tuple[Stranger, Stranger]]:
-    with listening() as one, listening() as other:
-        yield one, other
+    with listening() as home, listening() as elsewhere:
+        yield home, elsewhere
 
 
 def leading_to(server: Server, root: str, base: str, options: Mapping[str, str]) -> None:
@@ -33,7 +33,9 @@ def leading_to(server: Server, root: str, base: str, options: Mapping[str, str])
     given = glaive.DatasetBasePath(base, is_dataset_root=True, id=7)
     glaive.dataset(root, storage_options=options).add_bases([given])
     fragment = source.get_fragments()[0].metadata
-    fragment = replace(fragment, files=[replace(one, base_id=7) for one in fragment.files])
+    fragment = replace(
+        fragment, files=[replace(data_file, base_id=7) for data_file in fragment.files]
+    )
     LanceDataset.commit(
         root, glaive.LanceOperation.Append([fragment]), read_version=2, storage_options=options
     )
@@ -61,7 +63,7 @@ def test_a_base_in_another_bucket_gets_no_options_but_its_own(
         monkeypatch.setenv(f"AWS_{key.removeprefix('aws_').upper()}", value)
     before = len(server.calls)
     assert glaive.dataset(root, storage_options=server.options).count_rows("a = 5") == 2
-    assert any(base.removeprefix("s3:/") in one.path for one in server.calls[before:])
+    assert any(base.removeprefix("s3:/") in call.path for call in server.calls[before:])
 
 
 def test_a_bucket_that_a_directory_names_is_opened_when_the_caller_names_it(
@@ -127,7 +129,7 @@ def test_what_cannot_be_read_is_named_without_credentials(tmp_path: Path) -> Non
         glaive.dataset(uri, storage_options=options)
     assert "127.0.0.1:9" in str(failed.value)
     rows = pa.table([glaive.blob_array([f"{uri}/x"])], names=["b"])
-    with pytest.raises(AccessError, match="has a user or password in it") as refused:
+    with pytest.raises(AccessError, match="contains a user or password") as refused:
         glaive.write_dataset(rows, tmp_path / "d", external_blob_mode="ingest")
     for error in (failed.value, refused.value):
         assert "hidden" not in str(error)

@@ -56,7 +56,7 @@ class TestEverywhere:
         assert dataset.to_table() == pa.concat_tables([ROWS, ROWS.slice(0, 10)])
         assert dataset.take([4999, 3, 5003], columns=["id"])["id"].to_pylist() == [4999, 3, 3]
         assert sum(b.num_rows for b in dataset.to_batches(columns=["text"])) == 5010
-        assert [one["version"] for one in dataset.versions()] == [1, 2]
+        assert [version["version"] for version in dataset.versions()] == [1, 2]
         assert glaive.dataset(uri, 1, storage_options=options).count_rows() == 5000
 
     def test_what_is_there_is_not_created_again(self, place: Place) -> None:
@@ -198,7 +198,7 @@ class TestSlowStores:
             if how == "table":
                 rows = dataset.to_table(columns=["c1", "c3"]).num_rows
             else:
-                rows = sum(one.num_rows for one in dataset.to_batches(columns=["c1", "c3"]))
+                rows = sum(batch.num_rows for batch in dataset.to_batches(columns=["c1", "c3"]))
         assert rows == 480_000
         record_property("mean_in_flight", server.mean_in_flight())
         assert server.most_in_flight() >= 16
@@ -220,8 +220,8 @@ class TestSlowStores:
         with server.slow(0.12):  # long beside what the server itself takes
             dataset = glaive.dataset(uri, storage_options=server.options)
             assert len(dataset.get_fragments()) == 10
-            found = dataset.take(wanted.tolist(), columns=["id", "text"])
-        assert found == rows.select(["id", "text"]).take(pa.array(wanted))
+            taken = dataset.take(wanted.tolist(), columns=["id", "text"])
+        assert taken == rows.select(["id", "text"]).take(pa.array(wanted))
         assert server.round_trips() <= 6, server.calls
 
 

@@ -33,7 +33,7 @@ from glaive.table.operations.project import Project
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.restore import Restore
 from glaive.table.operations.update_config import UpdateConfig
-from glaive.table.protocol import CommitOptions, TableOperation
+from glaive.table.protocol import BuildContext, CommitOptions, TableOperation
 
 from .native import SCHEMA, as_read, data_file, fragment, index, operations
 from .places import make_store
@@ -60,7 +60,7 @@ def test_an_id_that_was_given_stays(store: ObjectStore) -> None:
     made = commit(store, 1, Append((fragment(77), fragment())))
     assert made.fragment_ids.tolist() == [0, 1, 2, 3, 77]
     assert made.max_fragment_id == 77
-    with pytest.raises(CorruptFileError, match="each once"):
+    with pytest.raises(CorruptFileError, match="expected unique ids"):
         commit(store, 2, Append((fragment(2),)))
 
 
@@ -80,7 +80,9 @@ def test_an_overwrite_without_retries_replaces_what_it_was_made_for(
     commit(store, 1, Append((fragment(),)))
     whole = Overwrite(fragments=(fragment(),), schema=SCHEMA)
     stale = Transaction(read_version=base.version, operation=whole)
-    with pytest.raises(CommitConflictError, match="nothing may come in between") as caught:
+    with pytest.raises(
+        CommitConflictError, match="every concurrent commit is a conflict"
+    ) as caught:
         commit_transaction(store, stale, options=strict)
     assert caught.value.retryable
     fresh = Transaction(read_version=2, operation=whole)
@@ -95,7 +97,7 @@ def test_an_overwrite_without_retries_replaces_what_it_was_made_for(
 def test_without_a_dataset_there_is_nothing_to_change(name: str) -> None:
     operation = operations()[name]
     with pytest.raises(DatasetNotFoundError, match="Create it first"):
-        operation.apply(None, 1, CommitOptions())
+        operation.apply(None, BuildContext(1))
 
 
 @pytest.mark.usefixtures("base")
@@ -152,10 +154,10 @@ def test_what_is_for_ever_is_not_given_up(base: Manifest) -> None:
     wire.reader_feature_flags = wire.writer_feature_flags = int(Feature.STABLE_ROW_IDS)
     newest = Manifest(wire, where="newest")
     with pytest.raises(UnsupportedFeatureError, match="has stable_row_ids since then"):
-        Restore(1).apply(newest, 2, CommitOptions(), base)
+        Restore(1).apply(newest, BuildContext(2, older=base))
     mixed = int(Feature.MIXED_FILE_VERSIONS)
     wire.reader_feature_flags = wire.writer_feature_flags = mixed
-    draft = Restore(1).apply(newest, 2, CommitOptions(), base)
+    draft = Restore(1).apply(newest, BuildContext(2, older=base))
     assert draft.wire.reader_feature_flags == mixed
 
 

@@ -110,7 +110,7 @@ def test_an_outcome_that_cannot_be_learned_is_said_so(store: ObjectStore) -> Non
     failing = CountingStore(store)
     failing.inject(Fault(at=1, kind="lie", method="put", path=".manifest"))
     failing.inject(Fault(at=1, kind="fail", method="get", path=".manifest", forever=True))
-    with pytest.raises(CommitError, match=r"version 2 of .* may or may not have been made"):
+    with pytest.raises(CommitError, match=r"version 2 of .* may or may not have been committed"):
         commit_transaction(failing, mine, base=base)
     # The repeated commit is recognised: an overwrite would conflict with itself.
     assert commit_transaction(store, mine, base=base).version == 2

@@ -104,10 +104,10 @@ def test_a_manifest_without_rows_of_its_fragments_is_read_again(store: LocalStor
     assert MANIFESTS.recall(store.get(manifest_path(2)), made.where) is None
 
 
-@pytest.mark.parametrize(("most_bytes", "kept"), [(10, False), (10_000, True)])
-def test_large_manifests_are_not_kept(store: LocalStore, most_bytes: int, kept: bool) -> None:
+@pytest.mark.parametrize(("max_bytes", "kept"), [(10, False), (10_000, True)])
+def test_large_manifests_are_not_kept(store: LocalStore, max_bytes: int, kept: bool) -> None:
     create(store)
-    cache = ManifestCache(most_bytes=most_bytes)
+    cache = ManifestCache(max_bytes=max_bytes)
     assert (open_latest(store, cache=cache) is open_latest(store, cache=cache)) == kept
 
 
@@ -117,7 +117,7 @@ def test_few_datasets_are_kept_and_the_last_ones(tmp_path: Path) -> None:
     kept = [open_latest(stores[at]) is made[at] for at in (2, 3, 4, 5)]
     assert kept == [True] * 4
     assert open_latest(stores[0]) is not made[0]
-    cache = ManifestCache(most_datasets=1)
+    cache = ManifestCache(max_datasets=1)
     first = open_latest(stores[0], cache=cache)
     assert open_latest(stores[0], cache=cache) is first
     open_latest(stores[1], cache=cache)

@@ -97,7 +97,7 @@ def test_rows_united_at_one_attempt_are_kept_at_the_next(store: ObjectStore) -> 
         [], commit(store, delete(store, base, f1=[2])), {1: np.array([2], np.uint32)}
     )
     assert isinstance(twice, Delete)
-    assert {one: rows.tolist() for one, rows in twice.united.items()} == {0: [1, 7], 1: [2, 8]}
+    assert {one: rows.tolist() for one, rows in twice.merged.items()} == {0: [1, 7], 1: [2, 8]}
 
 
 def test_the_same_rows_conflict_and_nothing_changes(store: ObjectStore) -> None:
@@ -156,7 +156,7 @@ def test_files_that_changed_meanwhile_conflict(store: ObjectStore) -> None:
     theirs = delete(store, base, f0=[2])
     replaced = (replace(theirs.updated[0], files=(data_file("else", 0, 1, 2),)),)
     commit(store, replace(theirs, updated=replaced))
-    with pytest.raises(CommitConflictError, match="data files of fragment 0 are others"):
+    with pytest.raises(CommitConflictError, match="data files of fragment 0 were replaced"):
         commit(store, mine)
 
 
@@ -203,7 +203,7 @@ def test_replacements_are_for_the_same_columns(store: ObjectStore) -> None:
     with pytest.raises(OptionError, match=r"fields \(1,\) and \(2,\)"):
         commit_transaction(store, Transaction(read_version=1, operation=two))
     twice = DataReplacement(((0, data_file("x", 1)), (0, data_file("y", 1))))
-    with pytest.raises(OptionError, match="fragment 0 is to be given two files"):
+    with pytest.raises(OptionError, match="fragment 0 has two new files"):
         commit_transaction(store, Transaction(read_version=1, operation=twice))
 
 
@@ -216,7 +216,7 @@ def test_a_base_is_registered_once(store: ObjectStore) -> None:
     commit_transaction(store, bases(path="/a", id=1))
     made = commit_transaction(store, bases(path="/b"))
     assert [(one.id, one.path) for one in made.wire.base_paths] == [(1, "/a"), (2, "/b")]
-    with pytest.raises(OptionError, match="a base with path '/b' already"):
+    with pytest.raises(OptionError, match="already has a base path with path '/b'"):
         commit_transaction(store, bases(path="/b"))
 
 

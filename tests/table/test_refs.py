@@ -45,7 +45,7 @@ def test_a_branch_with_half_of_a_pair_in_its_identifier_is_damaged(tmp_path: Pat
         r'{"parentBranch": null, "parentVersion": 1, "createAt": 1, "manifestSize": 1,'
         r' "identifier": {"version_mapping": [[1, "\ud800"]]}}'
     )
-    with pytest.raises(CorruptFileError, match=r"texts in Unicode, found '\\ud800'"):
+    with pytest.raises(CorruptFileError, match=r"Unicode strings, found '\\ud800'"):
         dataset.branches.list()
 
 

@@ -12,7 +12,7 @@ import pytest
 from glaive.format.manifest import Manifest
 from glaive.io.local import LocalStore
 from glaive.table.load import open_version, read_transaction
-from glaive.table.protocol import CommitOptions
+from glaive.table.protocol import BuildContext
 from glaive.table.registry import read_operation
 
 from .compare import content
@@ -122,7 +122,7 @@ def replayed(store: LocalStore, made: Manifest) -> dict[str, Any]:
     operation = read_operation(transaction.operation)
     base = open_version(store, made.version - 1)
     older = None if operation.restored is None else open_version(store, operation.restored)
-    draft = operation.apply(base, made.version, CommitOptions(), older)
+    draft = operation.apply(base, BuildContext(made.version, older=older))
     draft.wire.version = made.version
     ours = Manifest(draft.wire, where="ours", index_section=draft.index_section)
     # Flags are set by the commit.

@@ -12,7 +12,12 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.uri import open_store
-from glaive.table.moved_rows import MOST_MOVED, REUSE_INDEX, followed, moves_before
+from glaive.table.relocated_rows import (
+    MAX_RELOCATED_ROWS,
+    REUSE_INDEX,
+    followed,
+    stored_relocations,
+)
 
 DETAILS = table_pb2.FragmentReuseIndexDetails
 
@@ -38,7 +43,7 @@ STORE = open_store("memory://reuse/table")
 
 
 def test_a_map_names_the_fragments() -> None:
-    ((group,),) = moves_before(STORE, manifest(moved()))
+    ((group,),) = stored_relocations(STORE, manifest(moved()))
     assert [one.id for one in group[1]] == [0]
     assert [one.id for one in group[2]] == [4]
 
@@ -52,18 +57,19 @@ def test_fragments_that_there_cannot_be_are_damage(part: str, name: str, number:
     (one,) = getattr(details.inline.versions[0].groups[0], part)
     setattr(one, name, number)
     for read in (
-        lambda: moves_before(STORE, manifest(details)),
+        lambda: stored_relocations(STORE, manifest(details)),
         lambda: followed(manifest(details).indices),
     ):
-        with pytest.raises(CorruptFileError, match=r"fragment in the map of moved rows.*2\^32"):
+        with pytest.raises(CorruptFileError, match=r"fragment in the remapping table.*2\^32"):
             read()
 
 
 def test_more_rows_than_can_be_followed_are_refused() -> None:
     details = moved()
     details.inline.versions[0].groups[0].old_fragments[0].physical_rows = 2**32
-    with pytest.raises(UnsupportedFeatureError, match=f"4294967296 rows.*at most {MOST_MOVED}"):
-        moves_before(STORE, manifest(details))
+    message = f"4294967296 rows.*at most {MAX_RELOCATED_ROWS}"
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        stored_relocations(STORE, manifest(details))
 
 
 ELSEWHERE: dict[str, Callable[[Any], object]] = {
@@ -78,4 +84,4 @@ def test_a_map_in_a_file_elsewhere_is_damage(what: str) -> None:
     details.external.SetInParent()
     ELSEWHERE[what](details.external)
     with pytest.raises(CorruptFileError, match="expected a path below its folder"):
-        moves_before(STORE, manifest(details))
+        stored_relocations(STORE, manifest(details))

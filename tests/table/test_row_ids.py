@@ -119,7 +119,7 @@ def test_a_deleted_row_is_found_where_no_other_has_its_id(
 def test_an_id_that_never_was_cannot_move(store: ObjectStore, base: Manifest) -> None:
     operation = moved(store, base, 0, [1], more=0)
     wrong = replace(operation.new[0], row_ids=encode_row_ids(np.array([500], np.uint64)))
-    with pytest.raises(CorruptFileError, match="ids of rows there are, found 500"):
+    with pytest.raises(CorruptFileError, match="ids of existing rows, found 500"):
         commit(store, base, replace(operation, new=(wrong,)))
 
 
@@ -134,7 +134,7 @@ def test_more_ids_than_rows_are_refused(store: ObjectStore, base: Manifest) -> N
 def test_rewritten_fragments_bring_their_row_ids(store: ObjectStore, base: Manifest) -> None:
     old = (base.fragment(0), base.fragment(1))
     new = fragment(40, "together", rows=20)
-    with pytest.raises(CorruptFileError, match="the row ids of its rows"):
+    with pytest.raises(CorruptFileError, match="the stable row ids of its rows"):
         commit(store, base, Rewrite(groups=(RewriteGroup(old, (new,)),)))
     ids = encode_row_ids(range(20))
     with_ids = replace(new, row_ids=ids, created_at=old[0].created_at, updated_at=b"")

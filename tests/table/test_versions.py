@@ -119,9 +119,9 @@ def test_a_version_that_needs_unknown_features_is_refused(tmp_path: Path) -> Non
 def test_a_manifest_under_the_name_of_another_version_is_damage(store: ObjectStore) -> None:
     create(store)
     store.put(manifest_path(2), [store.get(manifest_path(1))])
-    with pytest.raises(CorruptFileError, match=r"expected 2, as its name says, found 1"):
+    with pytest.raises(CorruptFileError, match=r"expected 2, as in its name, found 1"):
         open_latest(store)
-    with pytest.raises(CorruptFileError, match=r"expected 2, as its name says, found 1"):
+    with pytest.raises(CorruptFileError, match=r"expected 2, as in its name, found 1"):
         open_version(store, 2)
 
 

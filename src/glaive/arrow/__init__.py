@@ -1,1 +1,1 @@
-"""Layer 1: everything that touches Arrow memory by hand."""
+"""Arrow memory: blocks, bitmaps, and arrays built from buffers."""

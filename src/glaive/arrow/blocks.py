@@ -1,12 +1,12 @@
-"""Blocks: what encodings exchange in place of Arrow arrays.
+"""Blocks: what encodings exchange instead of Arrow arrays.
 
 A block holds the visible values of a leaf column, without nulls and nesting (levels carry
-those). Nulls that have a slot hold a placeholder value. Byte storage is always a
-``pyarrow.Buffer``: it has an address for kernels, slices without a copy, and keeps the
-memory map alive that it views.
+those). Nulls that have a slot hold a placeholder value. Bytes are always in a
+``pyarrow.Buffer``, which has an address for kernels, is sliced without a copy, and keeps the
+memory map that it views alive.
 
 ============ ==========================================================================
-block        Arrow types it stands for
+block        Arrow types
 ============ ==========================================================================
 FixedWidth   numbers, booleans (1 bit, packed LSB first), times, decimals, fixed binary
 Variable     utf8, binary and their large forms

@@ -1,6 +1,6 @@
-"""Bitmaps: join, gather, make from flags; Arrow arrays over numbers.
+"""Bitmaps: join, gather, make from flags; Arrow arrays over integers.
 
-Bits count from the least significant of each byte on.
+Bits are counted from the least significant bit of each byte.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ __all__ = [
     "align_bits",
     "all_set",
     "flags_of",
+    "integer_array",
     "inverse_permutation",
     "join_bits",
-    "number_array",
     "pack_flags",
     "take_bits",
 ]
 
 
-def number_array(numbers: NDArray[Any]) -> pa.Array:
-    """An Arrow array over the memory of int64 or uint64 numbers.
+def integer_array(numbers: NDArray[Any]) -> pa.Array:
+    """An Arrow array over the memory of int64 or uint64 integers.
 
-    ``pyarrow.array`` would do the same, but loads pandas first, to see whether it was given
-    something of it: 0.15 s in a fresh process.
+    ``pyarrow.array`` would do the same, but first imports pandas, to check whether the argument
+    is a pandas object: 0.15 s in a fresh process.
     """
     kind = pa.uint64() if numbers.dtype == np.uint64 else pa.int64()
     numbers = np.ascontiguousarray(numbers, kind.to_pandas_dtype())
@@ -38,10 +38,10 @@ def number_array(numbers: NDArray[Any]) -> pa.Array:
 
 
 def inverse_permutation(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each number stands: what was put into ``order`` is put back by taking these."""
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    """The position of each number in ``order``: taking these undoes ``values[order]``."""
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return positions
 
 
 def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> NDArray[np.bool_]:
@@ -53,7 +53,7 @@ def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> NDArray[np.bool_]
 
 
 def pack_flags(flags: NDArray[np.bool_]) -> pa.Buffer:
-    """Make a bitmap; bits behind the last flag are 0."""
+    """Make a bitmap; bits after the last flag are 0."""
     return as_buffer(np.packbits(flags, bitorder="little"))
 
 
@@ -63,13 +63,10 @@ def all_set(count: int) -> pa.Buffer:
 
 
 def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
-    """Join the first ``counts[i]`` bits of every bitmap.
-
-    Bytes are copied while the bits so far end on a byte; bits from there on.
-    """
+    """Join the first ``counts[i]`` bits of every bitmap."""
     if any(count % 8 for count in counts[:-1]):
-        pieces = [flags_of(*part) for part in zip(bitmaps, counts, strict=True)]
-        return pack_flags(np.concatenate(pieces))
+        flags = [flags_of(*part) for part in zip(bitmaps, counts, strict=True)]
+        return pack_flags(np.concatenate(flags))
     parts = [
         items_of(bitmap, np.uint8, (count + 7) // 8)
         for bitmap, count in zip(bitmaps, counts, strict=True)
@@ -78,14 +75,14 @@ def join_bits(bitmaps: Sequence[pa.Buffer], counts: Sequence[int]) -> pa.Buffer:
 
 
 def align_bits(bitmap: pa.Buffer, begin: int, count: int) -> pa.Buffer:
-    """``count`` bits from bit ``begin`` on as a bitmap of their own; 0 behind the last."""
+    """``count`` bits from bit ``begin`` on as a new bitmap; bits after the last are 0."""
     first, skip = divmod(begin, 8)
     size = (count + 7) // 8
     data = items_of(bitmap, np.uint8, min(bitmap.size - first, size + 1), first)
     if skip:
-        moved = data >> np.uint8(skip)
-        moved[: len(data) - 1] |= data[1:] << np.uint8(8 - skip)
-        data = moved[:size]
+        shifted = data >> np.uint8(skip)
+        shifted[: len(data) - 1] |= data[1:] << np.uint8(8 - skip)
+        data = shifted[:size]
     elif count % 8:
         data = data[:size].copy()
     else:

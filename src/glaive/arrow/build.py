@@ -1,8 +1,4 @@
-"""Blocks into Arrow arrays of a given type, and back.
-
-Both ways share memory: an array built here views the block's buffers, and a block taken
-from an array views the array's.
-"""
+"""Blocks to Arrow arrays of a given type, and back; both share the memory of their source."""
 
 from __future__ import annotations
 
@@ -27,27 +23,28 @@ from glaive.memory import as_buffer, items_of
 from glaive.types import Where
 
 __all__ = [
-    "MAX_IMPLIED",
+    "MAX_IMPLIED_BYTES",
     "all_null",
     "block_from_array",
     "leaf_bits",
     "list_array",
+    "offset_bits",
     "to_array",
     "validity_flags",
 ]
 
 _INT32_MAX = 2**31 - 1
 
-MAX_IMPLIED = 2**31
-"""Bytes of an array at most of which a file has no bytes: nulls, and values all alike.
+MAX_IMPLIED_BYTES = 2**31
+"""Maximum bytes of an array without bytes in the file: of nulls, or of one repeated value.
 
-Their number stands in the file as such, and no size of a buffer bounds it.
+Their number is a plain integer in the file, which no buffer size bounds.
 """
 
 
 def leaf_bits(kind: pa.DataType) -> int | None:
     """Bits of one value of a fixed-width leaf type; None for variable-width ones."""
-    if _is_variable(kind) is not None:
+    if offset_bits(kind) is not None:
         return None
     if pa.types.is_null(kind):
         return 0
@@ -57,8 +54,8 @@ def leaf_bits(kind: pa.DataType) -> int | None:
     return int(kind.bit_width)
 
 
-def _is_variable(kind: pa.DataType) -> int | None:
-    """Offset bits of a variable-width type, None for others."""
+def offset_bits(kind: pa.DataType) -> int | None:
+    """Width of the offsets of a string or binary type; None for other types."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return 32
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
@@ -72,10 +69,10 @@ def all_null(kind: pa.DataType, count: int) -> pa.Array:
     Raises
     ------
     CapacityError
-        They take more than ``MAX_IMPLIED`` bytes.
+        They take more than ``MAX_IMPLIED_BYTES`` bytes.
     """
     if pa.types.is_null(kind):
-        # Without the bitmap that Arrow would make and not look at.
+        # Without the bitmap that Arrow would make and never read.
         return pa.Array.from_buffers(kind, count, [None], count)
     _check_implied(_null_bits(kind) * count, kind)
     nulls: Any = pa.nulls
@@ -102,12 +99,12 @@ def _null_bits(kind: Any) -> int:
 
 
 def _check_implied(bits: int, kind: pa.DataType) -> None:
-    if bits > 8 * MAX_IMPLIED:
+    if bits > 8 * MAX_IMPLIED_BYTES:
         raise CapacityError(
-            f"{bits // 8} bytes of {kind} in one array, all null or all alike: at most "
-            f"{MAX_IMPLIED} are made at a time. Read fewer rows at a time; if the file should "
-            "not have as many, it is damaged.",
-            parts=-(-bits // (8 * MAX_IMPLIED)),
+            f"{bits // 8} bytes of {kind} in one array of nulls or of one repeated value: at most "
+            f"{MAX_IMPLIED_BYTES} are supported. Read fewer rows at a time; if the file should not "
+            "have as many, it is damaged.",
+            parts=-(-bits // (8 * MAX_IMPLIED_BYTES)),
         )
 
 
@@ -121,7 +118,7 @@ def to_array(
     CorruptFileError
         The block's width or shape is not that of the type.
     CapacityError
-        There are more bytes than the type's offsets count.
+        There are more bytes than the type's offsets can count.
     """
     if isinstance(block, Constant):
         return _repeat(block, kind, validity, null_count, where)
@@ -131,16 +128,14 @@ def to_array(
     if isinstance(block, Dictionary):
         return _from_dictionary(block, kind, validity, null_count, where)
     if pa.types.is_dictionary(kind):
-        plain = to_array(block, kind.value_type, validity, null_count, where)
-        return _numbered(plain, kind, where)
+        values = to_array(block, kind.value_type, validity, null_count, where)
+        return _dictionary_encoded(values, kind, where)
     if isinstance(block, FixedList):
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != block.dimension:
             raise _mismatch(f"lists of {block.dimension} items", kind, where)
         nulls = 0 if block.validity is None else -1
         items = to_array(block.items, kind.value_type, block.validity, nulls, where)
-        return pa.Array.from_buffers(
-            kind, block.count, [validity], null_count=null_count, children=[items]
-        )
+        return pa.Array.from_buffers(kind, block.count, [validity], null_count, children=[items])
     if isinstance(block, Variable):
         return _from_variable(block, kind, validity, null_count, where)
     if isinstance(block, Struct):
@@ -158,10 +153,8 @@ def _from_fixed(
             raise _mismatch(f"{block.bits} bits per value", kind, where)
         flat = FixedWidth(block.values, bits, block.count * kind.list_size)
         items = to_array(flat, kind.value_type, None, 0, where)
-        return pa.Array.from_buffers(
-            kind, block.count, [validity], null_count=null_count, children=[items]
-        )
-    if _is_variable(kind) is not None or pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return pa.Array.from_buffers(kind, block.count, [validity], null_count, children=[items])
+    if offset_bits(kind) is not None or pa.types.is_nested(kind) or pa.types.is_null(kind):
         if pa.types.is_null(kind) and block.bits == 0:
             return all_null(kind, block.count)
         raise _mismatch(f"{block.bits} bits per value", kind, where)
@@ -182,7 +175,7 @@ def _mismatch(found: str, kind: pa.DataType, where: Where) -> CorruptFileError:
 def _from_variable(
     block: Variable, kind: pa.DataType, validity: pa.Buffer | None, null_count: int, where: Where
 ) -> pa.Array:
-    bits = _is_variable(kind)
+    bits = offset_bits(kind)
     if bits is None:
         raise _mismatch("variable-width values", kind, where)
     offsets = block.offsets
@@ -208,21 +201,22 @@ def _from_dictionary(
     raise _mismatch("a dictionary", kind, where)
 
 
-def _numbered(array: Any, kind: Any, where: Where) -> pa.Array:
-    """Values of a page without dictionary, as a column of dictionaries has them."""
-    coded = array.dictionary_encode()
-    return _with_items(coded.indices, coded.dictionary, kind, where)
+def _dictionary_encoded(array: Any, kind: Any, where: Where) -> pa.Array:
+    """The values of a page without dictionary, for a dictionary column."""
+    encoded = array.dictionary_encode()
+    return _with_items(encoded.indices, encoded.dictionary, kind, where)
 
 
 def _with_items(indices: Any, items: Any, kind: Any, where: Where) -> pa.Array:
     try:
-        # Of the same width, every index is positive in both types if the items are as few.
-        same = indices.type.bit_width == kind.index_type.bit_width
-        few = len(items) <= 1 << kind.index_type.bit_width - 1
-        numbers = indices.view(kind.index_type) if same and few else indices.cast(kind.index_type)
+        # With the same width and so few items, no index changes its sign: a view will do.
+        index_type = kind.index_type
+        same_width = indices.type.bit_width == index_type.bit_width
+        fits = len(items) <= 1 << index_type.bit_width - 1
+        numbers = indices.view(index_type) if same_width and fits else indices.cast(index_type)
     except pa.ArrowInvalid:
         raise _mismatch(f"indices of {len(items)} items", kind, where) from None
-    # Whoever made the block has checked that every index has an item.
+    # Unsafe: every index of a block is in range.
     return pa.DictionaryArray.from_arrays(numbers, items, ordered=kind.ordered, safe=False)
 
 
@@ -256,8 +250,8 @@ def _repeat(
             _check_implied(block.count, kind)
             bit = int(items_of(value.values, np.uint8, 1)[0]) & 1
             fill = np.full((block.count + 7) // 8, 0xFF if bit else 0, np.uint8)
-            whole: Block = FixedWidth(as_buffer(fill), 1, block.count)
-            return to_array(whole, kind, validity, null_count, where)
+            repeated: Block = FixedWidth(as_buffer(fill), 1, block.count)
+            return to_array(repeated, kind, validity, null_count, where)
     if isinstance(value, FixedWidth) and value.bits in (8, 16, 32, 64):
         _check_implied(block.count * value.bits, kind)
         word = items_of(value.values, f"<u{value.bits // 8}", 1)[0]
@@ -265,8 +259,8 @@ def _repeat(
         return to_array(filled, kind, validity, null_count, where)
     # Positions take 8 bytes each.
     _check_implied(block.count * max(64, _value_bits(value)), kind)
-    whole = take_block(value, np.zeros(block.count, np.int64))
-    return to_array(whole, kind, validity, null_count, where)
+    repeated = take_block(value, np.zeros(block.count, np.int64))
+    return to_array(repeated, kind, validity, null_count, where)
 
 
 def _value_bits(value: Block) -> int:
@@ -284,9 +278,7 @@ def list_array(
     items: pa.Array,
 ) -> pa.Array:
     """A list, large list or map array over resolved offsets and the items' array."""
-    return pa.Array.from_buffers(
-        kind, slots, [validity, offsets], null_count=null_count, children=[items]
-    )
+    return pa.Array.from_buffers(kind, slots, [validity, offsets], null_count, children=[items])
 
 
 def validity_flags(array: pa.Array) -> NDArray[np.bool_] | None:
@@ -305,13 +297,13 @@ def block_from_array(array: Any) -> Block:
     Raises
     ------
     SchemaError
-        The type is nested or has no block form.
+        The type is nested, or its dictionary indices are not integers.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return block_from_array(array.storage)
     count, offset = len(array), array.offset
-    bits = _is_variable(kind)
+    bits = offset_bits(kind)
     if bits is not None:
         _, offsets, data = array.buffers()
         width = bits // 8
@@ -349,7 +341,7 @@ def block_from_array(array: Any) -> Block:
 
 
 def _members(array: Any) -> list[pa.Array]:
-    """Members of structs that go into one column; none may be null where its struct is not."""
+    """Members of packed structs; none may be null where its struct is not."""
     for at, visible in enumerate(array.flatten()):
         nulls = visible.null_count - array.null_count
         if nulls:

@@ -1,9 +1,9 @@
-"""How much one Arrow array holds, and rows cut so that it is enough.
+"""The capacity of Arrow arrays, and splitting rows so that each part fits one array.
 
-Offsets of 32 bits count 2^31 - 1 bytes of text, or items of lists. Whoever makes arrays asks
-here before there are more, and raises :class:`CapacityError`; whoever asked for the rows cuts
-them with :func:`in_parts`. Arrow itself raises in most places, and wraps around in some: where
-it repeats a value, replaces within texts, and takes lists more than once.
+32-bit offsets count at most 2^31 - 1 bytes of strings, or items of lists. Code that makes
+arrays checks this first and raises :class:`CapacityError`; its callers then split the rows
+with :func:`in_parts`. Arrow itself raises in most cases, but silently overflows in some: when
+it repeats a value, replaces within strings, or takes lists more than once.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ T = TypeVar("T")
 Int64s = NDArray[np.int64]
 
 MAX_OFFSET: Final = 2**31 - 1
-"""Bytes or items that offsets of 32 bits count."""
+"""Bytes or items that 32-bit offsets can count."""
 
 _OVERFLOWS: Final = ("overflow", "too large")
-"""Words of Arrow's messages about arrays that are full."""
+"""Parts of Arrow's messages about arrays that are full."""
 
 
 def too_large(error: Exception) -> bool:
-    """Whether an error says that an array would hold more than its offsets count."""
+    """Whether an error means that an array would hold more than its offsets can count."""
     if isinstance(error, CapacityError | pa.ArrowCapacityError):
         return True
     text = str(error)
@@ -53,10 +53,10 @@ def too_large(error: Exception) -> bool:
 
 
 def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T]:
-    """What ``work`` makes of rows ``start`` to ``stop``: at once, or of parts of them.
+    """Results of ``work`` on rows ``start`` to ``stop``: of all of them, or of parts.
 
-    The first call is made at once. Where it raises ``CapacityError``, parts are worked on when
-    they are asked for, so that one of them is in memory at a time.
+    First ``work`` is called for all rows. If that raises ``CapacityError``, it is called for
+    parts of them, lazily, so that only one result is in memory at a time.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def in_parts(work: Callable[[int, int], T], start: int, stop: int) -> Iterable[T
 
 
 def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
-    """What ``work`` makes of a record batch, or of parts of it; see :func:`in_parts`."""
+    """Results of ``work`` on a record batch, or on parts of it; see :func:`in_parts`."""
 
     def part(start: int, stop: int) -> T:
         if stop - start == batch.num_rows:
@@ -87,7 +87,7 @@ def batch_parts(work: Callable[[Any], T], batch: Any) -> Iterable[T]:
 def array_part(array: Any, start: int, stop: int) -> Any:
     """Rows ``start`` to ``stop`` of an array, without a copy of its values.
 
-    Large texts begin at offset 0, where Arrow casts them to a type with offsets of 32 bits.
+    Offsets of large strings are shifted to begin at 0, so that Arrow can cast them to 32 bits.
     """
     part = array[start:stop]
     if not (pa.types.is_large_string(part.type) or pa.types.is_large_binary(part.type)):
@@ -110,7 +110,7 @@ def _parts(work: Callable[[int, int], T], cuts: Sequence[int]) -> Iterator[T]:
 
 
 def weight(array: Any) -> int:
-    """Bytes and items behind all offsets of 32 bits of an array, together."""
+    """Total of bytes and items that all 32-bit offsets of an array count."""
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return weight(array.storage)
@@ -128,9 +128,9 @@ def weight(array: Any) -> int:
 
 
 def row_weights(array: Any) -> Int64s | int:
-    """The same for each row; a number where it is that of every row.
+    """The weight of each row; one integer if all rows have the same.
 
-    Rows whose weights sum up to no more than ``MAX_OFFSET`` fit one array.
+    Rows whose weights add up to at most ``MAX_OFFSET`` fit one array.
     """
     kind, types = array.type, pa.types
     if isinstance(kind, pa.BaseExtensionType):
@@ -163,7 +163,7 @@ def row_weights(array: Any) -> Int64s | int:
 
 
 def _offsets(array: Any) -> NDArray[np.signedinteger] | None:
-    """Offsets that are looked at: of 32 bits, and those of large lists, for what is in them."""
+    """32-bit offsets, and those of large lists (for the weight of their items); else None."""
     kind, types = array.type, pa.types
     small = types.is_string(kind) or types.is_binary(kind)
     if not (small or _is_list(kind)) or not len(array):
@@ -176,7 +176,7 @@ def _offsets(array: Any) -> NDArray[np.signedinteger] | None:
 
 
 def _items(array: Any) -> list[Any]:
-    """What lists hold, those of other rows included; nothing for texts."""
+    """The children of lists, with items of rows outside of a slice; none for strings."""
     if pa.types.is_map(array.type):
         return [array.keys, array.items]
     return [array.values] if _is_list(array.type) else []

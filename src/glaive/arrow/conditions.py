@@ -1,16 +1,16 @@
 """Conditions: tests on the values of one column, in the column's own Arrow type.
 
-A filter is split into these where it can be; readers answer them without making arrays of
-the values (``BoundColumn.find``), and :meth:`InRange.mask` and its like say what they mean.
+Filters are split into conditions where possible. Readers evaluate them without making arrays
+of the values (``BoundColumn.find``); :meth:`InRange.mask` and its like define the result.
 
 A null row passes :class:`IsNull` only. Floats are compared by the total order of their bits:
-``-NaN < -Inf < … < -0.0 < 0.0 < … < Inf < NaN``, and a NaN equals itself. Text and binary
-are ordered by bytes.
+``-NaN < -Inf < … < -0.0 < 0.0 < … < Inf < NaN``, and a NaN equals itself. Strings and binary
+values are ordered by bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,18 +18,48 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import pack_flags
+from glaive.arrow.scalars import FALSE, scalar
 from glaive.errors import SchemaError
 from glaive.memory import items_of
 
 __all__ = ["Condition", "HasText", "InRange", "IsNull", "IsOneOf", "float_order"]
 
 
-_FEW = 8
-"""Values of a set up to which an array is compared with each."""
+_MAX_COMPARISONS = 8
+"""An array is compared with each value of a set of up to this size; larger sets are hashed."""
+
+
+class _Maskable:
+    """A condition that Arrow arrays can be tested with."""
+
+    __slots__ = ()
+
+    def mask(self, array: pa.Array) -> pa.BooleanArray:
+        """Which values pass; no result is null."""
+        values: Any = array
+        if isinstance(values.type, pa.BaseExtensionType):
+            return self.mask(values.storage)
+        if pa.types.is_dictionary(values.type):
+            result: pa.BooleanArray = self._dictionary_mask(values)
+        elif pa.types.is_null(values.type) and not isinstance(self, IsNull):
+            result = _booleans(np.zeros(len(values), np.bool_))
+        else:
+            result = self._plain_mask(values)
+        return result
+
+    def _dictionary_mask(self, array: Any) -> Any:
+        import pyarrow.compute as pc
+
+        passing: Any = pc.take(self.mask(array.dictionary), array.indices)
+        return pc.and_(pc.is_valid(array), pc.fill_null(passing, FALSE))
+
+    def _plain_mask(self, array: Any) -> Any:
+        """The mask of an array that is neither a dictionary nor of an extension type."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InRange:
+class InRange(_Maskable):
     """Whether a value lies between two bounds; None is no bound.
 
     Bounds have the type of the column (of a dictionary column: of its values) and are not
@@ -41,119 +71,102 @@ class InRange:
     low_included: bool = True
     high_included: bool = True
 
-    def mask(self, array: pa.Array) -> pa.BooleanArray:
-        """Which values pass; no result is null."""
-        found: pa.BooleanArray = _mask(self, array)
-        return found
-
-    def of_values(self, array: Any) -> Any:
-        """The mask of an array of plain type."""
+    def _plain_mask(self, array: Any) -> Any:
         import pyarrow.compute as pc
 
-        _check(array.type, *[one.type for one in (self.low, self.high) if one is not None])
+        _check_types(array, *[bound for bound in (self.low, self.high) if bound is not None])
         if pa.types.is_floating(array.type):
-            return self._of_floats(array)
-        found = pc.is_valid(array)
+            return self._float_mask(array)
+        mask = pc.is_valid(array)
         if self.low is not None:
             above = pc.greater_equal if self.low_included else pc.greater
-            found = pc.and_(found, pc.fill_null(above(array, self.low), False))
+            mask = pc.and_(mask, pc.fill_null(above(array, self.low), FALSE))
         if self.high is not None:
             below = pc.less_equal if self.high_included else pc.less
-            found = pc.and_(found, pc.fill_null(below(array, self.high), False))
-        return found
+            mask = pc.and_(mask, pc.fill_null(below(array, self.high), FALSE))
+        return mask
 
-    def _of_floats(self, array: Any) -> Any:
+    def _float_mask(self, array: Any) -> Any:
         import pyarrow.compute as pc
 
         keys = float_order(_words(array))
         flags = np.ones(len(array), np.bool_)
         if self.low is not None:
-            low = float_order(_words(_single(self.low)))
+            low = float_order(_words(_array_of(self.low)))
             flags &= keys >= low if self.low_included else keys > low
         if self.high is not None:
-            high = float_order(_words(_single(self.high)))
+            high = float_order(_words(_array_of(self.high)))
             flags &= keys <= high if self.high_included else keys < high
         return pc.and_(_booleans(flags), pc.is_valid(array))
 
 
-@dataclass(frozen=True, slots=True)
-class IsOneOf:
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class IsOneOf(_Maskable):
     """Whether a value is among ``values``, or, ``negated``, is none of them.
 
-    As in SQL, no value is known to differ from a null: negated, with a null among
-    ``values``, nothing passes. ``memo`` keeps what readers work out of the values.
+    As in SQL, no value is known to differ from a null: negated, with a null among ``values``,
+    nothing passes. Compared and hashed by identity, so that caches can have it as weak key.
     """
 
     values: pa.Array
     negated: bool = False
-    memo: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def mask(self, array: pa.Array) -> pa.BooleanArray:
-        """Which values pass; no result is null."""
-        found: pa.BooleanArray = _mask(self, array)
-        return found
-
-    def of_values(self, array: Any) -> Any:
-        """The mask of an array of plain type."""
+    def _plain_mask(self, array: Any) -> Any:
         import pyarrow.compute as pc
 
         values: Any = self.values
-        _check(array.type, values.type)
+        _check_types(array, values)
         if self.negated and values.null_count:
             return _booleans(np.zeros(len(array), np.bool_))
+        valid = pc.is_valid(array)
         if pa.types.is_floating(array.type):
             # By their bits; those under a null are arbitrary.
-            valid = pc.is_valid(array)
             numbers = _integers(values.drop_null())
-            found = pc.and_(pc.is_in(_integers(array), value_set=numbers), valid)
+            mask = pc.and_(pc.is_in(_integers(array), value_set=numbers), valid)
         else:
-            valid = pc.is_valid(array)
-            found = _is_in(array, values)
-        return pc.and_not(valid, found) if self.negated else found
+            mask = _is_in(array, values)
+        return pc.and_not(valid, mask) if self.negated else mask
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(_Maskable):
     """Whether a row is null, or, ``negated``, is not."""
 
     negated: bool = False
 
-    def mask(self, array: pa.Array) -> pa.BooleanArray:
-        """Which rows pass; no result is null."""
-        found: pa.BooleanArray = _mask(self, array)
-        return found
-
-    def of_values(self, array: Any) -> Any:
-        """The mask of an array of plain type."""
+    def _plain_mask(self, array: Any) -> Any:
         import pyarrow.compute as pc
 
         return pc.is_valid(array) if self.negated else pc.is_null(array)
 
+    def _dictionary_mask(self, array: Any) -> Any:
+        import pyarrow.compute as pc
+
+        valid = pc.is_valid(array)
+        if array.dictionary.null_count:
+            present = pc.take(pc.is_valid(array.dictionary), array.indices)
+            valid = pc.and_(valid, pc.fill_null(present, FALSE))
+        return valid if self.negated else pc.invert(valid)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HasText:
-    """Whether a text contains ``word``: at its beginning, its end, both, or anywhere."""
+class HasText(_Maskable):
+    """Whether a string contains ``word``: at its beginning, its end, both, or anywhere."""
 
     word: str
     begins: bool = False
     ends: bool = False
 
-    def mask(self, array: pa.Array) -> pa.BooleanArray:
-        """Which values pass; no result is null."""
-        found: pa.BooleanArray = _mask(self, array)
-        return found
-
-    def of_values(self, array: Any) -> Any:
-        """The mask of an array of plain type."""
+    def _plain_mask(self, array: Any) -> Any:
         import pyarrow.compute as pc
 
         if self.begins and self.ends:
-            found = pc.equal(array, pa.scalar(self.word, array.type))
+            mask = pc.equal(array, scalar(self.word, array.type))
         elif self.begins:
-            found = pc.starts_with(array, self.word)
+            mask = pc.starts_with(array, self.word)
         else:
-            found = (pc.ends_with if self.ends else pc.match_substring)(array, self.word)
-        return pc.fill_null(found, False)
+            mask = (pc.ends_with if self.ends else pc.match_substring)(array, self.word)
+        return pc.fill_null(mask, FALSE)
 
 
 Condition: TypeAlias = InRange | IsOneOf | IsNull | HasText
@@ -170,47 +183,25 @@ def float_order(words: NDArray[Any]) -> NDArray[Any]:
 def _is_in(array: Any, values: Any) -> Any:
     import pyarrow.compute as pc
 
-    if not 0 < len(values) - values.null_count <= _FEW:
+    if not 0 < len(values) - values.null_count <= _MAX_COMPARISONS:
         return pc.is_in(array, value_set=values, skip_nulls=True)
-    # Several times quicker than to look each of the array up.
-    found: Any = None
+    # Several times faster than a hash lookup per value of the array.
+    mask: Any = None
     for value in values.drop_null():
-        same = pc.equal(array, value)
-        found = same if found is None else pc.or_(found, same)
-    return pc.fill_null(found, False)
+        equal = pc.equal(array, value)
+        mask = equal if mask is None else pc.or_(mask, equal)
+    return pc.fill_null(mask, FALSE)
 
 
-def _mask(condition: Condition, array: Any) -> Any:
-    if isinstance(array.type, pa.BaseExtensionType):
-        return _mask(condition, array.storage)
-    if pa.types.is_dictionary(array.type):
-        return _of_dictionary(condition, array)
-    if pa.types.is_null(array.type) and not isinstance(condition, IsNull):
-        return _booleans(np.zeros(len(array), np.bool_))
-    return condition.of_values(array)
+def _check_types(array: Any, *operands: Any) -> None:
+    for operand in operands:
+        if operand.type != array.type:
+            raise SchemaError(
+                f"a condition on values of type {operand.type}, on a column of type {array.type}"
+            )
 
 
-def _of_dictionary(condition: Condition, array: Any) -> Any:
-    import pyarrow.compute as pc
-
-    valid = pc.is_valid(array)
-    if array.dictionary.null_count:
-        valid = pc.and_(
-            valid, pc.fill_null(pc.take(pc.is_valid(array.dictionary), array.indices), False)
-        )
-    if isinstance(condition, IsNull):
-        return valid if condition.negated else pc.invert(valid)
-    passing = _mask(condition, array.dictionary)
-    return pc.and_(valid, pc.fill_null(pc.take(passing, array.indices), False))
-
-
-def _check(kind: pa.DataType, *others: pa.DataType) -> None:
-    for other in others:
-        if other != kind:
-            raise SchemaError(f"a condition on values of type {other}, on a column of type {kind}")
-
-
-def _single(value: Any) -> Any:
+def _array_of(value: Any) -> Any:
     return pa.repeat(value, 1)
 
 

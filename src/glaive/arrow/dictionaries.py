@@ -1,4 +1,4 @@
-"""Arrays of dictionary types: nulls only among the indices, arrays joined."""
+"""Dictionary arrays: normalise, decode and join them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from glaive.errors import CapacityError
 
-__all__ = ["concat_arrays", "decoded", "has_dictionary", "tidy_dictionary"]
+__all__ = ["concat_arrays", "decode_dictionary", "has_dictionary", "tidy_dictionary"]
 
 
 def has_dictionary(kind: pa.DataType) -> bool:
-    """Whether a type has a dictionary, of which each array may have its own."""
+    """Whether a type is, or contains, a dictionary type."""
     if isinstance(kind, pa.BaseExtensionType):
         return has_dictionary(kind.storage_type)
     inner = [kind.field(at).type for at in range(kind.num_fields)]
@@ -22,10 +22,10 @@ def has_dictionary(kind: pa.DataType) -> bool:
 
 
 def tidy_dictionary(array: Any) -> Any:
-    """The same values with nulls and positions that can be stored.
+    """The same values, with indices and items that can be stored.
 
-    Items are not null: what pointed to a null is null itself. Positions of nulls are 0. Items
-    that nothing points to are dropped where there are more items than values.
+    Indices of null items become null, and null items are dropped. Indices under nulls are 0.
+    Unused items are dropped if there are more items than values.
     """
     items, indices = array.dictionary, array.indices
     crowded = len(items) > len(array)
@@ -46,32 +46,32 @@ def tidy_dictionary(array: Any) -> Any:
     return pa.DictionaryArray.from_arrays(numbers, items, ordered=array.type.ordered)
 
 
-def decoded(array: Any) -> Any:
-    """The values that an array of indices stands for.
+def decode_dictionary(array: Any) -> Any:
+    """Decode a dictionary array.
 
     Raises
     ------
     CapacityError
-        They are more bytes or items than offsets of 32 bits count.
+        The values have more bytes or items than 32-bit offsets can count.
     """
     try:
         return array.dictionary_decode()
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise CapacityError(
-            f"{len(array)} values of {array.type}, which do not fit one array of "
+            f"{len(array)} values of {array.type} do not fit one array of "
             f"{array.type.value_type}: {error}. Read or write fewer rows at a time, or cast the "
             "values to a large type."
         ) from None
 
 
 def concat_arrays(arrays: Sequence[Any]) -> Any:
-    """Join arrays of one type; their dictionaries become one.
+    """Join arrays of one type; their dictionaries are merged.
 
     Raises
     ------
     CapacityError
-        Offsets of 32 bits cannot count the bytes or items of all arrays together, or the type
-        of the indices the items of all dictionaries.
+        The arrays have more bytes or items in total than 32-bit offsets can count, or their
+        dictionaries more items than the index type can.
     """
     if len(arrays) == 1:
         return arrays[0]
@@ -82,10 +82,10 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
         if not has_dictionary(kind):
             raise CapacityError(
                 f"{sum(map(len, arrays))} values of {kind} do not fit one array: {error} Read or "
-                "write fewer rows at a time, or make the column one of a large type."
+                "write fewer rows at a time, or cast the column to a large type."
             ) from None
     if pa.types.is_dictionary(kind):
-        arrays = [_used_only(array) for array in arrays]
+        arrays = [_drop_unused(array) for array in arrays]
     try:
         return pa.concat_arrays(arrays)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
@@ -95,11 +95,11 @@ def concat_arrays(arrays: Sequence[Any]) -> Any:
         ) from None
 
 
-def _used_only(array: Any) -> Any:
+def _drop_unused(array: Any) -> Any:
     kind = array.type
-    again = array.dictionary_decode().dictionary_encode()
-    if len(again.dictionary) > np.iinfo(kind.index_type.to_pandas_dtype()).max:
+    encoded = array.dictionary_decode().dictionary_encode()
+    if len(encoded.dictionary) > np.iinfo(kind.index_type.to_pandas_dtype()).max:
         return array
     return pa.DictionaryArray.from_arrays(
-        again.indices.cast(kind.index_type), again.dictionary, ordered=kind.ordered
+        encoded.indices.cast(kind.index_type), encoded.dictionary, ordered=kind.ordered
     )

@@ -1,7 +1,6 @@
-"""Arrays of extension types to arrays of what they are stored as, and back, at any depth.
+"""Arrays of extension types to arrays of their storage types, and back, at any depth.
 
-Types of one storage share it; Arrow's JSON type is text in memory and JSONB where it is
-stored.
+Conversions share memory, except for Arrow's JSON type: text in memory, JSONB in files.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def is_json(kind: pa.DataType) -> bool:
 def to_type(array: Any, kind: Any, where: object) -> Any:
     """The array as ``kind``, which differs in extension types, or is one Arrow can cast to.
 
-    Copies JSON and what is cast, nothing else.
+    Copies only JSON and what is cast.
 
     Parameters
     ----------
@@ -35,33 +34,33 @@ def to_type(array: Any, kind: Any, where: object) -> Any:
     Raises
     ------
     SchemaError
-        A text is no JSON.
+        A string is not JSON.
     CorruptFileError
-        Bytes are no JSONB.
+        Bytes are not JSONB.
     pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError
         There is no cast, or it would lose something.
     """
     if isinstance(array, pa.ChunkedArray):
         chunks: list[Any] = [to_type(chunk, kind, where) for chunk in array.chunks]
         return pa.chunked_array(chunks, kind)
-    found = array.type
-    if found.equals(kind):
+    stored = array.type
+    if stored.equals(kind):
         return array
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        if is_json(kind) and types.is_large_binary(found):
+        if is_json(kind) and types.is_large_binary(stored):
             array = decode_jsonb(array, where)
         return pa.ExtensionArray.from_storage(kind, to_type(array, kind.storage_type, where))
-    if isinstance(found, pa.BaseExtensionType):
-        if is_json(found) and types.is_large_binary(kind):
+    if isinstance(stored, pa.BaseExtensionType):
+        if is_json(stored) and types.is_large_binary(kind):
             return encode_jsonb(array.storage)
         return to_type(array.storage, kind, where)
-    if types.is_struct(found) and types.is_struct(kind) and _same_names(found, kind):
+    if types.is_struct(stored) and types.is_struct(kind) and _same_names(stored, kind):
         members = [
             to_type(array.field(at), kind.field(at).type, where) for at in range(kind.num_fields)
         ]
         return _rebuilt(array, kind, members, buffers=1)
-    if types.is_map(found) and types.is_map(kind):
+    if types.is_map(stored) and types.is_map(kind):
         pair = [kind.key_field, kind.item_field]
         both = [
             to_type(child, field.type, where)
@@ -69,18 +68,18 @@ def to_type(array: Any, kind: Any, where: object) -> Any:
         ]
         entries = pa.StructArray.from_arrays(both, fields=pair)
         return _rebuilt(array, kind, [entries], buffers=2)
-    if types.is_fixed_size_list(found) and types.is_fixed_size_list(kind):
-        if found.list_size == kind.list_size:
+    if types.is_fixed_size_list(stored) and types.is_fixed_size_list(kind):
+        if stored.list_size == kind.list_size:
             return _rebuilt(array, kind, [to_type(array.values, kind.value_type, where)], buffers=1)
-    elif (types.is_list(found) and types.is_list(kind)) or (
-        types.is_large_list(found) and types.is_large_list(kind)
+    elif (types.is_list(stored) and types.is_list(kind)) or (
+        types.is_large_list(stored) and types.is_large_list(kind)
     ):
         return _rebuilt(array, kind, [to_type(array.values, kind.value_type, where)], buffers=2)
     return array.cast(kind)
 
 
-def _same_names(one: Any, other: Any) -> bool:
-    return [field.name for field in one] == [field.name for field in other]
+def _same_names(first: Any, second: Any) -> bool:
+    return [field.name for field in first] == [field.name for field in second]
 
 
 def _rebuilt(array: Any, kind: Any, children: list[Any], *, buffers: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,11 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
-from glaive.arrow.buffers import all_set, join_bits, take_bits
+from glaive.arrow.buffers import all_set, integer_array, join_bits, take_bits
 from glaive.errors import RowIndexError, SchemaError
 from glaive.memory import items_of
 
-__all__ = ["concat_blocks", "take_block"]
+__all__ = ["INT32_MAX", "concat_blocks", "take_block"]
 
 INT32_MAX = 2**31 - 1
 
@@ -31,8 +31,6 @@ Int64s = NDArray[np.int64]
 
 def take_block(block: Block, positions: Int64s) -> Block:
     """Values at ``positions``, in that order; repeats are allowed.
-
-    Costs a copy of the values taken.
 
     Raises
     ------
@@ -91,11 +89,11 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
     array = pa.Array.from_buffers(kind, block.count, buffers, null_count=0)
     bits = block.offset_bits
     if bits == 32 and len(positions) > block.count:
-        # Repeats may need more bytes than 32-bit offsets reach.
+        # Repeats may need more bytes than 32-bit offsets can count.
         lengths = np.diff(items_of(block.offsets, np.int32, block.count + 1))
         if int(lengths[positions].sum(dtype=np.int64)) > INT32_MAX:
             array, bits = array.cast(pa.large_binary()), 64
-    taken = pc.take(array, cast("Any", positions), boundscheck=False)
+    taken = pc.take(array, integer_array(positions), boundscheck=False)
     _, offsets, data = taken.buffers()
     if offsets is None:
         offsets = pa.py_buffer(bytes(bits // 8))
@@ -105,7 +103,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
 def _take_lists(block: FixedList, positions: Int64s) -> FixedList:
     count, dimension = len(positions), block.dimension
     if isinstance(block.items, FixedWidth) and block.items.bits > 1:
-        # A list of whole bytes is itself a value of a fixed width.
+        # A list of byte-aligned items is itself a value of a fixed width.
         row = FixedWidth(block.items.values, block.items.bits * dimension, block.count)
         values = _take_fixed(row, positions) if dimension else block.items.values
         items: Block = FixedWidth(values, block.items.bits, count * dimension)
@@ -125,7 +123,7 @@ def _inner(positions: Int64s, dimension: int) -> Int64s:
 
 
 def concat_blocks(blocks: Sequence[Block]) -> Block:
-    """Join blocks of one kind; a single one is returned as it is.
+    """Join blocks of one kind; a single block is returned unchanged.
 
     Raises
     ------
@@ -149,11 +147,11 @@ def concat_blocks(blocks: Sequence[Block]) -> Block:
     lists = [block for block in plain if isinstance(block, FixedList)]
     if len(lists) == len(plain) and len({block.dimension for block in lists}) == 1:
         return _join_lists(lists, count)
-    coded = [block for block in plain if isinstance(block, Dictionary)]
-    same = {(id(block.items), block.indices.bits) for block in coded}
-    if len(coded) == len(plain) and len(same) == 1:
-        indices = _join_fixed([block.indices for block in coded], count)
-        return Dictionary(indices, coded[0].items, count)
+    dictionaries = [block for block in plain if isinstance(block, Dictionary)]
+    shared_items = {(id(block.items), block.indices.bits) for block in dictionaries}
+    if len(dictionaries) == len(plain) and len(shared_items) == 1:
+        indices = _join_fixed([block.indices for block in dictionaries], count)
+        return Dictionary(indices, dictionaries[0].items, count)
     structs = [block for block in plain if isinstance(block, Struct)]
     if len(structs) == len(plain) and len({len(block.members) for block in structs}) == 1:
         members = zip(*[block.members for block in structs], strict=True)
@@ -163,7 +161,7 @@ def concat_blocks(blocks: Sequence[Block]) -> Block:
 
 
 def _repeated(block: Block) -> Block:
-    """A constant as the values it stands for."""
+    """A constant block as a block of repeated values; other blocks unchanged."""
     if isinstance(block, Constant):
         return _take(block.value, np.zeros(block.count, np.int64))
     return block
@@ -196,7 +194,7 @@ def _join_fixed(blocks: Sequence[FixedWidth], count: int) -> FixedWidth:
 
 
 def _join_variable(blocks: Sequence[Variable], count: int) -> Variable:
-    """Join the bytes in use; offsets become 64 bits wide when 32 do not reach."""
+    """Join the bytes in use; offsets become 64 bits wide where 32 are not enough."""
     ends = [
         items_of(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1) for block in blocks
     ]

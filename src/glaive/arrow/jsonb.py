@@ -1,19 +1,19 @@
-"""JSON text into JSONB bytes, and back.
+"""JSON text to JSONB bytes, and back.
 
-Columns of Arrow's JSON type are stored as JSONB, a binary form in which members can be found
-without parsing. All numbers are big-endian. A value is a header word, then an entry word per
+Columns of Arrow's JSON type are stored as JSONB, a binary format in which members can be found
+without parsing. All integers are big-endian. A value is a header word, then an entry word per
 child, then the payloads of the children:
 
 ========= ==================================== =======================================
 header    children                             payloads
 ========= ==================================== =======================================
-``2…``    the one scalar                       its own
+``2…``    one scalar                           its own
 ``8…``    array: its items                     in order
 ``4…``    object: its keys, then their values  keys in order of their bytes, then values
 ========= ==================================== =======================================
 
 The other 28 bits of the header are the number of children (0 for a scalar; an object counts
-its keys). The upper 4 bits of an entry are the type, the others the bytes of its payload.
+its keys). The upper 4 bits of an entry are the type, the others the size of its payload.
 
 Specification: "JSON" in ``docs/format/jsonb.md``.
 """
@@ -32,10 +32,10 @@ from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 __all__ = ["decode_jsonb", "encode_jsonb"]
 
 _SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
-_NULL, _STRING, _NUMBER, _FALSE, _TRUE, _CONTAINER = (kind << 28 for kind in range(6))
+_NULL, _STRING, _NUMBER, _FALSE, _TRUE, _CONTAINER = (code << 28 for code in range(6))
 _TYPE, _SIZE = 0xF000_0000, 0x0FFF_FFFF
 
-_ZERO, _NAN, _INFINITY, _MINUS_INFINITY, _INT, _UINT, _FLOAT = (kind << 4 for kind in range(7))
+_ZERO, _NAN, _INFINITY, _MINUS_INFINITY, _INT, _UINT, _FLOAT = (code << 4 for code in range(7))
 _WIDTHS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _WORD = struct.Struct(">I")
 _DOUBLE = struct.Struct(">Bd")
@@ -44,42 +44,39 @@ MAX_DEPTH = 128
 """Levels of nesting that are read and written."""
 
 
-def encode_jsonb(texts: Any) -> Any:
-    """JSON texts as JSONB; nulls stay nulls. Members of objects are put in order.
+def encode_jsonb(strings: Any) -> Any:
+    """JSON strings as JSONB; nulls stay nulls. Members of objects are sorted by key.
 
-    Equal texts are parsed once.
+    Equal strings are parsed once.
 
     Raises
     ------
     SchemaError
-        A text is no JSON, an object has a key twice, or it is nested too deeply.
+        A string is not JSON, an object has a key twice, or it is nested too deeply.
     """
-    return _each(texts, _parse, pa.large_binary())
+    return _map_distinct(strings, _parse, pa.large_binary())
 
 
 def decode_jsonb(values: Any, where: object) -> Any:
-    """JSONB as JSON texts without white space; nulls stay nulls.
+    """JSONB as JSON strings without white space; nulls stay nulls.
 
     Equal values are decoded once.
 
     Raises
     ------
     CorruptFileError
-        Bytes are no JSONB.
+        Bytes are not JSONB.
     UnsupportedFeatureError
         A value has a type that JSON does not have.
     """
-    return _each(values, lambda raw: _Reader(raw, where).text(), pa.string())
+    return _map_distinct(values, lambda raw: _Reader(raw, where).text(), pa.string())
 
 
-def _each(array: Any, convert: Callable[[Any], object], kind: Any) -> Any:
+def _map_distinct(array: Any, convert: Callable[[Any], object], kind: Any) -> Any:
     """Convert each distinct value."""
     distinct = array.dictionary_encode()
-    made = pa.array([convert(value) for value in distinct.dictionary.to_pylist()], kind)
-    return made.take(distinct.indices)
-
-
-# --------------------------------------------------------------------------- encode
+    converted = pa.array([convert(value) for value in distinct.dictionary.to_pylist()], kind)
+    return converted.take(distinct.indices)
 
 
 def _parse(text: str) -> bytes:
@@ -89,16 +86,16 @@ def _parse(text: str) -> bytes:
     except (ValueError, OverflowError, RecursionError) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise SchemaError(
-            f"{text[:80]!r} is no JSON that can be kept: {problem}. Correct it, or cast the column "
-            "to string, which takes any text."
+            f"{text[:80]!r} is not JSON that can be stored: {problem}. Correct it, or cast the "
+            "column to string, which takes any text."
         ) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("an object has a key twice")
-    return made
+    return members
 
 
 def _no_json(name: str) -> NoReturn:
@@ -106,10 +103,10 @@ def _no_json(name: str) -> NoReturn:
 
 
 def _document(value: Any) -> bytes:
-    kind, payload = _entry(value, 0)
-    if kind & _TYPE == _CONTAINER:
+    entry, payload = _entry(value, 0)
+    if entry & _TYPE == _CONTAINER:
         return payload
-    return _WORD.pack(_SCALAR) + _WORD.pack(kind) + payload
+    return _WORD.pack(_SCALAR) + _WORD.pack(entry) + payload
 
 
 def _entry(value: Any, depth: int) -> tuple[int, bytes]:
@@ -121,18 +118,18 @@ def _entry(value: Any, depth: int) -> tuple[int, bytes]:
     if value is False:
         return _FALSE, b""
     if isinstance(value, str):
-        payload, kind = _utf8(value), _STRING
+        payload, type_code = _utf8(value), _STRING
     elif isinstance(value, int | float):
-        payload, kind = _number(value), _NUMBER
+        payload, type_code = _number(value), _NUMBER
     else:
-        payload, kind = _container(value, depth), _CONTAINER
+        payload, type_code = _container(value, depth), _CONTAINER
     if len(payload) > _SIZE:
         raise ValueError(f"a value of {len(payload)} bytes, at most {_SIZE} fit")
-    return kind | len(payload), payload
+    return type_code | len(payload), payload
 
 
 def _utf8(text: str) -> bytes:
-    # Halves of surrogate pairs have no UTF-8: they stay the escapes they were.
+    # Lone surrogates have no UTF-8: they stay escaped.
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -147,7 +144,7 @@ def _container(value: list[Any] | dict[str, Any], depth: int) -> bytes:
         members = sorted((_utf8(key), member) for key, member in value.items())
         children = [(_STRING | len(key), key) for key, _ in members]
         children += [_entry(member, depth + 1) for _, member in members]
-    words = struct.pack(f">{len(children) + 1}I", header, *[kind for kind, _ in children])
+    words = struct.pack(f">{len(children) + 1}I", header, *[entry for entry, _ in children])
     return b"".join([words, *[payload for _, payload in children]])
 
 
@@ -166,85 +163,83 @@ def _number(value: Any) -> bytes:
     raise ValueError(f"{value} needs more than 64 bits")
 
 
-# --------------------------------------------------------------------------- decode
-
 _SPECIAL = {_ZERO: "0", _NAN: "NaN", _INFINITY: "Infinity", _MINUS_INFINITY: "-Infinity"}
 
 
 class _Reader:
-    """One JSONB value being turned into text."""
+    """Turns one JSONB value into text."""
 
     def __init__(self, raw: bytes, where: object) -> None:
         self.raw = raw
         self.where = where
-        self.pieces: list[str] = []
+        self.parts: list[str] = []
 
     def text(self) -> str:
-        """The text of the value; no bytes, as below structs that are null, are null."""
+        """The text of the value; empty bytes (as in null structs) are null."""
         if not self.raw:
             return "null"
         try:
             self._container(0, len(self.raw), 0)
         except (struct.error, UnicodeDecodeError) as error:
             raise self._wrong("complete values", str(error)) from None
-        return "".join(self.pieces)
+        return "".join(self.parts)
 
     def _container(self, start: int, stop: int, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise self._wrong(f"at most {MAX_DEPTH} levels", "more")
         (header,) = _WORD.unpack_from(self.raw, start)
-        count, kind = header & _SIZE, header & _TYPE
-        children = {_SCALAR: 1, _ARRAY: count, _OBJECT: 2 * count}.get(kind)
-        if children is None or (kind == _SCALAR and (depth or count)):
+        count, container = header & _SIZE, header & _TYPE
+        children = {_SCALAR: 1, _ARRAY: count, _OBJECT: 2 * count}.get(container)
+        if children is None or (container == _SCALAR and (depth or count)):
             raise self._wrong("an object, an array or one scalar", f"header {header:08x}")
         at = start + 4 + 4 * children
         if at > stop:
             raise self._wrong(f"{children} entries", f"{stop - start} bytes")
         entries = struct.unpack_from(f">{children}I", self.raw, start + 4)
         if at + sum(entry & _SIZE for entry in entries) != stop:
-            raise self._wrong(f"{stop - at} bytes of payloads", "others")
-        if kind == _SCALAR:
+            raise self._wrong(f"{stop - at} bytes of payloads", "another size")
+        if container == _SCALAR:
             self._value(entries[0], at, depth)
-        elif kind == _ARRAY:
+        elif container == _ARRAY:
             self._array(entries, at, depth)
         else:
             self._object(entries, at, depth)
 
     def _array(self, entries: tuple[int, ...], at: int, depth: int) -> None:
-        self.pieces.append("[")
+        self.parts.append("[")
         for number, entry in enumerate(entries):
             if number:
-                self.pieces.append(",")
+                self.parts.append(",")
             at = self._value(entry, at, depth)
-        self.pieces.append("]")
+        self.parts.append("]")
 
     def _object(self, entries: tuple[int, ...], at: int, depth: int) -> None:
         count = len(entries) // 2
         value_at = at + sum(entry & _SIZE for entry in entries[:count])
-        self.pieces.append("{")
+        self.parts.append("{")
         for number, (key, entry) in enumerate(zip(entries[:count], entries[count:], strict=True)):
             if key & _TYPE != _STRING:
                 raise self._wrong("keys that are strings", f"entry {key:08x}")
             if number:
-                self.pieces.append(",")
+                self.parts.append(",")
             at = self._value(key, at, depth)
-            self.pieces.append(":")
+            self.parts.append(":")
             value_at = self._value(entry, value_at, depth)
-        self.pieces.append("}")
+        self.parts.append("}")
 
     def _value(self, entry: int, at: int, depth: int) -> int:
         """Append a value; return where its payload ends."""
-        kind, stop = entry & _TYPE, at + (entry & _SIZE)
-        if kind == _STRING:
-            self.pieces.append(json.dumps(self.raw[at:stop].decode(), ensure_ascii=False))
-        elif kind == _NUMBER:
-            self.pieces.append(self._number(self.raw[at:stop]))
-        elif kind == _CONTAINER:
+        type_code, stop = entry & _TYPE, at + (entry & _SIZE)
+        if type_code == _STRING:
+            self.parts.append(json.dumps(self.raw[at:stop].decode(), ensure_ascii=False))
+        elif type_code == _NUMBER:
+            self.parts.append(self._number(self.raw[at:stop]))
+        elif type_code == _CONTAINER:
             self._container(at, stop, depth + 1)
-        elif kind in (_NULL, _FALSE, _TRUE) and at == stop:
-            self.pieces.append({_NULL: "null", _FALSE: "false", _TRUE: "true"}[kind])
-        elif kind > _CONTAINER:
-            raise self._unknown(f"type {kind >> 28}")
+        elif type_code in (_NULL, _FALSE, _TRUE) and at == stop:
+            self.parts.append({_NULL: "null", _FALSE: "false", _TRUE: "true"}[type_code])
+        elif type_code > _CONTAINER:
+            raise self._unknown(f"type {type_code >> 28}")
         else:
             raise self._wrong("no payload of null, false and true", f"{stop - at} bytes")
         return stop
@@ -252,29 +247,31 @@ class _Reader:
     def _number(self, raw: bytes) -> str:
         if not raw:
             raise self._wrong("a number", "0 bytes")
-        kind, width = raw[0] & 0xF0, len(raw) - 1
-        if kind in _SPECIAL and not width:
-            return _SPECIAL[kind]
-        if kind in (_INT, _UINT) and width in _WIDTHS:
-            return str(int.from_bytes(raw[1:], "big", signed=kind == _INT))
-        if kind == _FLOAT:
+        type_code, width = raw[0] & 0xF0, len(raw) - 1
+        if type_code in _SPECIAL and not width:
+            return _SPECIAL[type_code]
+        if type_code in (_INT, _UINT) and width in _WIDTHS:
+            return str(int.from_bytes(raw[1:], "big", signed=type_code == _INT))
+        if type_code == _FLOAT:
             return _float_text(cast("float", _DOUBLE.unpack(raw)[1]))
-        if kind > _FLOAT:
-            raise self._unknown(f"number of type {kind >> 4}")
-        raise self._wrong("a number of 1, 2, 4 or 8 bytes", f"{width} bytes of type {kind >> 4}")
+        if type_code > _FLOAT:
+            raise self._unknown(f"number of type {type_code >> 4}")
+        raise self._wrong(
+            "a number of 1, 2, 4 or 8 bytes", f"{width} bytes of type {type_code >> 4}"
+        )
 
     def _wrong(self, expected: str, found: str) -> CorruptFileError:
         return CorruptFileError("JSONB", expected=expected, found=found, where=self.where)
 
-    def _unknown(self, what: str) -> UnsupportedFeatureError:
+    def _unknown(self, feature: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            f"JSONB {what} (in {self.where}) has no form in JSON. Read the file by itself: its "
-            "reader gives the bytes as they are."
+            f"JSONB {feature} (in {self.where}) has no equivalent in JSON. Open the data file by "
+            "itself: its reader returns the JSONB bytes."
         )
 
 
 def _float_text(value: float) -> str:
-    """The shortest digits that give the number back, as the reference writes them."""
+    """The shortest digits that round-trip, formatted like the reference does."""
     digits, _, exponent = repr(value).partition("e")
     if not exponent:
         return digits

@@ -1,4 +1,4 @@
-"""How deep types may be nested: what walks them, here and in Arrow, recurses."""
+"""A limit of the nesting of types, because code that walks them, also in Arrow, recurses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from glaive.errors import SchemaError
 __all__ = ["MAX_NESTING", "check_nesting"]
 
 MAX_NESTING: Final = 64
-"""Levels of a type at most, a column being one: far more than any data have, and far less than
-what Python or the stack of a thread takes."""
+"""Maximum levels of a type, the column included: far more than data need, and far fewer than
+Python or the stack of a thread can take."""
 
 
 def check_nesting(schema: pa.Schema) -> None:
@@ -26,7 +26,7 @@ def check_nesting(schema: pa.Schema) -> None:
     for field in schema:
         level = [field.type]
         for _ in range(MAX_NESTING):
-            level = [part for kind in level for part in _parts(kind)]
+            level = [part for data_type in level for part in _parts(data_type)]
             if not level:
                 break
         else:

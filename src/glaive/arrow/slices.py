@@ -1,8 +1,6 @@
-"""Parts of blocks and bitmaps: views where bytes allow it."""
+"""Slices of blocks and bitmaps: views, except for bits that do not begin at a byte."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +14,13 @@ from glaive.arrow.blocks import (
     Struct,
     Variable,
 )
+from glaive.arrow.buffers import align_bits
 
 __all__ = ["count_bits", "slice_bits", "slice_block"]
 
 
 def slice_block(block: Block, start: int, count: int) -> Block:
-    """Values ``start`` to ``start + count`` of a block.
-
-    A view of the same memory, but for single bits that do not begin at a byte: those are
-    copied.
-    """
+    """Values ``start`` to ``start + count`` of a block."""
     if isinstance(block, FixedWidth):
         return _slice_fixed(block, start, count)
     if isinstance(block, Variable):
@@ -55,27 +50,22 @@ def _slice_fixed(block: FixedWidth, start: int, count: int) -> FixedWidth:
 def slice_bits(bitmap: pa.Buffer, start: int, count: int) -> pa.Buffer:
     """Bits ``start`` to ``start + count`` as a bitmap that begins at bit 0.
 
-    A view when ``start`` is a multiple of 8, else a copy. Bits behind the last are undefined.
+    A view when ``start`` is a multiple of 8, else a copy. Bits after the last are undefined.
     """
     first, shift = divmod(start, 8)
     if not shift or not count:
         return bitmap.slice(first, (count + 7) // 8)
-    end = (start + count + 7) // 8
-    source = np.frombuffer(memoryview(bitmap), np.uint8, end - first, first)
-    shifted = source >> np.uint8(shift)
-    shifted[:-1] |= source[1:] << np.uint8(8 - shift)
-    part: Any = shifted[: (count + 7) // 8]
-    return pa.py_buffer(part)
+    return align_bits(bitmap, start, count)
 
 
 def count_bits(bitmap: pa.Buffer, count: int) -> int:
     """Number of set bits among the first ``count``."""
-    whole, rest = divmod(count, 8)
+    full_bytes, rest = divmod(count, 8)
     total = 0
-    if whole:
-        bytes_of = np.frombuffer(memoryview(bitmap), np.uint8, whole)
+    if full_bytes:
+        bytes_of = np.frombuffer(memoryview(bitmap), np.uint8, full_bytes)
         total = int(np.bitwise_count(bytes_of).sum(dtype=np.int64))
     if rest:
-        last = np.frombuffer(memoryview(bitmap), np.uint8, 1, whole).item()
+        last = np.frombuffer(memoryview(bitmap), np.uint8, 1, full_bytes).item()
         total += (last & ((1 << rest) - 1)).bit_count()
     return total

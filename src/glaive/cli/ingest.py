@@ -31,32 +31,34 @@ MODES = ["errorifexists", "ignore", "append", "overwrite"]
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("dataset")
 @click.option(
-    "--format", type=click.Choice(["csv", "json", "parquet"]), help="Told from the names."
+    "--format",
+    type=click.Choice(["csv", "json", "parquet"]),
+    help="Derived from the file names when omitted.",
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default="errorifexists",
     show_default=True,
-    help="What to do where there is a dataset already.",
+    help="What to do if the dataset exists.",
 )
 @click.option("--schema", help="Columns and types, such as 'id bigint, at timestamp'.")
 @click.option(
-    "--infer/--texts", default=True, help="CSV without schema: find types, or keep texts."
+    "--infer/--no-infer",
+    default=True,
+    help="CSV without schema: infer types, or read strings.",
 )
-@click.option("--null", help="CSV: the text that stands for null, such as NA.")
+@click.option("--null", help="CSV: the string that means null, such as NA.")
 @click.option(
     "--vector",
     "vectors",
     multiple=True,
     metavar="COLUMN:DIM[:TYPE]",
-    help="Store an array column as vectors of fixed size; may be repeated.",
+    help="Store an array column as fixed-size vectors; may be repeated.",
 )
+@click.option("--master", help="Such as spark://host:7077; all cores of this machine when omitted.")
 @click.option(
-    "--master", help="Where to run, such as spark://host:7077; all cores here if omitted."
-)
-@click.option(
-    "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
+    "--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."
 )
 @click.option(
     "--option",
@@ -85,8 +87,8 @@ def command(
 ) -> None:
     """Write the rows of SOURCE... as one new version of DATASET.
 
-    SOURCE is a file, a directory, a pattern or a URI that Spark reads. One Spark job does the
-    work, here on all cores or on a cluster; the version appears at its end, whole or not at all.
+    SOURCE is a file, a directory, a glob pattern or a URI that Spark reads. One Spark job does
+    the work, on all local cores or on a cluster, and commits the version atomically at its end.
     """
     from rich.console import Console
 
@@ -95,7 +97,7 @@ def command(
     from glaive.spark import read_files, write
     from glaive.spark.files import format_of
 
-    format = format or format_of(sources)  # refused before Spark starts
+    format = format or format_of(sources)  # fails before Spark starts
     steps = Steps(Console(stderr=True))
     started = time.perf_counter()
     settings = {"spark.log.level": "WARN" if verbose else "ERROR"} | _pairs("--conf", conf)
@@ -103,7 +105,7 @@ def command(
     spark = start_spark(steps, master, "glaive ingest", log, settings)
     try:
         frame = steps.run(
-            "Look at the sources",
+            "Open the sources",
             lambda: read_files(
                 spark,
                 sources,
@@ -126,8 +128,8 @@ def command(
     seconds = time.perf_counter() - started
     rows = written.count_rows()
     if as_json:
-        facts = {"dataset": dataset, "version": written.version, "rows": rows}
-        click.echo(json.dumps(facts | {"seconds": round(seconds, 3)}))
+        summary = {"dataset": dataset, "version": written.version, "rows": rows}
+        click.echo(json.dumps(summary | {"seconds": round(seconds, 3)}))
     else:
         click.echo(
             f"{dataset}: version {written.version}, {human_count(rows)} rows, {seconds:.1f} s"
@@ -135,17 +137,17 @@ def command(
 
 
 def _new_log() -> Path:
-    """A new file for this user alone, under a name that nobody can take before."""
+    """Create a file that only this user can access, with an unpredictable name."""
     handle, name = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")
     os.close(handle)
     return Path(name)
 
 
-def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+def _pairs(option: str, arguments: tuple[str, ...]) -> dict[str, str]:
     pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
         if not equals:
-            raise click.BadParameter(f"expected KEY=VALUE, found {text!r}", param_hint=option)
+            raise click.BadParameter(f"expected KEY=VALUE, found {argument!r}", param_hint=option)
         pairs[key] = value
     return pairs

@@ -1,4 +1,4 @@
-"""``glaive inspect``: what is in a file or dataset, without decoding a value."""
+"""``glaive inspect``: the layout of a file or dataset, without decoding values."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Of more columns than this, print the largest; 0 prints all.",
+    help="Print only this many columns, the largest ones; 0 prints all.",
 )
 @click.option(
     "--pages/--no-pages",
     default=None,
-    help="Print pages with encodings and buffers; by default where there are few.",
+    help="Print pages with encodings and buffers; by default if there are at most 24 pages.",
 )
 @click.option(
     "--files",
     type=click.IntRange(min=0),
     default=8,
     show_default=True,
-    help="Look into this many data files of a dataset, the first ones; 0: none.",
+    help="Read the metadata of this many data files of a dataset, the first ones; 0: none.",
 )
 @click.option("--version", type=int, help="The version of a dataset; the newest when omitted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with everything.")
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="OUT",
-    help="Write a page that draws files to scale, for any browser, instead of printing.",
+    help="Write an HTML page that draws files to scale, instead of printing.",
 )
 def command(
     path: str,
@@ -64,25 +64,25 @@ def command(
     as_json: bool,
     html: Path | None,
 ) -> None:
-    """Show how FILE_OR_DATASET is laid out: columns, pages, encodings, buffers and their bytes.
+    """Show the layout of FILE_OR_DATASET: columns, pages, encodings, buffers and their bytes.
 
-    Only metadata is read. Places and sizes are in bytes; a ratio is bytes in memory per byte
+    Reads only metadata. Positions and sizes are in bytes; a ratio is bytes in memory per byte
     in the file.
     """
     from glaive.cli.inspect_columns import with_columns
 
-    found = with_columns(_layout(path, version, files), columns.split(",") if columns else None)
+    layout = with_columns(_layout(path, version, files), columns.split(",") if columns else None)
     if html is not None:
         from glaive.cli.inspect_page import write_page
 
-        size = write_page(found, html)
+        size = write_page(layout, html)
         click.echo(f"{html} written, {size:,} bytes; open it in a browser")
     elif as_json:
-        click.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        click.echo(json.dumps(layout.to_dict(), ensure_ascii=False))
     else:
         from glaive.cli.inspect_tree import print_tree
 
-        print_tree(found, largest=largest or None, pages=pages)
+        print_tree(layout, largest=largest or None, pages=pages)
 
 
 def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetLayout:
@@ -99,10 +99,10 @@ def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetL
 
     if "://" not in path and Path(path).is_file():
         if version is not None:
-            raise OptionError(f"--version: {path} is a file; versions are of datasets")
+            raise OptionError(f"--version: {path} is a file; only datasets have versions")
         return LanceFileReader(path).metadata()
     try:
-        found = open_dataset(path, version=version)
+        opened = open_dataset(path, version=version)
     except DatasetNotFoundError as no_dataset:
         if "://" not in path or version is not None:
             raise
@@ -110,4 +110,4 @@ def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetL
             return LanceFileReader(path).metadata()
         except (DataFileMissingError, StoreError):
             raise no_dataset from None
-    return dataset_layout(found, most_files=files)
+    return dataset_layout(opened, max_files=files)

@@ -1,4 +1,4 @@
-"""Leave columns out of a layout that were not asked for."""
+"""Restrict a layout to some columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glaive.errors import ColumnNotFoundError
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
-    from glaive.file.layout_values import BufferPlace, FileLayout
+    from glaive.file.layout_values import BufferLocation, FileLayout
 
 __all__ = ["with_columns"]
 
@@ -18,12 +18,12 @@ __all__ = ["with_columns"]
 def with_columns(
     layout: FileLayout | DatasetLayout, names: Sequence[str] | None
 ) -> FileLayout | DatasetLayout:
-    """The same layout with those columns alone that are, or are below, one of ``names``.
+    """Return the layout with only the columns ``names`` and those below them.
 
     Raises
     ------
     ColumnNotFoundError
-        A name is that of no column in any of the files; the message names close ones.
+        No file has a column of this name; the message suggests close names.
     """
     from glaive.file.layout_values import FileLayout
 
@@ -33,7 +33,7 @@ def with_columns(
     paths = {column.path for file in files for column in file.columns}
     for name in names:
         if not any(_is_below(path, name) for path in paths):
-            where = files[0].path if files else "no file was looked into"
+            where = files[0].path if files else "no file was read"
             raise ColumnNotFoundError.among(name, sorted(paths), where=where)
     if isinstance(layout, FileLayout):
         return _of_file(layout, names)
@@ -48,28 +48,28 @@ def with_columns(
 
 
 def _of_file(layout: FileLayout, names: Sequence[str]) -> FileLayout:
-    kept = [
+    chosen = [
         column for column in layout.columns if any(_is_below(column.path, name) for name in names)
     ]
-    left = [column for column in layout.columns if column not in kept]
-    others = (*layout.others, *_extents(place for one in left for place in one.places()))
-    return replace(layout, columns=tuple(kept), others=others)
+    omitted = [column for column in layout.columns if column not in chosen]
+    buffers = (buffer for column in omitted for buffer in column.all_buffers())
+    return replace(layout, columns=tuple(chosen), others=(*layout.others, *_extents(buffers)))
 
 
-def _extents(places: Iterable[BufferPlace]) -> Iterator[BufferPlace]:
-    """Neighbouring buffers as one place each."""
-    from glaive.file.layout_values import MOST_PADDING, BufferPlace
+def _extents(buffers: Iterable[BufferLocation]) -> Iterator[BufferLocation]:
+    """Merge adjacent buffers."""
+    from glaive.file.layout_values import MAX_PADDING, BufferLocation
 
     start = end = -1
-    for place in sorted(places, key=lambda one: one.position):
-        if start >= 0 and place.position <= end + MOST_PADDING:
-            end = max(end, place.end)
+    for buffer in sorted(buffers, key=lambda buffer: buffer.position):
+        if start >= 0 and buffer.position <= end + MAX_PADDING:
+            end = max(end, buffer.end)
             continue
         if start >= 0:
-            yield BufferPlace("other columns", start, end - start)
-        start, end = place.position, place.end
+            yield BufferLocation("other columns", start, end - start)
+        start, end = buffer.position, buffer.end
     if start >= 0:
-        yield BufferPlace("other columns", start, end - start)
+        yield BufferLocation("other columns", start, end - start)
 
 
 def _is_below(path: str, name: str) -> bool:

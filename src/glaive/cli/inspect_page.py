@@ -1,9 +1,9 @@
-"""Write the layout of files as one page for a browser, drawn to scale.
+"""Write the layout of files as one HTML page, drawn to scale.
 
-The page is the template beside this module with the layout inside as JSON. It needs nothing
-from anywhere: no scripts, styles, fonts or pictures but its own, and its policy forbids any.
-Names of encodings and buffers stand in it once, pages refer to them by number, so that files
-of 10,000 columns make pages of a few megabytes.
+The page is the template beside this module with the layout embedded as JSON. It is
+self-contained: its content security policy forbids external scripts, styles, fonts and images.
+Names of encodings and buffers are stored once and referred to by number, so that the page of a
+file with 10,000 columns has only a few megabytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
-    from glaive.file.layout_values import BufferPlace, FileLayout, PagePlace
+    from glaive.file.layout_values import BufferLocation, FileLayout, PageInfo
 
 __all__ = ["GROUPS", "page_data", "render_page", "write_page"]
 
@@ -31,7 +31,7 @@ GROUPS = {
     "schema": "schema and global buffers",
     "metadata": "metadata and footer",
     "padding": "padding",
-    "other": "not shown or unlisted",
+    "other": "not displayed or unlisted",
 }
 """Groups of buffers that share a colour: key in the style sheet, and name in the legend."""
 
@@ -64,28 +64,28 @@ _GROUP_OF = {
     "other columns": "other",
     "unlisted": "other",
 }
-"""Group of what a buffer holds; what is not listed counts as values."""
+"""Group by kind of buffer; other kinds belong to "values"."""
 
 
-class _Numbers:
-    """Gives each different text a number, in order of appearance."""
+class _Numbering:
+    """Numbers distinct strings in order of appearance."""
 
     def __init__(self) -> None:
-        self.known: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
 
-    def of(self, text: str) -> int:
-        return self.known.setdefault(text, len(self.known))
+    def __getitem__(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
 
 
 def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
-    """Make what the page draws: nested plain values.
+    """Return the JSON data of the page.
 
     Lists of buffers are flat: number of the kind, position and size of each. A page is its
     rows, values, bytes in memory (or null), number of its encoding, and its buffers.
     """
     from glaive.file.layout_values import FileLayout
 
-    kinds, encodings = _Numbers(), _Numbers()
+    kinds, encodings = _Numbering(), _Numbering()
     dataset: dict[str, Any] | None = None
     if isinstance(layout, FileLayout):
         entries = [_file(layout, None, kinds, encodings)]
@@ -116,25 +116,25 @@ def page_data(layout: FileLayout | DatasetLayout) -> dict[str, Any]:
         "title": title,
         "dataset": dataset,
         "groups": [[key, name] for key, name in GROUPS.items()],
-        "kinds": [[kind, groups.index(_GROUP_OF.get(kind, "values"))] for kind in kinds.known],
-        "encodings": [json.loads(text) for text in encodings.known],
+        "kinds": [[kind, groups.index(_GROUP_OF.get(kind, "values"))] for kind in kinds.numbers],
+        "encodings": [json.loads(encoding) for encoding in encodings.numbers],
         "files": entries,
     }
 
 
 def _file(
-    layout: FileLayout, fragment: int | None, kinds: _Numbers, encodings: _Numbers
+    layout: FileLayout, fragment: int | None, kinds: _Numbering, encodings: _Numbering
 ) -> dict[str, Any]:
-    def buffers(places: Iterable[BufferPlace]) -> list[int]:
+    def buffers(locations: Iterable[BufferLocation]) -> list[int]:
         flat = []
-        for place in places:
-            flat += [kinds.of(place.kind), place.position, place.size]
+        for buffer in locations:
+            flat += [kinds[buffer.kind], buffer.position, buffer.size]
         return flat
 
-    def page(one: PagePlace) -> list[Any]:
-        described = json.dumps([one.encoding.brief, one.encoding.to_dict()], ensure_ascii=False)
-        number = encodings.of(described)
-        return [one.rows, one.values, one.raw_bytes, number, buffers(one.buffers)]
+    def page_values(page: PageInfo) -> list[Any]:
+        described = json.dumps([page.encoding.brief, page.encoding.to_dict()], ensure_ascii=False)
+        number = encodings[described]
+        return [page.rows, page.values, page.raw_bytes, number, buffers(page.buffers)]
 
     return {
         "path": layout.path,
@@ -148,7 +148,7 @@ def _file(
             [
                 column.path,
                 column.type,
-                [page(place) for place in column.pages],
+                [page_values(page) for page in column.pages],
                 buffers(column.buffers),
             ]
             for column in layout.columns
@@ -157,10 +157,10 @@ def _file(
 
 
 def render_page(layout: FileLayout | DatasetLayout) -> str:
-    """Return the page as text."""
+    """Return the HTML of the page."""
     data = page_data(layout)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # Within a script element nothing is unescaped but its end: names must not hold that.
+    # Escaped so that names cannot end the script element.
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     template = files("glaive.cli").joinpath("inspect_page.html").read_text("utf-8")
@@ -170,7 +170,7 @@ def render_page(layout: FileLayout | DatasetLayout) -> str:
 
 
 def write_page(layout: FileLayout | DatasetLayout, path: Path) -> int:
-    """Write the page; returns its size in bytes."""
+    """Write the page and return its size in bytes."""
     data = render_page(layout).encode("utf-8", "backslashreplace")
     path.write_bytes(data)
     return len(data)

@@ -1,7 +1,7 @@
-"""The ``glaive`` command: a list of sub-commands, each in a file of its own.
+"""The ``glaive`` command and its sub-commands, one module each.
 
-A sub-command is imported when it is called, so that ``glaive --help`` does not wait for Arrow
-or Spark. Errors glaive reports on purpose end in one line and exit code 1.
+A sub-command is imported when it is called, so that ``glaive --help`` does not import Arrow or
+Spark. A ``GlaiveError`` is printed as one line, with exit code 1.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from glaive.errors import GlaiveError
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
 
 COMMANDS = {
-    "demo": "Turn real files into datasets with Spark, and read them back.",
+    "demo": "Convert real files to datasets with Spark, and read them back.",
     "head": "Print the first rows of a dataset.",
-    "ingest": "Turn CSV, JSON or Parquet files into a dataset, with Spark.",
-    "inspect": "Show how a file or dataset is laid out, to the byte.",
+    "ingest": "Write CSV, JSON or Parquet files to a dataset, with Spark.",
+    "inspect": "Show the layout of a file or dataset in bytes.",
     "scan": "Print or export rows of a dataset.",
     "schema": "Print the columns of a dataset.",
     "versions": "List the versions of a dataset.",
     "warmup": "Compile all kernels, so that later processes start fast.",
 }
-"""Name and first line of help of every sub-command; the code is in the module of that name."""
+"""Name and summary of every sub-command; the name is also that of its module."""
 
 
 class Commands(click.Group):
-    """Imports a sub-command when it is needed, and turns glaive's errors into one line."""
+    """A group that imports sub-commands when needed and prints glaive's errors as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, sorted."""
@@ -50,7 +50,7 @@ class Commands(click.Group):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the sub-command; an error of glaive becomes a message, not a traceback."""
+        """Run the sub-command; errors of glaive become messages without traceback."""
         try:
             return super().invoke(ctx)
         except GlaiveError as error:
@@ -59,7 +59,7 @@ class Commands(click.Group):
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
-            # Below its first line Spark prints the stacks of two machines.
+            # The lines after the first are the stack traces of Java and Python.
             first = str(error).strip().partition("\n")[0]
             raise click.ClickException(f"Spark: {first}") from error
 
@@ -73,11 +73,11 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="glaive", message="glaive %(version)s")
 def cli() -> None:
-    """Lance datasets: write them with Spark, look into them, read them."""
+    """Lance datasets: write them with Spark, inspect them, read them."""
 
 
 def main() -> None:
-    """Run the command line; where the reader of a pipe has gone, end quietly."""
+    """Run the command line; exit silently if the reader of the output pipe ended."""
     try:
         cli(prog_name="glaive")
     except BrokenPipeError:

@@ -1,10 +1,9 @@
-"""How commands print: tables for people, JSON lines for pipes."""
+"""Output of commands: tables or JSON lines."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
-import decimal
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -23,7 +22,7 @@ PIPE_WIDTH = 200
 
 
 def examples(*lines: str) -> str:
-    """Return an epilog for a command's help, printed as it is."""
+    """Return an epilog for a command's help, which click does not rewrap."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -33,7 +32,7 @@ def human_count(count: int) -> str:
 
 
 def human_bytes(count: float) -> str:
-    """Return 3145728 as ``3.1 MB`` (powers of ten)."""
+    """Return 3145728 as ``3.1 MB`` (decimal units)."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -42,7 +41,7 @@ def human_bytes(count: float) -> str:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print aligned columns; numbers to the right."""
+    """Print aligned columns; numbers are right-aligned."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -55,12 +54,12 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         table.add_column(title, justify="right" if numbers else "left", overflow="fold")
     for row in cells:
         table.add_row(*[Text(str(cell)) for cell in row])
-    # In a pipe or file lines are as long as they need to be.
+    # Do not wrap lines in a pipe or file.
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
-    """Print rows as JSON lines, or as a table with long values cut short."""
+    """Print rows as JSON lines, or as a table with long values truncated."""
     if as_json:
         for row in batch.to_pylist():
             click.echo(json.dumps(row, default=_plain, ensure_ascii=False))
@@ -84,21 +83,19 @@ def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        shown = ", ".join(_short(item) for item in value[:LIST_ITEMS])
+        items = ", ".join(_short(item) for item in value[:LIST_ITEMS])
         more = f", … {len(value):,} items" if len(value) > LIST_ITEMS else ""
-        return f"[{shown}{more}]"
+        return f"[{items}{more}]"
     text = f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
     return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
 
 
 def _plain(value: Any) -> object:
-    """Return a value JSON has: ISO times, base64 for bytes, texts for decimals."""
+    """Convert a value for JSON: times to ISO 8601, bytes to base64, others to strings."""
     if isinstance(value, dt.timedelta):
         return value.total_seconds()
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    return str(value)
+    return str(value)  # decimals among others

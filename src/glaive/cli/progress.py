@@ -1,4 +1,4 @@
-"""Steps of a long command: a live bar while each runs, its seconds afterwards."""
+"""Progress of the steps of a long command."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ class Step:
 
 
 class Steps:
-    """Runs steps one after the other and remembers how long each took.
+    """Runs steps one after the other and records their durations.
 
     Parameters
     ----------
     console
-        Where the bars go; they vanish when the step ends. Nothing moves where the console is
-        no terminal.
+        Displays a progress bar during each step, if it is a terminal.
     """
 
     def __init__(self, console: Console) -> None:
@@ -49,7 +48,7 @@ class Steps:
         self.spark: SparkSession | None = None
 
     def run(self, label: str, work: Callable[[], Result]) -> Result:
-        """Do the work and return its result; show the tasks Spark has done and has left."""
+        """Call ``work`` and return its result; display the progress of Spark's tasks."""
         start = time.perf_counter()
         columns = (
             SpinnerColumn(),
@@ -100,7 +99,7 @@ class Steps:
 def start_spark(
     steps: Steps, master: str | None, app_name: str, log: Path | None, settings: dict[str, str]
 ) -> SparkSession:
-    """Start Spark as a step, and compile the kernels meanwhile: its workers find them ready.
+    """Start Spark as a step, and compile the kernels for its workers at the same time.
 
     Parameters
     ----------
@@ -111,10 +110,10 @@ def start_spark(
     from glaive.spark import session
 
     def start() -> SparkSession:
-        with ThreadPoolExecutor(1, thread_name_prefix="warmup") as other:
-            compiled = other.submit(warm_up)
+        with ThreadPoolExecutor(1, thread_name_prefix="warmup") as worker:
+            compilation = worker.submit(warm_up)
             spark = session(master, app_name, **settings)
-            compiled.result()
+            compilation.result()
         return spark
 
     with nullcontext() if log is None else _log_to(log):
@@ -124,18 +123,18 @@ def start_spark(
 
 @contextmanager
 def _log_to(path: Path) -> Iterator[None]:
-    """Send what a Java process started in here prints, for as long as it lives, to a file.
+    """Redirect the standard error of a Java process started in this block to a file.
 
-    Spark logs to the standard error it inherits, between our bars and tables. Only the process
-    started in here is concerned; this one has its own output back at the end.
+    Spark logs to the standard error that it inherits, which would mix with the progress bars and
+    tables. The redirection is permanent for that process; for this one it ends with the block.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with path.open("ab") as log:
         os.dup2(log.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

@@ -1,4 +1,4 @@
-"""``glaive scan``: rows of a dataset, to the terminal, a pipe or a Parquet file."""
+"""``glaive scan``: print the rows of a dataset or export them to a Parquet file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from glaive.cli.output import examples, human_count, print_rows
 @click.argument("dataset")
 @click.option("--columns", help="Columns to read, such as 'carrier,flight'; all when omitted.")
 @click.option("--version", type=int, help="The version to read; the newest when omitted.")
-@click.option("--offset", type=click.IntRange(min=0), help="Rows to pass over first.")
-@click.option("--limit", type=click.IntRange(min=0), help="The most rows to read.")
+@click.option("--offset", type=click.IntRange(min=0), help="Number of rows to skip.")
+@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @click.option(
     "--output",

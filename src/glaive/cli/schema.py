@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("dataset")
-@click.option("--version", type=int, help="The version to look at; the newest when omitted.")
+@click.option("--version", type=int, help="The version to read; the newest when omitted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per column.")
 def command(dataset: str, *, version: int | None, as_json: bool) -> None:
-    """Print the columns of DATASET: name, type, whether nulls may occur, metadata."""
+    """Print the columns of DATASET: name, type, nullability, metadata."""
     from glaive.dataset.open import dataset as open_dataset
 
     schema = open_dataset(dataset, version=version).schema
     if as_json:
         for field in schema:
-            facts = {"name": field.name, "type": str(field.type), "nullable": field.nullable}
-            click.echo(json.dumps(facts | {"metadata": _metadata(field)}))
+            column = {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+            click.echo(json.dumps(column | {"metadata": _metadata(field)}))
         return
     rows = [
         [

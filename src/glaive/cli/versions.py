@@ -1,4 +1,4 @@
-"""``glaive versions``: which versions of a dataset there are."""
+"""``glaive versions``: list the versions of a dataset."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def command(dataset: str, *, as_json: bool) -> None:
     newest = open_dataset(dataset)
     rows = []
     for version in newest.versions():
-        at = newest.checkout_version(version["version"])
+        opened = newest.checkout_version(version["version"])
         rows.append(
             {
                 "version": version["version"],
                 "timestamp": version["timestamp"].isoformat(timespec="milliseconds"),
-                "rows": at.count_rows(),
-                "fragments": len(at.get_fragments()),
+                "rows": opened.count_rows(),
+                "fragments": len(opened.get_fragments()),
             }
         )
     if as_json:
@@ -39,5 +39,8 @@ def command(dataset: str, *, as_json: bool) -> None:
     else:
         print_table(
             ["version", "timestamp", "rows", "fragments"],
-            [[r["version"], r["timestamp"], human_count(r["rows"]), r["fragments"]] for r in rows],
+            [
+                [row["version"], row["timestamp"], human_count(row["rows"]), row["fragments"]]
+                for row in rows
+            ],
         )

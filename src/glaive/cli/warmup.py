@@ -1,4 +1,4 @@
-"""``glaive warmup``: compile all kernels once, into the cache on disk."""
+"""``glaive warmup``: compile all kernels and cache them on disk."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from glaive.cli.output import examples
 )
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def command(*, quiet: bool) -> None:
-    """Compile all kernels, so that processes started later find them ready.
+    """Compile all kernels and cache them, so that later processes start fast.
 
-    Useful when building an image or before many short jobs. Set NUMBA_CACHE_DIR to keep the
-    result elsewhere than beside the sources.
+    Useful when building an image or before many short jobs. The cache is beside the sources,
+    or in the directory NUMBA_CACHE_DIR.
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -1,7 +1,7 @@
 """What users see: datasets, scanners, fragments, and how rows are written.
 
 The package has the name of the function that opens a dataset, and importing a package sets
-its name in ``glaive``. So it can be called: ``glaive.dataset(uri)`` is
+its name in ``glaive``. So the module is callable: ``glaive.dataset(uri)`` is
 :func:`glaive.dataset.open.dataset` whether or not the package was imported before.
 """
 

@@ -1,8 +1,8 @@
-"""The dataset as users see it: signatures and what they mean.
+"""``LanceDataset``: public signatures and their documentation.
 
-Every method takes its arguments apart and hands them on, with the opened version, to a function
-that does the work and can be used and tested without this class. What few callers need is
-imported when it is called, which keeps opening a dataset quick.
+Its methods are thin: each delegates, with the opened version, to a function that can be used and
+tested without this class. Rarely used modules are imported when needed, which keeps opening a
+dataset fast.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from glaive.dataset.compaction.optimize import DatasetOptimizer
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
-    from glaive.dataset.metadata import Texts
+    from glaive.dataset.metadata import StringUpdates
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.versions.indices import IndexDescription
@@ -69,10 +69,10 @@ _BY_POSITION = (
     "fragment_readahead",
     "scan_in_order",
 )
-"""Options after ``offset`` that may be given by position, as pylance has them."""
+"""Options after ``offset`` that may be given by position, as in pylance."""
 
-Place = str | os.PathLike[str] | OpenDataset
-"""Where a commit goes."""
+Target = str | os.PathLike[str] | OpenDataset
+"""The target of a commit."""
 
 
 class LanceDataset:
@@ -111,11 +111,11 @@ class LanceDataset:
                 "supported. Leave them out: the manifest is read from the dataset."
             )
         if namespace_client is not None or table_id is not None:
-            from glaive.dataset.namespaces import located
+            from glaive.dataset.namespaces import find_table
 
-            uri, storage_options = located(namespace_client, table_id, uri, storage_options)
+            uri, storage_options = find_table(namespace_client, table_id, uri, storage_options)
         access = AccessPolicy.of(base_store_params, allow_external_blobs)
-        store, manifest, place = find(
+        store, manifest, uri = find(
             uri, version, asof, storage_options, commit_lock, manifest_store, access
         )
         if session is None:
@@ -123,7 +123,7 @@ class LanceDataset:
         self._at = OpenedVersion.of(
             store,
             manifest,
-            uri=place,
+            uri=uri,
             storage_options=storage_options,
             session=session,
             scan_defaults=default_scan_options,
@@ -160,7 +160,7 @@ class LanceDataset:
 
     @property
     def opened(self) -> OpenedVersion:
-        """The version this object is at, which stays what it is when the object moves on."""
+        """The version this object is at; it does not change when the object moves on."""
         return self._at
 
     def move_to(self, manifest: Manifest) -> None:
@@ -168,11 +168,11 @@ class LanceDataset:
         # One assignment: other threads see the old version or the new one.
         self._at = self._at.at(manifest)
 
-    # ------------------------------------------------------------ what it consists of
+    # ------------------------------------------------------------ properties
 
     @property
     def uri(self) -> str:
-        """Where the dataset lies, as it was opened."""
+        """URI with which the dataset was opened."""
         return self._at.uri
 
     @property
@@ -187,12 +187,12 @@ class LanceDataset:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version, ready to be read."""
+        """The version as scans read it."""
         return self._at.snapshot
 
     @property
     def manifest(self) -> Manifest:
-        """What the version consists of."""
+        """The manifest of the version."""
         return self._at.manifest
 
     @property
@@ -214,28 +214,29 @@ class LanceDataset:
         return self.holding(self._at)
 
     def __reduce__(self) -> tuple[object, ...]:
-        place = (self.store, self.uri, self.version, self.storage_options)
-        return (_reopen, (type(self), *place, self._at.scan_defaults))
+        opened = self._at
+        arguments = (self.store, self.uri, self.version, self.storage_options, opened.scan_defaults)
+        return (_reopen, (type(self), *arguments))
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns as an Arrow schema; those of scans, where ``default_scan_options`` say."""
+        """Arrow schema; with ``default_scan_options``, that of scans."""
         if self._at.scan_defaults:
             return self.scanner().projected_schema
-        return self.manifest.schema.presented()
+        return self.manifest.schema.logical_schema()
 
     @property
     def lance_schema(self) -> LanceSchema:
-        """Columns with their field ids."""
+        """Schema with field ids."""
         return self.manifest.schema
 
     @property
     def schema_metadata(self) -> dict[str, str]:
-        """Metadata of the Arrow schema, as text."""
+        """Metadata of the Arrow schema, as strings."""
         return {k: v.decode("utf-8", "replace") for k, v in self.manifest.schema.metadata.items()}
 
     def session(self) -> Session:
-        """What this dataset and others at hand share: the cache of opened files."""
+        """The cache of opened files, which datasets can share."""
         return self._at.session
 
     @property
@@ -255,7 +256,7 @@ class LanceDataset:
 
     @property
     def has_stable_row_ids(self) -> bool:
-        """Whether row ids stay the same when rows move."""
+        """Whether rows keep their ids when they are relocated."""
         return self.manifest.uses(Feature.STABLE_ROW_IDS)
 
     @property
@@ -270,7 +271,7 @@ class LanceDataset:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Free metadata of the table."""
+        """Metadata of the table."""
         return dict(self.manifest.table_metadata)
 
     def config(self) -> dict[str, str]:
@@ -286,19 +287,19 @@ class LanceDataset:
 
     @property
     def stats(self) -> LanceStats:
-        """Figures about this version."""
+        """Statistics of this version."""
         return LanceStats(self.snapshot)
 
     def io_stats_snapshot(self) -> IOStats:
-        """What was read and written so far: operations and bytes.
+        """Operations and bytes read and written so far.
 
-        Counted by the store of the dataset, so its other versions are included. Files that
-        another dataset of the session had opened before count there.
+        Counted by the store of the dataset, so its other versions are included. Reads of files
+        that another dataset of the session opened count there.
         """
         return self.store.counters.snapshot()
 
     def io_stats_incremental(self) -> IOStats:
-        """What was read and written since the last call; counting starts again."""
+        """Operations and bytes since the last call; resets the counters."""
         return self.store.counters.take()
 
     # ------------------------------------------------------------ reading
@@ -316,7 +317,7 @@ class LanceDataset:
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> Scanner:
-        """Describe a scan; :class:`glaive.scan.options.ScanOptions` says what the options mean."""
+        """Describe a scan; :class:`glaive.scan.options.ScanOptions` documents the options."""
         given: dict[str, Any] = {"columns": columns, "filter": filter, **options}
         given |= {"limit": limit, "offset": offset}
         defaults = self._at.scan_defaults.items()
@@ -371,8 +372,8 @@ class LanceDataset:
     ) -> pa.Table:
         """Rows by position, 0 ≤ position < :meth:`count_rows`, in the order given.
 
-        Positions may repeat. A position beyond the rows is a ``RowIndexError``. ``columns``
-        are names or, as a mapping, SQL expressions.
+        Positions may repeat; one out of range raises ``RowIndexError``. ``columns`` are names or,
+        as a mapping, SQL expressions.
         """
         return take(self._at.views.take(column_names(columns, pruning=True)), indices)
 
@@ -383,10 +384,10 @@ class LanceDataset:
         *,
         ignore_deletions: bool = False,
     ) -> pa.Table:
-        """Rows by ``_rowid``, in the order given, repeats allowed; pylance calls it by this name.
+        """Rows by ``_rowid``, in the order given, repeats allowed; the name is pylance's.
 
-        Ids that no live row has are passed over; so are deleted rows, unless
-        ``ignore_deletions``, which may return them.
+        Ids of missing rows are skipped. So are those of deleted rows, unless
+        ``ignore_deletions`` is set, which may return them.
         """
         view = self._at.views.take(column_names(columns, pruning=True))
         return take_ids(view, row_ids, deleted=ignore_deletions)
@@ -402,8 +403,8 @@ class LanceDataset:
     ) -> list[BlobFile | None]:
         """Values of a blob column as files, in the order given.
 
-        Exactly one of row ``ids``, row ``addresses`` and positions (``indices``) is given.
-        Nulls are ``None``. Reads where the values are, none of their bytes.
+        Give exactly one of row ``ids``, row ``addresses`` and positions (``indices``).
+        Nulls are ``None``. Reads the blob descriptors, not the values.
         """
         from glaive.dataset.blobs.take import take_blobs
 
@@ -422,8 +423,8 @@ class LanceDataset:
     ) -> list[tuple[int, bytes | None]]:
         """Row address and bytes of each value; rows as for :meth:`take_blobs`.
 
-        Near values are read with one request. In the order given, unless ``preserve_order``
-        is False: then by address. ``io_buffer_size`` has no effect.
+        Adjacent values are read with one request. In the order given, or by address if
+        ``preserve_order`` is False. ``io_buffer_size`` is ignored.
         """
         from glaive.dataset.blobs.take import read_blobs
 
@@ -441,7 +442,7 @@ class LanceDataset:
     ) -> list[tuple[int, int, bytes | None]]:
         """Parts of values: number of the request, row address, bytes.
 
-        Requests are ``(row, offset, length)``, where ``selector`` says whether rows are
+        Requests are ``(row, offset, length)``; ``selector`` specifies whether rows are
         ``"ids"``, ``"addresses"`` or ``"indices"``. Nulls give ``None``.
         """
         from glaive.dataset.blobs.take import read_ranges
@@ -455,7 +456,7 @@ class LanceDataset:
     def slice(
         self, start: int, end: int, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
-        """Rows ``start`` to ``end``, as far as there are."""
+        """Rows ``start`` to ``end``, or to the last row."""
         return self.to_table(columns, offset=start, limit=slice_length(start, end))
 
     def sample(
@@ -469,16 +470,16 @@ class LanceDataset:
         return self.take(rows, columns)
 
     def to_pyarrow_dataset(self) -> ArrowDataset:
-        """The dataset as engines take it that know those of Arrow, such as DuckDB and Polars.
+        """A ``pyarrow.dataset.Dataset`` for engines such as DuckDB and Polars.
 
-        They ask it for the columns and rows that a query needs, and no others are read.
+        They push down projections and filters, so only the needed data is read.
         """
         from glaive.dataset.interop import ArrowDataset
 
         return ArrowDataset(self)
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """A query by SQL over this version, called ``dataset`` in it; runs in DuckDB.
+        """An SQL query over this version, whose table name is ``dataset``; runs in DuckDB.
 
         ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
         """
@@ -500,7 +501,7 @@ class LanceDataset:
         return ids
 
     def get_fragments(self, filter: object = None) -> list[LanceFragment]:
-        """All fragments, in order. ``filter`` is there for the name only."""
+        """All fragments, in order. ``filter`` is not supported."""
         if filter is not None:
             raise UnsupportedFeatureError(
                 "get_fragments: 'filter' is not supported. Leave it out, and filter the rows."
@@ -509,7 +510,7 @@ class LanceDataset:
         return [LanceFragment.of(views, at) for at in range(views.snapshot.manifest.num_fragments)]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """The fragment with this id; ``None`` if the version has none such."""
+        """The fragment with this id; ``None`` if there is none."""
         views = self._at.views
         try:
             return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
@@ -531,15 +532,14 @@ class LanceDataset:
         conflict_retries: int = 10,
         retry_timeout: timedelta = timedelta(seconds=30),
     ) -> dict[str, int]:
-        """Delete the rows that pass and move this object to the new version.
+        """Delete the matching rows and move this object to the new version.
 
         Parameters
         ----------
         predicate
-            A filter, as text or as a pyarrow expression.
+            A filter, as an SQL string or a pyarrow expression.
         conflict_retries, retry_timeout
-            How often, and for how long, it is done again when another writer changed the
-            same rows.
+            How often, and for how long, to retry after another writer changed the same rows.
 
         Returns
         -------
@@ -549,13 +549,14 @@ class LanceDataset:
         Raises
         ------
         FilterError
-            The filter is wrong; nothing was deleted.
+            The filter is invalid; nothing was deleted.
         CommitConflictError, CommitContentionError
-            Other writers were in the way; nothing was deleted.
+            Another writer changed the same rows, or every retry lost the race; nothing was
+            deleted.
 
         Notes
         -----
-        Reads the columns of the filter; writes one small file per fragment with such rows.
+        Reads the columns of the filter; writes one small file per affected fragment.
         """
         from glaive.dataset.rows.delete import delete_where
         from glaive.dataset.rows.retry import with_retries
@@ -579,18 +580,18 @@ class LanceDataset:
         retry_timeout: timedelta = timedelta(seconds=30),
         data_storage_version: str | None = None,
     ) -> dict[str, int]:
-        """Give the rows that pass new values and move this object to the new version.
+        """Update the matching rows and move this object to the new version.
 
         Parameters
         ----------
         updates
             Expressions over the old values, by column: ``{"price": "price * 2"}``.
         where
-            A filter, as text or as a pyarrow expression; all rows when omitted.
+            A filter, as an SQL string or a pyarrow expression; default: all rows.
         conflict_retries, retry_timeout
             As for :meth:`delete`.
         data_storage_version
-            Format of the files with the rows; that of the dataset when omitted.
+            Format of the new files; default: that of the dataset.
 
         Returns
         -------
@@ -600,10 +601,10 @@ class LanceDataset:
         Raises
         ------
         ColumnNotFoundError, FilterError, SchemaError
-            A column does not exist, an expression is wrong, or gives values that the column
-            cannot hold; nothing was changed.
+            A column does not exist, an expression is invalid, or its values do not fit the
+            column; nothing was changed.
         CommitConflictError, CommitContentionError
-            Other writers were in the way; nothing was changed.
+            As for :meth:`delete`; nothing was changed.
 
         Notes
         -----
@@ -618,7 +619,7 @@ class LanceDataset:
         return {"num_rows_updated": count}
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
-        """Begin to say what a merge of other rows into these does.
+        """Start to build a merge of other rows into these (upsert).
 
         Parameters
         ----------
@@ -636,7 +637,7 @@ class LanceDataset:
 
     @property
     def optimize(self) -> DatasetOptimizer:
-        """Keeps the dataset quick to read: ``compact_files``."""
+        """Maintenance operations such as ``compact_files``."""
         from glaive.dataset.compaction.optimize import DatasetOptimizer
 
         return DatasetOptimizer(self)
@@ -655,33 +656,32 @@ class LanceDataset:
         Parameters
         ----------
         transforms
-            One of: SQL expressions by the names of the new columns, ``{"b": "a * 2"}``; a
-            function over record batches, best made by :func:`glaive.batch_udf`; rows with the
-            new columns alone, one for each row of the dataset in order, as whatever can be
-            written; or a field, a list of fields or a schema: columns without values, which
-            write no files. From format 2.2 on a struct may bring new members for one that
-            is there.
+            One of: SQL expressions by name of the new column, ``{"b": "a * 2"}``; a function
+            over record batches, preferably made by :func:`glaive.batch_udf`; rows with only the
+            new columns, one for each row of the dataset in order, in any writable form; or a
+            field, a list of fields or a schema, for columns without values, which writes no
+            files. From format 2.2 on a struct may add members to an existing one.
         read_columns
-            What a function is given; all columns when omitted. ``_rowid`` and ``_rowaddr``
-            may be among them.
+            Input columns of a function, which may include ``_rowid`` and ``_rowaddr``; default:
+            all columns.
         reader_schema
-            Names and types of rows that have none.
+            Schema of rows that have none.
         batch_size
-            Rows a function is given at once, at most: 8192 when omitted.
+            Maximum rows per call of a function; default: 8192.
 
         Raises
         ------
         SchemaError
-            A name is taken, or there are more, fewer or other values than needed.
+            A name is taken, or the number or type of values does not match.
         FilterError, ColumnNotFoundError, OptionError
-            An expression is wrong, a column does not exist, or the argument is none of these.
+            An expression is invalid, a column does not exist, or the argument is none of these.
         CommitConflictError
-            Another writer changed the dataset meanwhile; nothing was changed.
+            Another writer changed the dataset concurrently; nothing was changed.
 
         Notes
         -----
-        Writes one file per fragment with the new columns alone, several fragments at once for
-        expressions.
+        Writes one file per fragment with only the new columns; for expressions, several
+        fragments in parallel.
         """
         from glaive.dataset.columns.add_columns import add_columns
 
@@ -690,12 +690,12 @@ class LanceDataset:
     def drop_columns(self, columns: Sequence[str]) -> None:
         """Drop columns, or members of structs (``"s.x"``); moves to the new version.
 
-        Files stay as they are until they are compacted and cleaned up.
+        The data stays in the files until they are compacted and cleaned up.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError
-            There is no such column, or none would be left.
+            There is no such column, or it is the last one.
         """
         from glaive.dataset.columns.alter_columns import drop_columns
 
@@ -714,14 +714,14 @@ class LanceDataset:
         ------
         ColumnNotFoundError, SchemaError, OptionError
             There is no such column; a name is taken; a type or a value cannot be cast; a
-            column to be never null has nulls; a column to be cast has an index.
+            column to be made non-nullable has nulls; a column to be cast has an index.
         CommitConflictError
-            Another writer changed the dataset meanwhile; nothing was changed.
+            Another writer changed the dataset concurrently; nothing was changed.
 
         Notes
         -----
-        Names and nullability are changes of the schema alone; to make a column never null,
-        it is read. Another type writes one file per fragment.
+        Names and nullability only change the schema; to make a column non-nullable, it is read.
+        A new type writes one file per fragment.
         """
         from glaive.dataset.columns.alter_columns import alter_columns
 
@@ -739,20 +739,20 @@ class LanceDataset:
         Parameters
         ----------
         data_obj
-            The key and the new columns. Rows without a partner are passed over; rows of the
-            dataset without one get nulls; of several partners the last one counts.
+            The key and the new columns. Rows without a match are ignored; rows of the dataset
+            without a match get nulls; of several matches the last one is used.
         left_on, right_on
-            Names of the key in the dataset and in the table; ``_rowid`` and ``_rowaddr`` may be
-            keys of the dataset.
+            Key columns of the dataset and of the table; in the dataset this may be ``_rowid`` or
+            ``_rowaddr``.
         schema
-            Of the table, where it has none.
+            Schema of the table if it has none.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError
             A key does not exist, keys differ in type, or a name is taken.
         CommitConflictError
-            Another writer changed the dataset meanwhile; nothing was changed.
+            Another writer changed the dataset concurrently; nothing was changed.
 
         Notes
         -----
@@ -788,14 +788,14 @@ class LanceDataset:
         return list_segments(self.snapshot)
 
     def index_statistics(self, index_name: str) -> dict[str, Any]:
-        """As ``stats.index_stats``."""
+        """Same as ``stats.index_stats``."""
         return self.stats.index_stats(index_name)
 
     def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
-        """New addresses of rows that compactions moved, by the map they left for indices.
+        """New addresses of rows that compactions relocated, from the stored remapping table.
 
-        Rows that are gone become null; addresses that the map does not know stay. ``None`` when
-        the version has no such map: it is there after ``defer_index_remap``, for a while.
+        Addresses of deleted rows become null; those not in the table are unchanged. ``None`` if
+        the version has no such table: only compactions with ``defer_index_remap`` store one.
         """
         from glaive.dataset.versions.indices import remapped
 
@@ -811,7 +811,7 @@ class LanceDataset:
         IndexNotFoundError
             There is no index of this name.
         """
-        from glaive.dataset.versions.drop_index import drop_index
+        from glaive.dataset.versions.indices import drop_index
 
         self.move_to(drop_index(self._at, name))
 
@@ -828,8 +828,8 @@ class LanceDataset:
     def checkout_version(self, version: int | str | tuple[str | None, int | None]) -> Self:
         """The dataset at another version; opened files are shared with this one.
 
-        A number is a version of this branch, text is a tag, and a pair a branch and a version
-        of it, ``None`` for the main branch and for the newest version.
+        An integer is a version of this branch, a string a tag, and a pair a branch and a version
+        of it, with ``None`` for the main branch and for the newest version.
 
         Raises
         ------
@@ -840,12 +840,12 @@ class LanceDataset:
 
     @property
     def tags(self) -> Tags:
-        """Names for versions: ``list``, ``create``, ``update``, ``delete``, …"""
+        """Tags, which name versions: ``list``, ``create``, ``update``, ``delete``, …"""
         return Tags(self)
 
     @property
     def branches(self) -> Branches:
-        """Lines of versions beside the main one: ``list``, ``delete``, …"""
+        """Branches: ``list``, ``delete``, …"""
         return Branches(self)
 
     def version_refs(self) -> list[dict[str, int]]:
@@ -862,17 +862,17 @@ class LanceDataset:
         reference: int | str | tuple[str | None, int | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Begin a branch with a version, this one by default; returns it opened.
+        """Create a branch from a version, by default this one, and open it.
 
         References are those of :meth:`checkout_version`. The branch refers to the files of
-        the version and has those of its own below ``tree/``.
+        the version; new files go below ``tree/``.
 
         Raises
         ------
         RefExistsError
             There is a branch of this name.
         OptionError
-            A branch cannot have this name.
+            The name is invalid.
         """
         from glaive.dataset.versions.clones import make_branch
 
@@ -884,7 +884,7 @@ class LanceDataset:
         reference: int | str | tuple[str | None, int | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Begin a dataset elsewhere that refers to the files of a version of this one.
+        """Create a dataset that refers to the files of a version of this one.
 
         Raises
         ------
@@ -903,7 +903,7 @@ class LanceDataset:
         reference: int | str | tuple[str | None, int | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Begin a dataset elsewhere with a copy of all files of a version of this one.
+        """Create a dataset with a copy of all files of a version of this one.
 
         Raises
         ------
@@ -917,28 +917,30 @@ class LanceDataset:
         return self.of(target, made, uri=os.fspath(target_path), storage_options=options)
 
     def restore(self) -> None:
-        """Make this version the newest one; those made since stay in the history.
+        """Make this version the newest one; later versions stay in the history.
 
         Raises
         ------
         UnsupportedFeatureError
-            The dataset has been given something since that cannot be given up.
+            A later version introduced a feature that cannot be undone.
         """
-        from glaive.dataset.versions.restore import restored
+        from glaive.dataset.commits.commit import commit_operation
+        from glaive.table.operations.restore import Restore
 
-        self.move_to(restored(self.store, self.manifest))
+        newest = self._at.at_latest()
+        self.move_to(commit_operation(newest, Restore(self.version)))
 
     def validate(self) -> None:
-        """Check what the manifest says of this version against its files.
+        """Check that the manifest of this version matches its files.
 
         Raises
         ------
         CorruptFileError, DataFileMissingError
-            Something does not fit or is missing; the message names it.
+            Something does not match or is missing; the message says what.
 
         Notes
         -----
-        Opens every data file and reads every deletion file, but no values.
+        Opens every data file and reads every deletion file, but reads no values.
         """
         from glaive.dataset.versions.validate import validate_version
 
@@ -953,8 +955,8 @@ class LanceDataset:
     ) -> DatasetDelta:
         """What changed since a version, or between two: rows and transactions.
 
-        ``compared_against`` is the version this one is compared with; else the changes are
-        those after ``begin_version`` up to ``end_version``.
+        Give either ``compared_against``, the version to compare this one with, or
+        ``begin_version`` (exclusive) and ``end_version`` (inclusive).
         """
         from glaive.dataset.versions.delta import compare_versions
 
@@ -962,10 +964,10 @@ class LanceDataset:
 
     # ------------------------------------------------------------ configuration and metadata
 
-    def update_config(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
+    def update_config(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's configuration, ``None`` removes one; returns all.
 
-        With ``replace`` entries that are not given are removed.
+        With ``replace``, entries that are not given are removed.
         """
         from glaive.dataset.metadata import set_config
 
@@ -976,14 +978,16 @@ class LanceDataset:
         """Remove entries of the table's configuration."""
         self.update_config(dict.fromkeys(keys))
 
-    def update_metadata(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
+    def update_metadata(self, values: StringUpdates, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's metadata; as :meth:`update_config`."""
         from glaive.dataset.metadata import set_metadata
 
         self.move_to(set_metadata(self._at, values, replace=replace))
         return self.metadata
 
-    def update_schema_metadata(self, values: Texts, *, replace: bool = False) -> dict[str, str]:
+    def update_schema_metadata(
+        self, values: StringUpdates, *, replace: bool = False
+    ) -> dict[str, str]:
         """Set entries of the schema's metadata; as :meth:`update_config`."""
         from glaive.dataset.metadata import set_schema_metadata
 
@@ -995,7 +999,7 @@ class LanceDataset:
         self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
-        self, field_updates: Mapping[str, Texts], *, replace: bool = False
+        self, field_updates: Mapping[str, StringUpdates], *, replace: bool = False
     ) -> None:
         """Set entries of the metadata of fields, by path; as :meth:`update_config`.
 
@@ -1025,38 +1029,39 @@ class LanceDataset:
         versions: Sequence[int] | None = None,
         delete_concurrency: int | None = None,
     ) -> CleanupStats:
-        """Remove old versions, and the files that no other version has.
+        """Delete old versions, and the files that no other version uses.
 
         Parameters
         ----------
         older_than
-            Only versions made longer ago; two weeks unless another argument says which.
+            Minimum age of versions to delete; default: two weeks, if no other argument selects
+            versions.
         retain_versions
-            Keep as many of the newest versions.
+            Number of newest versions to keep.
         delete_unverified
-            Remove files that no version has, even those younger than a week. Only right
+            Delete files that no version uses even if they are younger than a week. Only safe
             when nobody is writing.
         error_if_tagged_old_versions
-            Fail if a tag names a version that would go; otherwise it is kept.
+            Fail if a version to be deleted has a tag; otherwise it is kept.
         delete_rate_limit
-            Files per second, at most.
+            Maximum files per second.
         versions
-            Only these versions.
+            Delete only these versions.
         delete_concurrency
-            Accepted; the store decides.
+            Accepted and ignored; the store decides.
 
         Raises
         ------
         CleanupError
-            A tag names a version that would go; nothing was removed.
+            A version to be deleted has a tag; nothing was deleted.
 
         Notes
         -----
-        This version, newer ones, and those that branches were made from always stay.
-        Manifests go first: no version is ever left without its files. Nothing is deleted that no
-        writer of datasets would have called so, nor behind a link that leads out of the root,
-        unless the storage option ``delete_through_links`` is set; ``warnings`` of the result say
-        what was left.
+        This version, newer ones, and those that branches start from are always kept.
+        Manifests are deleted first, so that no version ever lacks files. Files whose names no
+        Lance writer uses are kept. So are those behind links that lead out of the root, unless
+        the storage option ``delete_through_links`` is set; ``warnings`` of the result list what
+        was kept.
         """
         from glaive.dataset.versions.cleanup import clean_up
         from glaive.table.cleanup import CleanupPolicy
@@ -1077,9 +1082,9 @@ class LanceDataset:
         include_files: bool = False,
         max_files: int = 1000,
     ) -> CleanupExplanation:
-        """What :meth:`cleanup_old_versions` would remove; removes nothing.
+        """What :meth:`cleanup_old_versions` would delete; deletes nothing.
 
-        ``delete_rate_limit`` has no effect; files are listed when ``include_files`` is set.
+        ``delete_rate_limit`` is ignored; files are listed if ``include_files`` is set.
         """
         from glaive.dataset.versions.cleanup import explain
         from glaive.table.cleanup import CleanupPolicy
@@ -1091,7 +1096,7 @@ class LanceDataset:
     # ------------------------------------------------------------ base paths
 
     def base_paths(self) -> dict[int, DatasetBasePath]:
-        """Further places where files of this version may lie, by id."""
+        """Other locations of files of this version, by id."""
         from glaive.dataset.writing.base_paths import base_paths_of
 
         return base_paths_of(self.manifest)
@@ -1106,7 +1111,7 @@ class LanceDataset:
         Raises
         ------
         OptionError
-            A base of this id, name or path is there already.
+            A base path with this id, name or path exists already.
         """
         from glaive.dataset.writing.bases import add_bases
 
@@ -1117,7 +1122,7 @@ class LanceDataset:
 
     def all_files(self) -> pa.RecordBatchReader:
         """Stream the files below the root: ``base_uri``, ``path``, ``size_bytes``,
-        ``last_modified`` (UTC). Those below base paths are not among them.
+        ``last_modified`` (UTC). Base paths are not included.
         """
         from glaive.dataset.versions.files import all_files
 
@@ -1129,17 +1134,17 @@ class LanceDataset:
         min_version: int | None = None,
         progress: Callable[[int, int | None], object] | None = None,
     ) -> pa.RecordBatchReader:
-        """Stream the files that versions consist of: ``version``, ``base_uri``, ``path``,
-        ``type``. ``progress`` is told how many manifests were read, and of how many.
+        """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
+        ``progress`` is called with the number of manifests read and their total.
         """
         from glaive.dataset.versions.files import tracked_files
 
         return tracked_files(self._at, min_version, progress)
 
     def migrate_manifest_paths_v2(self) -> None:
-        """Name the manifests so that the newest comes first in a listing.
+        """Rename the manifests so that the newest comes first in a listing.
 
-        Must not run beside other writers; may be repeated.
+        Must not run concurrently with other writers; can be repeated.
         """
         from glaive.dataset.versions.files import migrate_manifest_names
 
@@ -1154,15 +1159,15 @@ class LanceDataset:
     ) -> None:
         """Delete a dataset and everything below its root.
 
-        Links are deleted, not what they lead to, which is logged; with the storage option
-        ``delete_through_links`` the files of the dataset that lie behind them go as well.
+        Links are deleted, not their targets, which are logged; with the storage option
+        ``delete_through_links`` the files of the dataset behind them are deleted as well.
 
         Raises
         ------
         DatasetNotFoundError
-            Nothing is there; no error with ``ignore_not_found``.
+            There is no dataset; not raised with ``ignore_not_found``.
         OptionError
-            There are files but no manifest that can be read: nothing was deleted.
+            There are files but no readable manifest; nothing was deleted.
         """
         from glaive.dataset.versions.files import drop_dataset
 
@@ -1173,7 +1178,7 @@ class LanceDataset:
     @classmethod
     def commit(
         cls,
-        base_uri: Place,
+        base_uri: Target,
         operation: LanceOperation.BaseOperation | Transaction,
         read_version: int | None = None,
         commit_lock: CommitLock | None = None,
@@ -1191,62 +1196,62 @@ class LanceDataset:
         commit_timeout: timedelta | None = _COMMIT_TIMEOUT,
         **options: Any,
     ) -> Self:
-        """Commit an operation whose files were written before; returns the new version.
+        """Commit an operation whose files are already written; returns the new version.
 
         Parameters
         ----------
         base_uri
-            The dataset: a place, or one that is opened.
+            The dataset: a URI, or an opened dataset.
         operation
             A ``LanceOperation``, or a ``Transaction`` with one.
         read_version
-            The version the operation was made for; only Overwrite and Restore need none.
+            The version the operation was made for; optional for Overwrite and Restore.
         commit_lock
-            Called with the version; the context manager it returns is held meanwhile.
+            Called with the version; returns a context manager held during the commit.
         storage_options
             Credentials and settings of the object store.
         enable_v2_manifest_paths, enable_stable_row_ids
-            How a new dataset is made.
+            Options for a new dataset.
         detached
-            Make a version outside the history, under a random number.
+            Create a version outside the history, with a random number.
         max_retries
             Attempts after the first one.
         commit_message
-            Kept with the version.
+            Stored with the version.
         commit_timeout
-            No further attempt is begun after this time; ``None`` for no limit.
+            No attempt is started after this time; ``None`` for no limit.
         base_store_params
             As :func:`glaive.dataset` takes them; a dataset given as ``base_uri`` keeps its own.
         namespace_client, table_id, namespace_client_managed_versioning
-            Not supported here: the place says where the dataset is.
+            Not supported here.
 
         Raises
         ------
         CommitConflictError
-            Another writer changed the same thing since ``read_version``.
+            Another writer made a conflicting change since ``read_version``.
         CommitContentionError
-            Other writers were first at every attempt.
+            Every attempt lost the race against other writers.
         DatasetNotFoundError
             There is no dataset, and the operation creates none.
         OptionError
-            The version is missing, or the operation is none; or an option does not exist.
+            The version is missing, the operation is invalid, or an option does not exist.
         UnsupportedFeatureError
             An option is not supported.
         """
-        from glaive.dataset.commits.place import CommitPlace, commit_options, refuse
+        from glaive.dataset.commits.target import CommitTarget, commit_options, refuse
 
         catalogue = (namespace_client, table_id, namespace_client_managed_versioning)
         refuse(cls.commit, options, catalogue)
-        place = CommitPlace.of(base_uri, storage_options, commit_lock, base_store_params)
-        kind = (enable_stable_row_ids, enable_v2_manifest_paths)
-        limits = commit_options(max_retries, commit_timeout, detached, *kind)
-        made = place.commit(operation, read_version, commit_message, limits)
-        return cls.holding(place.at(made))
+        target = CommitTarget.of(base_uri, storage_options, commit_lock, base_store_params)
+        features = (enable_stable_row_ids, enable_v2_manifest_paths)
+        limits = commit_options(max_retries, commit_timeout, detached, *features)
+        manifest = target.commit(operation, read_version, commit_message, limits)
+        return cls.holding(target.at(manifest))
 
     @classmethod
     def commit_batch(
         cls,
-        dest: Place,
+        dest: Target,
         transactions: Sequence[Transaction],
         commit_lock: CommitLock | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -1259,32 +1264,32 @@ class LanceDataset:
     ) -> dict[str, Any]:
         """Commit several appends as one version; parameters as for :meth:`commit`.
 
-        Returns ``dataset``, the new version, and ``merged``, the transaction it holds.
+        Returns ``dataset``, the new version, and ``merged``, its transaction.
 
         Raises
         ------
         UnsupportedFeatureError
-            One of them is no append.
+            One of them is not an append.
         """
-        from glaive.dataset.commits.place import CommitPlace, commit_options, refuse
+        from glaive.dataset.commits.target import CommitTarget, commit_options, refuse
 
         refuse(cls.commit_batch, options)
-        place = CommitPlace.of(dest, storage_options, commit_lock, base_store_params)
-        kind = (None, enable_v2_manifest_paths)
-        limits = commit_options(max_retries, commit_timeout, detached, *kind)
-        made, merged = place.commit_together(transactions, limits)
-        return {"dataset": cls.holding(place.at(made)), "merged": merged}
+        target = CommitTarget.of(dest, storage_options, commit_lock, base_store_params)
+        features = (None, enable_v2_manifest_paths)
+        limits = commit_options(max_retries, commit_timeout, detached, *features)
+        manifest, merged = target.commit_appends(transactions, limits)
+        return {"dataset": cls.holding(target.at(manifest)), "merged": merged}
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """What the commit of a version did; ``None`` if that is no longer known."""
+        """The transaction of a version; ``None`` if it is not available."""
         from glaive.dataset.commits.transactions import transaction_of
 
         return transaction_of(self._at, version)
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """What this version and those before it did, the newest first.
+        """The transactions of this version and those before it, the newest first.
 
-        ``None`` where that is no longer known. A listing, and two requests per version at most.
+        ``None`` where unknown. One listing, and at most two requests per version.
         """
         from glaive.dataset.commits.transactions import recent
 

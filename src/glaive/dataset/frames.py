@@ -1,4 +1,4 @@
-"""Scans as pandas frames, with blobs as files, bytes or descriptions."""
+"""Scans as pandas frames, with blobs as files, bytes or descriptors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from glaive.scan.views import Views
 __all__ = ["to_frame"]
 
 _PANDAS = b"pandas"
-"""Key of the schema's metadata."""
+"""Key of pandas metadata in the schema."""
 
 _MODES = ("lazy", "bytes", "descriptions")
 
@@ -33,10 +33,10 @@ def to_frame(
     Parameters
     ----------
     blob_mode
-        Columns of blobs become ``BlobFile`` objects (``"lazy"``), ``"bytes"``, or
-        ``"descriptions"``. Blobs within structs and lists stay descriptions when lazy.
+        Blob columns become ``BlobFile`` objects (``"lazy"``), ``"bytes"``, or
+        ``"descriptions"``. In ``"lazy"`` mode, blobs within structs and lists stay descriptors.
     arguments
-        Those of ``Table.to_pandas``.
+        Arguments of ``Table.to_pandas``.
 
     Raises
     ------
@@ -53,14 +53,14 @@ def to_frame(
     table = _read(views, replace(options, with_row_address=True))
     rows = select_rows(views, addresses=table[ROW_ADDRESS])
     given = _names(options)
-    asked = options.with_row_address or ROW_ADDRESS in (given or ())
-    names = [name for name in table.schema.names if asked or name != ROW_ADDRESS]
-    if asked and not options.with_row_address and given is not None:
+    keeps_address = options.with_row_address or ROW_ADDRESS in (given or ())
+    names = [name for name in table.schema.names if keeps_address or name != ROW_ADDRESS]
+    if keeps_address and not options.with_row_address and given is not None:
         names = given
     frame = _frame(table.select([name for name in names if name not in blobs]), arguments)
     for name in blobs:
-        places = locate_blobs(views, name, rows)
-        files = [None if place is None else BlobFile(place) for place in places]
+        located = locate_blobs(views, name, rows)
+        files = [None if blob is None else BlobFile(blob) for blob in located]
         frame.insert(names.index(name), name, files)
     return frame
 
@@ -72,31 +72,30 @@ def _frame(table: pa.Table, arguments: Mapping[str, Any]) -> Any:
     except (KeyError, TypeError, ValueError):
         if metadata.pop(_PANDAS, None) is None:
             raise
-        # What pandas noted about its index does not fit, or is damaged: the columns are all there.
+        # The pandas metadata does not match or is damaged; the columns are complete without it.
         return table.replace_schema_metadata(metadata).to_pandas(**arguments)
 
 
 def _blob_columns(views: Views, options: ScanOptions) -> list[str]:
-    """Columns of the result that are blobs as a whole, in order."""
+    """Blob columns of the result, in order."""
     if options.blob_handling == "all_binary":
         return []
     schema = views.snapshot.manifest.schema
-    own = set(schema.names)
     columns = schema.names if options.columns is None else options.columns
-    found = []
+    blobs = []
     for name in columns:
-        if not isinstance(name, str):  # computed: blobs stay descriptions
+        if not isinstance(name, str):  # computed: blobs stay descriptors
             continue
-        if name not in own and name.startswith("_row"):
+        if name not in schema.names and name.startswith("_row"):
             continue
-        last = schema.find(name)[-1]
-        if is_blob(last) or last.is_blob_v2:
-            found.append(name)
-    return found
+        field = schema.find(name)[-1]
+        if is_blob(field) or field.is_blob_v2:
+            blobs.append(name)
+    return blobs
 
 
 def _names(options: ScanOptions) -> list[str] | None:
-    """Names of the columns that were asked for; None for all."""
+    """Names of the requested columns; None for all."""
     if options.columns is None:
         return None
     return [column if isinstance(column, str) else column[0] for column in options.columns]

@@ -1,7 +1,7 @@
-"""Datasets in other engines: as a dataset of Arrow's, and by SQL.
+"""Datasets in other engines: as a pyarrow dataset, and by SQL.
 
-DuckDB and Polars know what :class:`pyarrow.dataset.Dataset` is, and hand it the columns and the
-filter of a query. :class:`ArrowDataset` is one in name, so that they do, and answers by scans.
+DuckDB and Polars push the columns and the filter of a query down to a
+:class:`pyarrow.dataset.Dataset`. :class:`ArrowDataset` is a subclass that scans the Lance dataset.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _OF_ARROW = (
     "memory_pool",
     "use_threads",
 )
-"""Options of Arrow's scanners that have no meaning here."""
+"""Options of pyarrow scanners that are ignored."""
 
 
 _STAND_IN = "a Lance dataset, which Arrow's own scanner cannot read"
-"""In place of a path: what Arrow says where it goes by itself, around the methods below."""
+"""In place of a path: appears in errors if Arrow bypasses the methods below."""
 
 
 class ScannedDataset(Protocol):
-    """A dataset as far as it is read from here."""
+    """The methods of a dataset that this module uses."""
 
     def scanner(
         self,
@@ -52,9 +52,9 @@ class ScannedDataset(Protocol):
 
 
 class ArrowDataset(pads.FileSystemDataset):
-    """One version of a dataset as other engines take it; made by ``to_pyarrow_dataset``.
+    """One version of a dataset for other engines; returned by ``to_pyarrow_dataset``.
 
-    Scans take the options of ``dataset.scanner``; those that only Arrow's have are passed over.
+    Scans take the options of ``dataset.scanner``; options that only pyarrow has are ignored.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class ArrowDataset(pads.FileSystemDataset):
     options
         Options of all scans, such as ``with_row_id``.
     expression
-        Rows of all scans.
+        Filter of all scans.
     """
 
     def __init__(
@@ -75,35 +75,35 @@ class ArrowDataset(pads.FileSystemDataset):
         self._opened = opened
         self._options = dict(options or {})
         self._filter = expression
-        # Without one, Arrow would follow a null pointer.
-        place, kind = LocalFileSystem(), pads.IpcFileFormat()
-        fragment = kind.make_fragment(_STAND_IN, filesystem=place)
-        super().__init__([fragment], self.schema, kind, place)
+        # Without a fragment, Arrow would dereference a null pointer.
+        filesystem, file_format = LocalFileSystem(), pads.IpcFileFormat()
+        fragment = file_format.make_fragment(_STAND_IN, filesystem=filesystem)
+        super().__init__([fragment], self.schema, file_format, filesystem)
 
     def __reduce__(self) -> tuple[object, ...]:
         return ArrowDataset, (self._opened, self._options, self._filter)
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of scans that ask for none."""
+        """Schema of scans without a projection."""
         return self._opened.scanner(**self._options).projected_schema
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """Always true: no rows are known to be elsewhere."""
+        """Always true."""
         return pc.scalar(True)
 
-    def scanner(  # type: ignore[override]  # a scanner of ours, which does the same
+    def scanner(  # type: ignore[override]  # returns our scanner, which has the same methods
         self,
         columns: Sequence[str] | Mapping[str, Any] | None = None,
         filter: pc.Expression | None = None,
         **options: Any,
     ) -> Scanner:
-        """Describe a scan of some columns, and rows that pass."""
+        """Describe a scan."""
         if self._filter is not None:
             filter = self._filter if filter is None else self._filter & filter
         options = {name: value for name, value in options.items() if name not in _OF_ARROW}
-        if columns is not None:  # row ids and the like are among them, where they are wanted
+        if columns is not None:  # they include row ids and addresses if those are wanted
             columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
             kept = {k: v for k, v in self._options.items() if k not in _ADDED}
         else:
@@ -123,16 +123,16 @@ class ArrowDataset(pads.FileSystemDataset):
         return self.scanner(*args, limit=num_rows, **options).to_table()
 
     def count_rows(self, *args: Any, **options: Any) -> int:
-        """Rows; arguments as for :meth:`scanner`."""
+        """Number of rows; arguments as for :meth:`scanner`."""
         return self.scanner(*args, **options).count_rows()
 
     def filter(self, expression: pc.Expression) -> ArrowDataset:
-        """The dataset, of which only some rows are seen."""
+        """The dataset with a filter."""
         both = expression if self._filter is None else self._filter & expression
         return ArrowDataset(self._opened, self._options, both)
 
     def take(self, indices: Any, *args: Any, **options: Any) -> pa.Table:
-        """Rows by position among those that are seen; arguments as for :meth:`scanner`."""
+        """Rows by position among those that pass the filter; arguments as for :meth:`scanner`."""
         if self._filter is None and not self._options and not args:
             columns = options.pop("columns", None)
             if not options:
@@ -140,7 +140,7 @@ class ArrowDataset(pads.FileSystemDataset):
         return take_from(self.to_table(*args, **options), indices)
 
     def sort_by(self, sorting: Any, **options: Any) -> pads.InMemoryDataset:
-        """All rows, sorted, in memory; arguments as Arrow has them."""
+        """All rows, sorted, in memory; arguments as in pyarrow."""
         table = self.to_table()
         keys: Any = [(sorting, "ascending")] if isinstance(sorting, str) else sorting
         order = pc.sort_indices(table, options=pc.SortOptions(keys, **options))
@@ -149,29 +149,29 @@ class ArrowDataset(pads.FileSystemDataset):
     def join(
         self, right_dataset: Any, keys: Any, *args: Any, **options: Any
     ) -> pads.InMemoryDataset:
-        """Rows joined with those of another dataset or table, in memory; options as Arrow has."""
+        """Join with another dataset or table, in memory; options as in pyarrow."""
         return _in_memory(self.to_table().join(_table(right_dataset), keys, *args, **options))
 
     def join_asof(
         self, right_dataset: Any, on: str, by: Any, tolerance: int, *args: Any, **options: Any
     ) -> pads.InMemoryDataset:
-        """Rows joined by nearness of a key, in memory; options as Arrow has them."""
+        """Join on the nearest key, in memory; options as in pyarrow."""
         right = _table(right_dataset)
         return _in_memory(self.to_table().join_asof(right, on, by, tolerance, *args, **options))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
-        """Not offered: fragments of Arrow's are files that Arrow reads."""
+        """Not supported: Arrow cannot read the files of Lance fragments."""
         raise UnsupportedFeatureError(
-            "get_fragments: Arrow cannot read the fragments of a Lance dataset. "
-            "Ask the dataset itself for its own, or scan"
+            "get_fragments: Arrow cannot read the fragments of a Lance dataset. Use "
+            "LanceDataset.get_fragments, or scan"
         )
 
     _get_fragments = get_fragments
 
     def replace_schema(self, schema: pa.Schema) -> None:
-        """Not offered: casts belong to what reads the rows."""
+        """Not supported: cast the result of a scan instead."""
         raise UnsupportedFeatureError(
-            "replace_schema: a Lance dataset has one schema. Cast what a scan gives"
+            "replace_schema: a Lance dataset has one schema. Cast the result of a scan instead"
         )
 
 
@@ -181,14 +181,14 @@ def _table(given: Any) -> pa.Table:
 
 
 def _in_memory(table: pa.Table) -> pads.InMemoryDataset:
-    return pads.InMemoryDataset(table)  # type: ignore[call-arg]  # the stubs do not know it
+    return pads.InMemoryDataset(table)  # type: ignore[call-arg]  # missing in the stubs
 
 
 _ADDED = ("with_row_id", "with_row_address")
 
 
 class SqlQueryBuilder:
-    """A query by SQL, before it runs; made by ``dataset.sql``. Methods change and return it."""
+    """Builder of an SQL query; returned by ``dataset.sql``. Methods change and return it."""
 
     def __init__(self, opened: ScannedDataset, sql: str) -> None:
         self._opened = opened
@@ -203,27 +203,27 @@ class SqlQueryBuilder:
         return self
 
     def with_row_id(self, with_row_id: bool = True) -> SqlQueryBuilder:
-        """Whether there is a column ``_rowid``."""
+        """Add a column ``_rowid``."""
         self._options["with_row_id"] = with_row_id
         return self
 
     def with_row_addr(self, with_row_addr: bool = True) -> SqlQueryBuilder:
-        """Whether there is a column ``_rowaddr``."""
+        """Add a column ``_rowaddr``."""
         self._options["with_row_address"] = with_row_addr
         return self
 
     def blob_handling(self, mode: str) -> SqlQueryBuilder:
-        """What becomes of blob columns; see ``ScanOptions``."""
+        """How blob columns are returned; see ``ScanOptions``."""
         self._options["blob_handling"] = mode
         return self
 
     def batch_size(self, rows: int) -> SqlQueryBuilder:
-        """Rows in a batch of the result, about."""
+        """Approximate rows per batch of the result."""
         self._batch_size = rows
         return self
 
     def batch_size_bytes(self, size: int) -> SqlQueryBuilder:
-        """Bytes in a batch that is read, about."""
+        """Approximate bytes per batch read."""
         self._options["batch_size_bytes"] = size
         return self
 
@@ -234,7 +234,7 @@ class SqlQueryBuilder:
 
 
 class SqlQuery:
-    """A query by SQL. Each run reads the dataset again."""
+    """An SQL query. Each run reads the dataset again."""
 
     def __init__(self, sql: str, name: str, table: ArrowDataset, batch_size: int) -> None:
         self._sql = sql
@@ -254,22 +254,22 @@ class SqlQuery:
         MissingDependencyError
             DuckDB is not installed.
         OptionError
-            The query is wrong; DuckDB's message says where.
+            The query is invalid; the message is DuckDB's.
         """
         try:
             import duckdb
         except ImportError as error:
             raise MissingDependencyError(
-                f'sql: queries run in DuckDB ({error}). Get it with: pip install "glaive[sql]"'
+                f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
         # A query sees this dataset and nothing else: no files, no network, no extensions.
         connection = duckdb.connect(config={"enable_external_access": "false"})
         connection.register(self._name, self._table)
         try:
-            found = connection.sql(self._sql)
+            relation = connection.sql(self._sql)
         except duckdb.Error as error:
             raise OptionError(f"sql: {error}") from error
-        if found is None:
-            raise OptionError("sql: expected a query that gives rows, such as SELECT")
-        reader: pa.RecordBatchReader = found.to_arrow_reader(self._batch_size)
+        if relation is None:
+            raise OptionError("sql: expected a query that returns rows, such as SELECT")
+        reader: pa.RecordBatchReader = relation.to_arrow_reader(self._batch_size)
         return reader

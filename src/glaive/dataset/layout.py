@@ -1,4 +1,4 @@
-"""The layout of a dataset as data: version, fragments, their files, and what is in those."""
+"""The layout of a dataset as data: version, fragments, files, and the contents of files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from glaive.format.fragment import DataFile
 from glaive.format.paths import deletion_file_path
 from glaive.table.bases import full_path
 
-__all__ = ["DataFilePlace", "DatasetLayout", "DeletionPlace", "FragmentLayout", "dataset_layout"]
+__all__ = [
+    "DataFileEntry",
+    "DatasetLayout",
+    "DeletionFileEntry",
+    "FragmentLayout",
+    "dataset_layout",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFilePlace:
-    """A data file as the manifest lists it; ``layout`` where the file was looked into."""
+class DataFileEntry:
+    """A data file in the manifest; ``layout`` is ``None`` if the file was not read."""
 
     path: str
     size: int | None
@@ -29,7 +35,7 @@ class DataFilePlace:
     layout: FileLayout | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Convert to values that JSON can represent."""
         return {
             "path": self.path,
             "size": self.size,
@@ -40,15 +46,15 @@ class DataFilePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionPlace:
-    """A deletion file: its path, its form, and how many rows it deletes."""
+class DeletionFileEntry:
+    """A deletion file: path, encoding, and number of deleted rows."""
 
     path: str
     form: str
     rows: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Convert to values that JSON can represent."""
         return {"path": self.path, "form": self.form, "rows": self.rows}
 
 
@@ -58,11 +64,11 @@ class FragmentLayout:
 
     id: int
     rows: int
-    files: tuple[DataFilePlace, ...]
-    deletions: DeletionPlace | None
+    files: tuple[DataFileEntry, ...]
+    deletions: DeletionFileEntry | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Convert to values that JSON can represent."""
         return {
             "id": self.id,
             "rows": self.rows,
@@ -84,7 +90,7 @@ class DatasetLayout:
     fragments: tuple[FragmentLayout, ...]
 
     def files(self) -> Iterator[FileLayout]:
-        """The files that were looked into."""
+        """The layouts of the files that were read."""
         for fragment in self.fragments:
             for file in fragment.files:
                 if file.layout is not None:
@@ -97,12 +103,12 @@ class DatasetLayout:
 
     @property
     def size(self) -> int:
-        """Bytes of the data files whose size is known."""
+        """Total bytes of data files of known size."""
         files = (file for fragment in self.fragments for file in fragment.files)
         return sum(file.size or 0 for file in files)
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Convert to values that JSON can represent."""
         return {
             "uri": self.uri,
             "version": self.version,
@@ -111,32 +117,32 @@ class DatasetLayout:
             "rows": self.rows,
             "size": self.size,
             "schema": [
-                {"name": one.name, "type": str(one.type), "nullable": one.nullable}
-                for one in self.schema
+                {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+                for field in self.schema
             ],
             "fragments": [fragment.to_dict() for fragment in self.fragments],
         }
 
 
-def dataset_layout(dataset: LanceDataset, *, most_files: int | None = None) -> DatasetLayout:
-    """Describe a version of a dataset, and what is in its first ``most_files`` data files.
+def dataset_layout(dataset: LanceDataset, *, max_files: int | None = None) -> DatasetLayout:
+    """Describe a version of a dataset, and the contents of its first ``max_files`` data files.
 
     Raises
     ------
     DataFileMissingError, CorruptFileError
-        A file that is looked into is absent or damaged.
+        A file that is read is missing or damaged.
     """
     manifest, snapshot = dataset.manifest, dataset.snapshot
     entries: list[tuple[int, DataFile]] = []
     fragments = [manifest.fragment(position) for position in range(manifest.num_fragments)]
     for fragment in fragments:
         entries.extend((fragment.id, entry) for entry in fragment.files)
-    chosen = {id(entry) for _, entry in islice(entries, most_files)}
+    chosen = {id(entry) for _, entry in islice(entries, max_files)}
 
-    def place(entry: DataFile) -> DataFilePlace:
+    def describe(entry: DataFile) -> DataFileEntry:
         path = full_path(dataset.store, manifest, entry.path, entry.base_id, data=True)
         layout = file_layout(snapshot.open_file(entry)) if id(entry) in chosen else None
-        return DataFilePlace(
+        return DataFileEntry(
             path=path,
             size=layout.size if layout is not None else entry.size,
             version=str(entry.version),
@@ -144,7 +150,7 @@ def dataset_layout(dataset: LanceDataset, *, most_files: int | None = None) -> D
             layout=layout,
         )
 
-    found = []
+    layouts = []
     for position, fragment in enumerate(fragments):
         deletions = None
         file = fragment.deletion_file
@@ -155,12 +161,12 @@ def dataset_layout(dataset: LanceDataset, *, most_files: int | None = None) -> D
             name = full_path(dataset.store, manifest, name, file.base_id)
             deleted = fragment.physical_rows - int(snapshot.live_counts[position])
             form = "roaring bitmap" if file.bitmap else "Arrow array"
-            deletions = DeletionPlace(name, form, deleted)
-        found.append(
+            deletions = DeletionFileEntry(name, form, deleted)
+        layouts.append(
             FragmentLayout(
                 id=fragment.id,
                 rows=fragment.physical_rows,
-                files=tuple(place(entry) for entry in fragment.files),
+                files=tuple(map(describe, fragment.files)),
                 deletions=deletions,
             )
         )
@@ -171,5 +177,5 @@ def dataset_layout(dataset: LanceDataset, *, most_files: int | None = None) -> D
         data_storage_version=dataset.data_storage_version,
         rows=snapshot.num_rows,
         schema=dataset.schema,
-        fragments=tuple(found),
+        fragments=tuple(layouts),
     )

@@ -1,4 +1,4 @@
-"""Texts kept with a table: its configuration, and metadata of table, schema and fields."""
+"""Set string maps of a table: its configuration, and metadata of table, schema and fields."""
 
 from __future__ import annotations
 
@@ -14,28 +14,36 @@ from glaive.table.operations.update_config import UpdateConfig
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["Texts", "set_config", "set_field_metadata", "set_metadata", "set_schema_metadata"]
+__all__ = [
+    "StringUpdates",
+    "set_config",
+    "set_field_metadata",
+    "set_metadata",
+    "set_schema_metadata",
+]
 
-Texts = Mapping[str, str | None]
+StringUpdates = Mapping[str, str | None]
 """Values by key; ``None`` removes the key."""
 
 _MESSAGE = table_pb2.Transaction.UpdateConfig
 
 
-def set_config(dataset: OpenedVersion, values: Texts, *, replace: bool = False) -> Manifest:
+def set_config(dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False) -> Manifest:
     """Set entries of the configuration; ``replace`` removes all others."""
     updates = _updates("config", values, replace=replace)
     return _commit(dataset, _MESSAGE(config_updates=updates))
 
 
-def set_metadata(dataset: OpenedVersion, values: Texts, *, replace: bool = False) -> Manifest:
+def set_metadata(
+    dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False
+) -> Manifest:
     """Set entries of the table's metadata; ``replace`` removes all others."""
     updates = _updates("metadata", values, replace=replace)
     return _commit(dataset, _MESSAGE(table_metadata_updates=updates))
 
 
 def set_schema_metadata(
-    dataset: OpenedVersion, values: Texts, *, replace: bool = False
+    dataset: OpenedVersion, values: StringUpdates, *, replace: bool = False
 ) -> Manifest:
     """Set entries of the schema's metadata; ``replace`` removes all others."""
     updates = _updates("schema metadata", values, replace=replace)
@@ -43,7 +51,7 @@ def set_schema_metadata(
 
 
 def set_field_metadata(
-    dataset: OpenedVersion, values: Mapping[str, Texts], *, replace: bool = False
+    dataset: OpenedVersion, values: Mapping[str, StringUpdates], *, replace: bool = False
 ) -> Manifest:
     """Set entries of the metadata of fields, given by path; ``replace`` removes all others.
 
@@ -53,9 +61,9 @@ def set_field_metadata(
         A field does not exist; the message names the closest ones.
     """
     message = _MESSAGE()
-    for path, texts in values.items():
+    for path, metadata in values.items():
         field = dataset.manifest.schema.find(path)[-1]
-        updates = _updates(f"metadata of {path!r}", texts, replace=replace)
+        updates = _updates(f"metadata of {path!r}", metadata, replace=replace)
         message.field_metadata_updates[field.id].CopyFrom(updates)
     return _commit(dataset, message)
 
@@ -64,7 +72,9 @@ def _commit(dataset: OpenedVersion, message: table_pb2.Transaction.UpdateConfig)
     return commit_operation(dataset, UpdateConfig(message))
 
 
-def _updates(what: str, values: Texts, *, replace: bool) -> table_pb2.Transaction.UpdateMap:
+def _updates(
+    target: str, values: StringUpdates, *, replace: bool
+) -> table_pb2.Transaction.UpdateMap:
     given: dict[Any, Any] = dict(values)
     wrong = {
         key: value
@@ -72,7 +82,7 @@ def _updates(what: str, values: Texts, *, replace: bool) -> table_pb2.Transactio
         if not isinstance(key, str) or not isinstance(value, str | None)
     }
     if wrong:
-        raise OptionError(f"{what}: expected texts under texts, found {wrong!r:.80}")
+        raise OptionError(f"{target}: expected string keys and values, found {wrong!r:.80}")
     entries = [
         table_pb2.Transaction.UpdateMapEntry(key=key, value=value) for key, value in given.items()
     ]

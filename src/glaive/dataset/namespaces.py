@@ -1,4 +1,4 @@
-"""Tables of a namespace: a catalogue that says where a table lies and how to reach it."""
+"""Tables of a namespace: a catalog with the location and storage options of tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
 
-__all__ = ["located"]
+__all__ = ["find_table"]
 
 
-def located(
+def find_table(
     client: Any,
     table_id: Sequence[str] | None,
     uri: object,
@@ -19,58 +19,61 @@ def located(
     *,
     create: bool = False,
 ) -> tuple[str, Mapping[str, str] | None]:
-    """Place and storage options of a table, as its namespace tells them.
+    """Location and storage options of a table, as its namespace reports them.
 
     Parameters
     ----------
     client
-        Offers ``describe_table`` and ``declare_table``, as those of ``lance_namespace`` do.
+        Has methods ``describe_table`` and ``declare_table``, like those of ``lance_namespace``.
     table_id
-        Names that lead to the table.
+        Path of names of the table.
     uri
-        Must not be given beside them.
+        Must be ``None``.
     storage_options
-        Those of the namespace win over them.
+        Overridden by those of the namespace.
     create
-        Declare a table that is not there yet.
+        Declare a table that does not exist yet.
 
     Raises
     ------
     OptionError
-        One of the two is missing, or there is a place as well.
+        ``client`` or ``table_id`` is missing, or ``uri`` is given.
     DatasetNotFoundError
-        The namespace does not say where the table lies.
+        The namespace reports no location.
     UnsupportedFeatureError
-        The namespace wants to register the versions itself.
+        The namespace manages the versions itself.
 
     Notes
     -----
-    Asked once: credentials that run out are not renewed.
+    The namespace is queried once: expired credentials are not renewed.
     """
     if uri is not None:
-        raise OptionError("uri: give either a place, or namespace_client and table_id")
+        raise OptionError("uri: give either uri, or namespace_client and table_id")
     if client is None or table_id is None:
         raise OptionError("namespace_client and table_id: give both")
     kind = "DeclareTableRequest" if create else "DescribeTableRequest"
-    ask = client.declare_table if create else client.describe_table
-    answer = ask(_request(kind, list(table_id)))
-    place = getattr(answer, "location", None)
-    if not place:
-        raise DatasetNotFoundError(f"the namespace gives no place for the table {list(table_id)}")
-    if getattr(answer, "managed_versioning", None) is True:
-        raise UnsupportedFeatureError(
-            f"table {list(table_id)}: its namespace registers the versions itself, which this "
-            "version of glaive does not support. Open the place that it names by its URI, for "
-            "reading"
+    method = client.declare_table if create else client.describe_table
+    response = method(_request(kind, list(table_id)))
+    location = getattr(response, "location", None)
+    if not location:
+        raise DatasetNotFoundError(
+            f"the namespace reports no location for the table {list(table_id)}"
         )
-    told = getattr(answer, "storage_options", None)
-    return place, {**(storage_options or {}), **told} if told is not None else storage_options
+    if getattr(response, "managed_versioning", None) is True:
+        raise UnsupportedFeatureError(
+            f"table {list(table_id)}: its namespace manages the versions itself, which this "
+            "version of glaive does not support. Open the table by its URI, for reading"
+        )
+    reported = getattr(response, "storage_options", None)
+    if reported is not None:
+        storage_options = {**(storage_options or {}), **reported}
+    return location, storage_options
 
 
 def _request(kind: str, table_id: list[str]) -> Any:
     try:
         import lance_namespace
     except ImportError:
-        # A client of another make reads the names of the table, and nothing else.
+        # Other client libraries only read the id.
         return SimpleNamespace(id=table_id, version=None, location=None)
     return getattr(lance_namespace, kind)(id=table_id)

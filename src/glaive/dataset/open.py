@@ -14,7 +14,7 @@ from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.keywords import (
     FileKeywords,
     WriteKeywords,
-    shows_keywords,
+    expose_keywords,
     write_options,
 )
 from glaive.scan.session import Session
@@ -52,37 +52,36 @@ def dataset(
     uri
         Directory or URI such as ``s3://bucket/table``.
     version
-        The version to read, the newest by default: a number, a tag, or a branch and a number
+        The version to read, by default the newest: a number, a tag, or a branch and a number
         of it (``None`` for the newest).
     asof
-        Read the newest version made before this point in time.
+        Read the newest version created before this point in time.
     commit_lock
-        Called with the number of a version about to be made; what it returns is entered
-        while the version is made. For places that cannot put a file only where none is.
+        Called with the number of a new version; returns a context manager held during the
+        commit. For stores without atomic put-if-absent.
     storage_options
         Credentials and settings of the object store.
     default_scan_options
-        Options that scans have unless they say otherwise, such as ``{"with_row_id": True}``;
-        the schema is then that of such scans. Takes and counts do not have them.
+        Default options of scans, such as ``{"with_row_id": True}``; the schema is then that of
+        such scans. They do not apply to takes and counts.
     metadata_cache_size_bytes
-        Budget of the cache of opened files and their metadata; 256 MiB by default.
+        Capacity of the cache of opened files and their metadata; 256 MiB by default.
     session
-        The session whose cache to use; then the budget is that of the session.
+        Session whose cache to use, with its capacity.
     namespace_client, table_id
-        In place of ``uri``: a catalogue, asked once by ``describe_table``, and the names that
-        lead to the table in it.
+        Instead of ``uri``: a catalog, which is queried once with ``describe_table``, and the
+        path of names of the table in it.
     manifest_store
-        Where versions are registered: ``"sqlite"``, ``"sqlite:///path/file"``,
-        ``"dynamodb://table"`` or an object; see ``docs/guide/stores.md``.
+        Register of versions: ``"sqlite"``, ``"sqlite:///path/file"``, ``"dynamodb://table"`` or
+        an object; see ``docs/guide/stores.md``.
     block_size, index_cache_size, index_cache_size_bytes, read_params
-        Accepted, and without effect: they tune what is not tuned here, and change no result.
+        Accepted for pylance compatibility; ignored.
     base_store_params
-        Storage options for base paths of the dataset, by path or URI; each is for all that
-        lies below it. Base paths that the dataset may not lead to by itself are allowed by
-        being named here; see ``docs/guide/stores.md``.
+        Storage options for base paths of the dataset, by path or URI; each applies to everything
+        below it. Also allows access to these base paths; see ``docs/guide/stores.md``.
     allow_external_blobs
-        Whether values of blob columns may be fetched from outside of the dataset and its base
-        paths: ``True``, or a list of the places they may be fetched from. Not by default.
+        Whether blob values may be fetched from outside of the dataset and its base paths:
+        ``True``, or a list of allowed locations. Not by default.
 
     Raises
     ------
@@ -93,13 +92,13 @@ def dataset(
     RefNotFoundError
         There is no such tag or branch.
     UnsupportedFeatureError
-        The dataset uses something this reader does not know; the message names it.
+        The dataset uses a feature that this reader does not support.
     OptionError
-        An option does not exist, or has a value it cannot have.
+        An option does not exist or has an invalid value.
 
     Notes
     -----
-    Two requests: a listing and the manifest. No data file is looked at.
+    Two requests: a listing and the manifest. No data file is read.
     """
     if options:
         check_options("dataset", options, dataset)
@@ -120,7 +119,7 @@ def dataset(
     )
 
 
-@shows_keywords(FileKeywords, WriteKeywords)
+@expose_keywords(FileKeywords, WriteKeywords)
 def write_dataset(
     data_obj: object,
     uri: str | os.PathLike[str] | OpenDataset | None = None,
@@ -142,45 +141,45 @@ def write_dataset(
     Parameters
     ----------
     data_obj
-        A table, record batches or a reader of them, a pandas or polars frame, anything that
-        offers an Arrow stream, a mapping of columns, or an iterable of rows.
+        A table, record batches or a reader of them, a pandas or polars frame, any object with
+        an Arrow stream, a mapping of columns, or an iterable of rows.
     uri
         Directory or URI, or an opened dataset.
     schema
-        Types to write, if they are not those of the data.
+        Types to write, if they differ from those of the data.
     mode
-        ``"create"`` refuses a dataset that is there, ``"append"`` adds rows, ``"overwrite"``
-        replaces schema and rows. The last two create a dataset that is not there.
+        ``"create"`` fails if there is a dataset, ``"append"`` adds rows, ``"overwrite"`` replaces
+        schema and rows. The last two create the dataset if there is none.
     storage_options
         Credentials and settings of the object store.
     commit_lock, manifest_store
-        As :func:`dataset` takes them; a dataset given as ``uri`` keeps its own.
+        As for :func:`dataset`; a dataset given as ``uri`` keeps its own.
     session
-        The session of the dataset that is returned; that of ``uri`` if it is a dataset.
+        Session of the returned dataset; default: that of ``uri`` if it is a dataset.
     namespace_client, table_id
-        In place of ``uri``: a catalogue and the names that lead to the table in it. Asked once
-        by ``describe_table``, or by ``declare_table`` where the dataset is created.
+        Instead of ``uri``: a catalog and the path of names of the table in it. Queried once,
+        with ``describe_table``, or with ``declare_table`` if the dataset is created.
     base_store_params, allow_external_blobs
-        As :func:`dataset` takes them; a dataset given as ``uri`` keeps its own. What is created
-        or overwritten with ``allow_external_blob_outside_bases`` is returned so that its values
-        can be fetched.
+        As for :func:`dataset`; a dataset given as ``uri`` keeps its own. After creating or
+        overwriting with ``allow_external_blob_outside_bases``, the returned dataset can fetch
+        these values.
     **options
         Those of :class:`glaive.dataset.writing.keywords.WriteKeywords`.
 
     Raises
     ------
     DatasetExistsError
-        ``create`` where there is a dataset.
+        ``create``, and there is a dataset.
     SchemaError
-        The rows do not fit the dataset, or the format cannot hold a type.
+        The rows do not match the dataset, or the format does not support a type.
     OptionError
-        An option does not exist or has a value it cannot have.
+        An option does not exist or has an invalid value.
     CommitConflictError
-        Another writer changed what this was written for.
+        Another writer made a conflicting change.
     StoreError
-        The place is not writable or failed. No version was made.
+        The location is not writable, or failed. No version was created.
     """
-    # Here and not above: opening and reading load nothing of what writing needs.
+    # Imported here, so that opening and reading do not load the writer.
     from glaive.dataset.writing.rows import write_rows
 
     written = write_rows(

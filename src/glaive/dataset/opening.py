@@ -1,4 +1,4 @@
-"""From what users call a dataset to its store and the manifest of the version they mean."""
+"""Resolve a dataset's URI and version arguments to its store and manifest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find(
     manifest_store: ManifestStore | str | None,
     access: AccessPolicy | None,
 ) -> tuple[ObjectStore, Manifest, str]:
-    """Store, manifest and place; errors as those of :func:`glaive.dataset.open.dataset`."""
+    """Store, manifest and URI; errors as for :func:`glaive.dataset.open.dataset`."""
     if uri is None:
         raise OptionError(
             "uri: expected a path or a URI, or namespace_client and table_id, found None"
@@ -40,19 +40,19 @@ def find(
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     if isinstance(version, str | tuple):
-        found = resolve(store, open_latest(store), version)
-        return found.store, found.manifest, found.store.uri
+        target = resolve(store, open_latest(store), version)
+        return target.store, target.manifest, target.store.uri
     manifest = open_latest(store) if version is None else find_version(store, version)
     return store, manifest, os.fspath(uri)
 
 
 def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
-    """Say that options do not exist, and which was perhaps meant.
+    """Refuse options that the function ``of`` does not have, with suggestions.
 
     Raises
     ------
     OptionError
-        There is one.
+        An option does not exist.
     """
     if given:
         import inspect
@@ -63,12 +63,12 @@ def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
 
 
 def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Say which of the options given are not known, and which was perhaps meant.
+    """Refuse options that are not in ``known``, with suggestions.
 
     Raises
     ------
     OptionError
-        There is one.
+        An option does not exist.
     """
     for name in given:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Which rows a sample or a slice is made of."""
+"""Rows of a sample or a slice."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def sample_positions(total: int, count: int, *, randomize_order: bool) -> list[i
     Raises
     ------
     OptionError
-        More rows are asked for than there are, or fewer than none.
+        ``count`` is negative or exceeds ``total``.
     """
     if not 0 <= count <= total:
-        raise OptionError(f"num_rows: expected 0 to {total} (the rows there are), found {count}")
+        raise OptionError(f"num_rows: expected 0 to {total} (all rows), found {count}")
     rows = random.sample(range(total), count)
     return rows if randomize_order else sorted(rows)
 
 
 def slice_length(start: int, end: int) -> int:
-    """Rows from ``start`` to ``end``, where these can be the ends of a slice."""
+    """Number of rows from ``start`` to ``end``; ``OptionError`` if that is no range."""
     if start < 0 or end < start:
         raise OptionError(f"slice: expected 0 ≤ start ≤ end, found start {start}, end {end}")
     return end - start

@@ -1,4 +1,4 @@
-"""A scan that was described and can be run: as a table, as batches, as a reader."""
+"""A scan that can be run: as a table, as batches, as a reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LanceScanner", "Scanner"]
 
 
 class Scanner:
-    """One scan; may be run several times. Made by ``dataset.scanner(...)``."""
+    """One scan; can be run several times. Returned by ``dataset.scanner(...)``."""
 
     __slots__ = ("_options", "_query", "_views")
 
@@ -28,7 +28,7 @@ class Scanner:
 
     @classmethod
     def of(cls, views: Views, **options: Any) -> Scanner:
-        """Check the options of a scan and work out its columns, filter and order."""
+        """Check the options of a scan and resolve its columns, filter and order."""
         return cls(views, ScanOptions.of(**options))
 
     @property
@@ -39,7 +39,7 @@ class Scanner:
     @property
     def dataset_schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._views.snapshot.manifest.schema.presented()
+        return self._views.snapshot.manifest.schema.logical_schema()
 
     def to_table(self) -> pa.Table:
         """Read everything. Columns keep the pages of the files as chunks."""
@@ -71,17 +71,17 @@ class Scanner:
         return make_query(self._views, replace(self._options, limit=checked.limit)).table()
 
     def count_rows(self) -> int:
-        """Rows of the result. Reads what the filter needs, and without one nothing."""
+        """Number of rows. Reads only what the filter needs; without a filter, nothing."""
         return make_query(self._views, self._options, counting=True).count()
 
     def explain_plan(self, verbose: bool = False) -> str:
-        """The steps of the scan as text; one line per fragment as well when ``verbose``."""
+        """The steps of the scan as text; ``verbose`` adds one line per fragment."""
         return explain(self._query, verbose=verbose)
 
     def analyze_plan(self, count_rows: bool = False) -> str:
-        """Run the scan, and say of each step how many rows, bytes, requests and seconds it took.
+        """Run the scan and report rows, bytes, requests and seconds of each step.
 
-        With ``count_rows`` the scan that counts its rows.
+        With ``count_rows``, run it as a count.
         """
         return analyze(self._views, self._options, counting=count_rows)
 
@@ -93,4 +93,4 @@ class Scanner:
 
 
 LanceScanner = Scanner
-"""The name pylance has for it."""
+"""pylance's name."""

@@ -1,4 +1,4 @@
-"""Figures about a dataset: the facet ``dataset.stats``."""
+"""Statistics of a dataset: ``dataset.stats``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DataStatistics", "FieldStatistics", "LanceStats"]
 
 @dataclass(slots=True)
 class FieldStatistics:
-    """Bytes that the values of a field take in the data files, in pages as they are stored."""
+    """Stored bytes of the pages of a field."""
 
     id: int
     bytes_on_disk: int
@@ -21,13 +21,13 @@ class FieldStatistics:
 
 @dataclass(slots=True)
 class DataStatistics:
-    """Figures about the values of all fields, by id."""
+    """Statistics of the values of all fields, by id."""
 
     fields: list[FieldStatistics]
 
 
 class LanceStats:
-    """Figures about one version, from the manifest alone where it tells."""
+    """Statistics of one version, from the manifest alone if possible."""
 
     __slots__ = ("_snapshot",)
 
@@ -45,21 +45,21 @@ class LanceStats:
         }
 
     def index_stats(self, index_name: str) -> dict[str, Any]:
-        """Segments of an index, and how many rows and fragments it covers and does not cover.
+        """Segments of an index, and the numbers of covered and uncovered rows and fragments.
 
-        Figures of the manifest: no index file is read.
+        From the manifest: no index file is read.
 
         Raises
         ------
         IndexNotFoundError
             There is no index of this name.
         """
-        from glaive.dataset.versions.indices import index_figures
+        from glaive.dataset.versions.indices import index_statistics
 
-        return index_figures(self._snapshot, index_name)
+        return index_statistics(self._snapshot, index_name)
 
     def data_stats(self) -> DataStatistics:
-        """Bytes of each field in the data files; 0 in those of format 0.1, which do not tell.
+        """Bytes of each field in the data files; files of format 0.1 count as 0.
 
         Opens every data file and reads no values.
         """

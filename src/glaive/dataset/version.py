@@ -1,7 +1,7 @@
 """One opened version of a dataset: the value that this layer's functions take.
 
-``LanceDataset`` holds one and replaces it when it moves. What belongs to a dataset as it moves,
-its tags for instance, holds the dataset, of which it needs no more than :class:`OpenDataset` says.
+``LanceDataset`` holds one and replaces it when it moves. Objects that follow a dataset, such as
+its tags, hold an :class:`OpenDataset` instead.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class OpenedVersion:
     Parameters
     ----------
     views
-        Its manifest, store and session, and what was seen of its files.
+        Its manifest, store and session, and cached file metadata.
     uri
-        Where the dataset lies, as it was opened.
+        URI with which the dataset was opened.
     storage_options
         Options of the object store, as they were given.
     scan_defaults
-        Options that scans have unless they say otherwise.
+        Default options of scans.
     """
 
     views: Views
@@ -56,12 +56,12 @@ class OpenedVersion:
     ) -> OpenedVersion:
         """The version that a manifest describes; nothing is read."""
         views = Views(Snapshot(store, manifest, Session() if session is None else session))
-        place = store.uri if uri is None else uri
-        return cls(views, place, storage_options, dict(scan_defaults or {}))
+        location = store.uri if uri is None else uri
+        return cls(views, location, storage_options, dict(scan_defaults or {}))
 
     @property
     def snapshot(self) -> Snapshot:
-        """The version without what scans have seen of it."""
+        """The version without cached file metadata."""
         return self.views.snapshot
 
     @property
@@ -71,7 +71,7 @@ class OpenedVersion:
 
     @property
     def manifest(self) -> Manifest:
-        """What the version consists of."""
+        """The manifest of the version."""
         return self.views.snapshot.manifest
 
     @property
@@ -85,9 +85,9 @@ class OpenedVersion:
         Parameters
         ----------
         version
-            Its number, or its manifest, which is then not read.
+            Its number or its manifest.
         store
-            A root that may lead to more places than this one.
+            Root to use instead of this one, for example with more base paths.
         """
         if isinstance(version, int):
             version = find_version(self.store, version, self.manifest.scheme)
@@ -98,16 +98,16 @@ class OpenedVersion:
         """The newest version of this branch."""
         return self.at(open_latest(self.store))
 
-    def at_reference(self, found: Referenced) -> OpenedVersion:
-        """A version that was named; one of another branch lies elsewhere."""
-        if found.store is self.store:
-            return self.at(found.manifest)
-        return replace(self.at(found.manifest, found.store), uri=found.store.uri)
+    def at_reference(self, target: Referenced) -> OpenedVersion:
+        """The version that a reference resolved to, possibly on another branch."""
+        if target.store is self.store:
+            return self.at(target.manifest)
+        return replace(self.at(target.manifest, target.store), uri=target.store.uri)
 
 
 @runtime_checkable
 class OpenDataset(Protocol):
-    """A dataset that is open at a version, and can be moved to another one."""
+    """A dataset that is opened at a version and can move to another one."""
 
     @property
     def opened(self) -> OpenedVersion:

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import integer_array
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrayEncoding",
+    "BufferRange",
     "Outlet",
-    "Piece",
     "Source",
     "buffer_number",
     "check_size",
-    "concat",
     "pick",
+    "wrong_type",
 ]
 
 T = TypeVar("T")
 Positions = NDArray[np.int64]
 
 
-class Piece(NamedTuple):
-    """``size`` bytes from byte ``start`` on of buffer ``buffer`` of a page."""
+class BufferRange(NamedTuple):
+    """``size`` bytes of buffer number ``buffer`` of a page, from byte ``start`` on."""
 
     buffer: int
     start: int
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """The buffers of one page, and what was decoded of them to be kept."""
+    """The buffers of one page, and the decoded parts that later calls use again."""
 
     page: PageBytes
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -68,21 +68,21 @@ class Source:
 
     @property
     def at_hand(self) -> bool:
-        """Whether buffers can be had without reading."""
+        """Whether the buffers are in memory already."""
         return self.page.at_hand is not None
 
     def fetch(
-        self, pieces: Sequence[Piece], then: Callable[[list[pa.Buffer]], Fetch[T] | T]
+        self, wanted: Sequence[BufferRange], then: Callable[[list[pa.Buffer]], Fetch[T] | T]
     ) -> Fetch[T] | T:
-        """Go on with ``then`` once the pieces are there.
+        """Call ``then`` with the wanted bytes.
 
         Raises
         ------
         CorruptFileError
-            A piece does not lie within its buffer.
+            A range does not lie within its buffer.
         """
         ranges = self.page.ranges
-        for number, start, size in pieces:
+        for number, start, size in wanted:
             if start < 0 or size < 0 or start + size > ranges[number].size:
                 raise CorruptFileError(
                     f"page buffer {number}",
@@ -92,9 +92,9 @@ class Source:
                 )
         buffers = self.page.at_hand
         if buffers is not None:
-            return then([buffers[number].slice(start, size) for number, start, size in pieces])
-        wanted = [ByteRange(ranges[n].offset + start, size) for n, start, size in pieces]
-        return Fetch(wanted, then)
+            return then([buffers[number].slice(start, size) for number, start, size in wanted])
+        in_file = [ByteRange(ranges[n].offset + start, size) for n, start, size in wanted]
+        return Fetch(in_file, then)
 
 
 def buffer_number(message: Any, page: PageBytes) -> int:
@@ -126,9 +126,15 @@ def check_size(number: int, size: int, page: PageBytes) -> None:
         )
 
 
+def wrong_type(kind: pa.DataType, found: str, where: Where) -> CorruptFileError:
+    """The error for an encoding that cannot give values of a type."""
+    expected = f"values of type {kind}"
+    return CorruptFileError("array encoding", expected=expected, found=found, where=where)
+
+
 @dataclass(slots=True)
 class Outlet:
-    """Where encodings put the buffers of the page that is being written, in file order."""
+    """Collects the buffers of the page that is being written, in file order."""
 
     buffers: list[Any] = field(default_factory=list)
 
@@ -145,7 +151,7 @@ class ArrayEncoding(ABC):
     """Name of the field in the wire's ``ArrayEncoding`` oneof."""
 
     views: ClassVar[bool] = False
-    """Whether reading buffers at hand costs nothing, as the array only views them."""
+    """Whether reading buffers in memory costs nothing, as the array only views them."""
 
     @property
     def dictionary_encoded(self) -> bool:
@@ -165,7 +171,7 @@ class ArrayEncoding(ABC):
         kind
             Type of the arrays that it is to decode to.
         count
-            Number of values it holds; None when only other buffers tell.
+            Number of values it holds; None when only other buffers determine it.
 
         Raises
         ------
@@ -186,8 +192,8 @@ class ArrayEncoding(ABC):
     ) -> RowBits | None:
         """Which of the values ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ count.
 
-        None when there is no quicker way than to read them. The default reads values of
-        fixed width, and those of dictionary columns, when the buffers are at hand.
+        None when reading them is the quickest way. The default reads values of fixed width,
+        and those of dictionary columns, when the buffers are in memory.
         """
         from glaive.encodings.predicate import array_matches
 
@@ -198,8 +204,8 @@ class ArrayEncoding(ABC):
     def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
         """The values at these positions, any order, repeats allowed.
 
-        The default reads the span of the positions when the buffers are at hand, else the
-        runs of neighbours among them, and picks.
+        The default reads the span of the positions when the buffers are in memory, else each
+        run of consecutive positions, and selects from that.
         """
         if source.at_hand:
             first, last = int(rows.min()), int(rows.max())
@@ -209,18 +215,13 @@ class ArrayEncoding(ABC):
             runs.wanted[runs.first].tolist(), (runs.wanted[runs.last] + 1).tolist(), strict=True
         )
         steps = [self.read(source, first, stop) for first, stop in bounds]
-        return chain(join(steps, concat), lambda array: pick(array, runs.order))
-
-
-def concat(arrays: Sequence[Any]) -> Any:
-    """Join arrays of one type; a single one is returned as it is."""
-    return concat_arrays(arrays)
+        return and_then(join(steps, concat_arrays), lambda array: pick(array, runs.order))
 
 
 def pick(array: Any, positions: Positions) -> Any:
-    """Values at positions within the array, which is no list."""
+    """Values at positions of an array that is not a list array."""
     try:
-        return array.take(number_array(positions))
+        return array.take(integer_array(positions))
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
         raise CapacityError(
             f"{len(positions)} values of {array.type} do not fit one array: {error}. Take fewer "

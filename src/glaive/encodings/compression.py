@@ -7,9 +7,9 @@ zstd   ``u64`` uncompressed size, zstd frame; or a zstd frame alone (read only)
 lz4    ``u32`` uncompressed size, lz4 block without a frame
 ====== ==========================================================================
 
-Sizes from disk decide what is allocated, so they are checked first against what the scheme
-can reach at best: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd. A
-zstd frame that says its own size must agree with the one in front of it.
+Sizes from disk determine what is allocated, so they are checked first against the best ratio
+of the scheme: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd. A zstd
+frame that states its own size must agree with the one in front of it.
 
 Specification: "General compression" in ``docs/format/encodings.md``.
 """
@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
 from glaive.types import Where
 
@@ -34,10 +34,10 @@ Sizes = NDArray[np.int64]
 
 _PREFIX = {"zstd": 8, "lz4": 4}
 _CODEC: dict[Scheme, Literal["zstd", "lz4_raw"]] = {"zstd": "zstd", "lz4": "lz4_raw"}
-_BEST = {"zstd": (32_768, 131_072), "lz4": (255, 64)}
+_BEST_RATIO = {"zstd": (32_768, 131_072), "lz4": (255, 64)}  # factor, and bytes on top
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_HEADER = 18  # bytes of the longest frame header
-_ZSTD_LEVEL = 3  # its own default; Arrow's is 1
+_ZSTD_LEVEL = 3  # the default of zstd; Arrow's is 1
 _LONG_FRAME = 16_384  # uncompressed bytes from which one call per frame beats one stream
 
 
@@ -52,7 +52,7 @@ def decompress(
     Returns
     -------
     tuple
-        All results behind each other, and the size in bytes of each.
+        All results back to back, and the size in bytes of each.
 
     Raises
     ------
@@ -66,10 +66,11 @@ def decompress(
         out, out_sizes[filled] = decompress(scheme, data, starts[filled], sizes[filled], where)
         return out, out_sizes
     if scheme == "lz4":
-        claimed, starts, sizes = _lz4_sizes(data, starts, sizes, where)
+        _check_prefix(sizes, 4, where)
+        claimed, starts, sizes = _words(data, starts, "<u4"), starts + 4, sizes - 4
     else:
         claimed, starts, sizes = _zstd_sizes(data, starts, sizes, where)
-    factor, more = _BEST[scheme]
+    factor, more = _BEST_RATIO[scheme]
     absurd = (claimed < 0) | (claimed > factor * sizes + more)
     if absurd.any():
         at = int(np.argmax(absurd))
@@ -85,15 +86,8 @@ def decompress(
         return _one_by_one(scheme, data, starts, sizes, claimed), claimed
     except OSError as error:
         raise CorruptFileError(
-            f"{scheme} data", expected="what decompresses", found=str(error), where=where
+            f"{scheme} data", expected="valid data", found=str(error), where=where
         ) from error
-
-
-def _lz4_sizes(
-    data: pa.Buffer, starts: Sizes, sizes: Sizes, where: Where
-) -> tuple[Sizes, Sizes, Sizes]:
-    _check_prefix(sizes, 4, where)
-    return _words(data, starts, "<u4"), starts + 4, sizes - 4
 
 
 def _zstd_sizes(
@@ -133,20 +127,20 @@ def _content_sizes(data: pa.Buffer, starts: Sizes) -> Sizes:
     head = raw[at].astype(np.int64)
     descriptor = head[:, 4]
     single = (descriptor >> 5) & 1
-    kind = descriptor >> 6
+    size_code = descriptor >> 6
     first = 6 - single + np.array([0, 1, 2, 4])[descriptor & 3]
-    width = np.where(kind == 0, single, np.left_shift(1, kind))
+    width = np.where(size_code == 0, single, np.left_shift(1, size_code))
     size = np.zeros(len(starts), np.int64)
     lines = np.arange(len(starts))
     for byte in range(8):
         size |= np.where(byte < width, head[lines, first + byte] << (8 * byte), 0)
-    size[kind == 1] += 256
+    size[size_code == 1] += 256
     return np.where(width == 0, -1, size)
 
 
 def _measure(data: pa.Buffer, start: int, size: int, where: Where) -> int:
     """Count what a frame without a stated size decompresses to, 1 MiB at a time."""
-    factor, more = _BEST["zstd"]
+    factor, more = _BEST_RATIO["zstd"]
     total = 0
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data.slice(start, size)), "zstd")
@@ -154,7 +148,7 @@ def _measure(data: pa.Buffer, start: int, size: int, where: Where) -> int:
             total += part
     except OSError as error:
         raise CorruptFileError(
-            "zstd data", expected="what decompresses", found=str(error), where=where
+            "zstd data", expected="valid data", found=str(error), where=where
         ) from error
     return total
 
@@ -169,15 +163,15 @@ def _check_prefix(sizes: Sizes, least: int, where: Where) -> None:
         )
 
 
-def _words(data: pa.Buffer, starts: Sizes, kind: str) -> Sizes:
-    at = starts[:, None] + np.arange(np.dtype(kind).itemsize)
-    words: Sizes = as_array(data)[at].view(kind).reshape(-1).astype(np.int64)
+def _words(data: pa.Buffer, starts: Sizes, dtype: str) -> Sizes:
+    at = starts[:, None] + np.arange(np.dtype(dtype).itemsize)
+    words: Sizes = as_array(data)[at].view(dtype).reshape(-1).astype(np.int64)
     return words
 
 
 def _stream(data: pa.Buffer, starts: Sizes, sizes: Sizes, total: int, where: Where) -> pa.Buffer:
     """Decompress all frames as one stream: a tenth of the cost of a call per short frame."""
-    frames = gather_pieces(data, starts, sizes, where)
+    frames = gather_ranges(data, starts, sizes, where)
     stream = pa.CompressedInputStream(pa.BufferReader(frames), "zstd")
     out = stream.read_buffer(total)
     if out.size != total or stream.read(1):
@@ -193,7 +187,7 @@ def _stream(data: pa.Buffer, starts: Sizes, sizes: Sizes, total: int, where: Whe
 def _one_by_one(
     scheme: Scheme, data: pa.Buffer, starts: Sizes, sizes: Sizes, claimed: Sizes
 ) -> pa.Buffer:
-    """Decompress with a call per buffer: there is no other way into Arrow's lz4 blocks."""
+    """Decompress with a call per buffer: Arrow offers no other way for lz4 blocks."""
     codec = pa.Codec(_CODEC[scheme])
     if len(starts) == 1:
         return _exactly(codec, data.slice(int(starts[0]), int(sizes[0])), int(claimed[0]))
@@ -210,7 +204,7 @@ def _one_by_one(
 def _exactly(codec: pa.Codec, part: pa.Buffer, size: int) -> pa.Buffer:
     out = codec.decompress(part, size)
     if codec.name == "lz4_raw" and size:
-        # An lz4 block does not know its size, and Arrow does not tell how much it wrote.
+        # An lz4 block does not store its size, and Arrow does not report how much it wrote.
         try:
             codec.decompress(part, size - 1)
         except OSError:
@@ -222,13 +216,12 @@ def _exactly(codec: pa.Codec, part: pa.Buffer, size: int) -> pa.Buffer:
 def compress(
     scheme: Scheme, level: int | None, data: pa.Buffer, starts: Sizes, sizes: Sizes
 ) -> tuple[pa.Buffer, Sizes]:
-    """Compress ``data[starts[i] : starts[i] + sizes[i]]`` for every i, the size in front.
+    """Compress ``data[starts[i] : starts[i] + sizes[i]]`` for every i, after its size.
 
     Returns
     -------
     tuple
-        All results behind each other, and the size in bytes of each. Costs a call per
-        buffer.
+        All results back to back, and the size in bytes of each. Costs a call per buffer.
     """
     if scheme == "zstd":
         codec = pa.Codec("zstd", compression_level=_ZSTD_LEVEL if level is None else level)

@@ -1,37 +1,52 @@
-"""Dictionary blocks into the values they stand for."""
+"""Decoding dictionary blocks: indices become the items they refer to."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
-from glaive.arrow.gather import take_block
+from glaive.arrow.gather import INT32_MAX, take_block
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
 
 __all__ = ["expand"]
 
+_MAX_SINGLE_LOOKUPS: Final = 16
+"""Values that are looked up one by one, as arrays would cost more."""
+
+_ITEMS_PER_VALUE: Final = 4
+"""Items per value up to which all items are prepared first, which makes each value cheaper."""
+
 
 def expand(block: Dictionary) -> Block:
     """Replace every index by its item."""
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
-        if block.count == 1:
-            return _pick(items, int.from_bytes(indices.values[: indices.bits // 8], "little"))
-        strings = Strings(items.offsets, items.offset_bits, items.data)
-        found = expand_dictionary(indices.values, indices.bits, block.count, strings)
-        return Variable(found.offsets, found.offset_bits, found.data, block.count)
+        if block.count <= _MAX_SINGLE_LOOKUPS:
+            wanted = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
+            return _few_items(items, wanted.tolist())
+        if items.count <= _ITEMS_PER_VALUE * block.count:
+            strings = Strings(items.offsets, items.offset_bits, items.data)
+            strings = expand_dictionary(indices.values, indices.bits, block.count, strings)
+            return Variable(strings.offsets, strings.offset_bits, strings.data, block.count)
     positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
     return take_block(items, positions.astype(np.int64))
 
 
-def _pick(items: Variable, index: int) -> Variable:
-    """One item, without the arrays that many would need."""
+def _few_items(items: Variable, wanted: list[int]) -> Variable:
+    """A few items, without the arrays that many would need and without ``pyarrow.compute``."""
     width = items.offset_bits // 8
-    bounds = items.offsets.slice(index * width, 2 * width).to_pybytes()
-    first, last = (int.from_bytes(bounds[at : at + width], "little") for at in (0, width))
-    offsets = pa.py_buffer(bytes(width) + (last - first).to_bytes(width, "little"))
-    data = pa.py_buffer(items.data.slice(first, last - first).to_pybytes())
-    return Variable(offsets, items.offset_bits, data, 1)
+    data, end, ends = [], 0, [0]
+    for index in wanted:
+        bounds = items.offsets.slice(index * width, 2 * width).to_pybytes()
+        first, last = (int.from_bytes(bounds[at : at + width], "little") for at in (0, width))
+        data.append(items.data.slice(first, last - first).to_pybytes())
+        end += last - first
+        ends.append(end)
+    width = 8 if end > INT32_MAX else width
+    offsets = pa.py_buffer(b"".join([end.to_bytes(width, "little") for end in ends]))
+    return Variable(offsets, 8 * width, pa.py_buffer(b"".join(data)), len(wanted))

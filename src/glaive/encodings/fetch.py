@@ -1,6 +1,6 @@
-"""Fetches: bytes that are needed next; one after the other, or several at once.
+"""Fetches: the bytes that are needed next, one after the other or several at once.
 
-Nothing here reads. What is at hand already is passed on without a ``Fetch`` in between.
+Nothing here reads. A result that is ready is passed on without a ``Fetch`` in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.types import ByteRange
 
-__all__ = ["Fetch", "chain", "join"]
+__all__ = ["Fetch", "and_then", "join"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -31,16 +31,16 @@ class Fetch(Generic[T]):
     resume: Callable[[list[pa.Buffer]], Fetch[T] | T]
 
 
-def chain(step: Fetch[T] | T, then: Callable[[T], Fetch[U] | U]) -> Fetch[U] | U:
-    """Go on with ``then`` once ``step`` has its result."""
+def and_then(step: Fetch[T] | T, then: Callable[[T], Fetch[U] | U]) -> Fetch[U] | U:
+    """Call ``then`` with the result of ``step``, once it is there."""
     if not isinstance(step, Fetch):
         return then(step)
     resume = step.resume
-    return Fetch(step.ranges, lambda buffers: chain(resume(buffers), then))
+    return Fetch(step.ranges, lambda buffers: and_then(resume(buffers), then))
 
 
 def join(steps: Sequence[Any], then: Callable[[list[Any]], Fetch[U] | U]) -> Fetch[U] | U:
-    """Go on with ``then`` once all steps have results; what they need is asked for at once."""
+    """Call ``then`` with the results of all steps; what they need is requested at once."""
     waiting = [at for at, step in enumerate(steps) if isinstance(step, Fetch)]
     if not waiting:
         return then(list(steps))

@@ -1,18 +1,19 @@
-"""Conditions on numbers, times and floats as ranges of unsigned integers: the words they have.
+"""Conditions on numbers, times and floats as ranges of unsigned integers: their machine words.
 
 =================== ====================================================================
 values              ranges
 =================== ====================================================================
 unsigned            the same
-signed, dates, …    one, which may go on at 0 behind the largest word
-floats              one among the positive, one among the negative ones, whose words descend
-members of a set    one per run of neighbouring words, or what lies between the runs
+signed, dates, …    one, which may wrap around from the largest word to 0
+floats              one for positive and one for negative numbers, whose words descend
+members of a set    one per run of consecutive words, or (negated) the gaps between the runs
 =================== ====================================================================
 """
 
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -29,11 +30,14 @@ UInt64s = NDArray[np.uint64]
 _WORDS = (8, 16, 32, 64)
 _ONE = np.uint64(1)
 
+_SET_RANGES: WeakKeyDictionary[IsOneOf, IntegerRanges] = WeakKeyDictionary()
+"""Ranges of sets for as long as the condition lives; large sets take long to sort."""
+
 
 def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | None:
-    """The ranges of words of a type; None where it has no words, or words do not tell.
+    """The ranges of words of a type; None where words cannot express the condition.
 
-    That of a set is kept with the condition: pages ask one by one.
+    Those of a set are cached, because each window of a scan needs them.
     """
     types = pa.types
     if not isinstance(condition, InRange | IsOneOf):
@@ -45,10 +49,10 @@ def integer_ranges(condition: Condition, kind: pa.DataType) -> IntegerRanges | N
     if bits not in _WORDS:
         return None
     if isinstance(condition, IsOneOf):
-        kept: IntegerRanges | None = condition.memo.get("words")
-        if kept is None:
-            kept = condition.memo["words"] = IntegerRanges.of(bits, *_of_set(condition))
-        return kept
+        set_ranges = _SET_RANGES.get(condition)
+        if set_ranges is None:
+            set_ranges = _SET_RANGES[condition] = IntegerRanges.of(bits, *_of_set(condition))
+        return set_ranges
     ranges = _of_range(condition, kind)
     lows = np.array([low for low, _ in ranges], np.uint64)
     spans = np.array([span for _, span in ranges], np.uint64)
@@ -91,7 +95,7 @@ def _key(value: Any) -> int:
 
 
 def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
-    """Lows and spans of the runs of neighbours, or of what lies between them."""
+    """Lows and spans of the runs of consecutive words, or of the gaps between them."""
     values: Any = condition.values
     empty = np.empty(0, np.uint64)
     if condition.negated and values.null_count:
@@ -105,12 +109,12 @@ def _of_set(condition: IsOneOf) -> tuple[UInt64s, UInt64s]:
     top = np.uint64((1 << bits) - 1)
     if not len(words):
         return (np.zeros(1, np.uint64), np.full(1, top)) if condition.negated else (empty, empty)
-    # Without regard to overflow: words ascend.
+    # Overflow does no harm: words ascend.
     ends = np.flatnonzero(np.diff(words) != 1)
     lows, highs = words[np.append(0, ends + 1)], words[np.append(ends, len(words) - 1)]
     if not condition.negated:
         return lows, highs - lows
-    # From 0, or behind a run, to before the next run, or to the largest word.
+    # Gaps: from 0 or the end of a run to the next run or the largest word.
     starts = np.concatenate([np.zeros(1, np.uint64), highs + _ONE])
     stops = np.append(lows - _ONE, top)
     kept = np.ones(len(starts), np.bool_)

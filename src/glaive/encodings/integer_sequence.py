@@ -1,7 +1,7 @@
 """Sequences of unsigned numbers in one block: positions, counts, indices, offsets, runs.
 
-Format 2.3 stores them with whatever block encoding is smallest, and where the message says
-it all (one number repeated, numbers at one distance) without any bytes.
+Format 2.3 stores them with the smallest block encoding; repeated numbers and numbers at equal
+distances are described by the message alone and take no bytes.
 
 Specification: "Number sequences" in ``docs/format/planes.md``.
 """
@@ -35,20 +35,20 @@ def numbers_of(block: Block, bits: int, count: int, what: str, where: Where) -> 
     Raises
     ------
     CorruptFileError
-        The block holds something else; ``what`` names it.
+        The block holds something else; ``what`` names it in the message.
     """
     if isinstance(block, Dictionary):
         if isinstance(block.items, Constant):
             block = Constant(block.items.value, block.count)
         else:
             block = expand(block)
-    kind = np.dtype(f"<u{bits // 8}")
+    dtype = np.dtype(f"<u{bits // 8}")
     if isinstance(block, Constant):
         value = block.value
         if isinstance(value, FixedWidth) and value.bits == bits and block.count == count:
-            return np.full(count, as_array(value.values, kind)[0])
+            return np.full(count, as_array(value.values, dtype)[0])
     elif isinstance(block, FixedWidth) and block.bits == bits and block.count == count:
-        return as_array(block.values, kind)[:count]
+        return as_array(block.values, dtype)[:count]
     width = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
     raise CorruptFileError(
         what,
@@ -64,7 +64,7 @@ def read_numbers(
     """Read a sequence of ``count`` numbers of ``bits`` bits out of its one block.
 
     ``data`` is empty for an encoding without payload. The caller has bounded ``count``:
-    encodings without payload hold as many numbers as asked for.
+    encodings without payload hold as many numbers as requested.
     """
     if count == 0:
         return np.empty(0, f"<u{bits // 8}")

@@ -1,4 +1,4 @@
-"""What a page says about a range of its rows: values and levels, before they are an array."""
+"""Decoded rows of a page: values and levels, before they become an array."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
+from glaive.types import Int64s
 
 __all__ = ["Layer", "Leaf", "Slots"]
 
@@ -38,7 +39,7 @@ class Layer(IntEnum):
 
 @dataclass(slots=True)
 class Slots:
-    """One layer of a leaf as it is in Arrow.
+    """One layer of a leaf, as in Arrow.
 
     ``validity`` is a bitmap, None without nulls; ``offsets`` are ``count + 1`` numbers from 0
     for a list layer, else None.
@@ -47,23 +48,23 @@ class Slots:
     count: int
     validity: pa.Buffer | None
     null_count: int
-    offsets: NDArray[np.int64] | None = None
+    offsets: Int64s | None = None
 
 
 @dataclass(slots=True)
 class Leaf:
-    """What a page says about a range of its rows.
+    """Decoded rows of a page.
 
     ``values`` has one slot per *visible* entry. ``rep`` and ``definition`` are ``uint16``
     arrays of equal length, one per entry, or None when the page has none. ``validity`` is
-    an Arrow bitmap that stands in for ``definition`` when ``layers`` is just
+    an Arrow bitmap that replaces ``definition`` when ``layers`` is just
     ``(NULLABLE_ITEM,)``; then ``definition`` is None and ``null_count`` is exact.
     ``values`` is None when no entry has a value (all null, or no visible entry).
     ``layers`` is inner-most first.
 
-    A page without levels gives its ``shape`` instead, layer by layer, inner-most first; then
-    ``rep`` and ``definition`` are None, ``layers`` only tell lists from items, and ``values``
-    has one slot per item of the inner-most layer.
+    A page without levels has a ``shape`` instead, layer by layer, inner-most first; then
+    ``rep`` and ``definition`` are None, ``layers`` only distinguish lists from items, and
+    ``values`` has one slot per item of the inner-most layer.
     """
 
     values: Block | None

@@ -1,7 +1,7 @@
-"""How a column is to be encoded, as far as its author says so.
+"""How a column is to be encoded, as far as options specify it.
 
-The keys stand in the metadata of the column's field, ``lance-encoding:compression`` and so
-on, or are given to the writer without the prefix. What is not said is chosen by size.
+The keys are in the metadata of the column's field, ``lance-encoding:compression`` and so on,
+or are given to the writer without the prefix. Anything unspecified is chosen by size.
 
 Specification: "Encoding keys" in ``docs/format/encodings.md``.
 """
@@ -23,21 +23,20 @@ PREFIX = "lance-encoding:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodingOptions:
-    """Wishes for one column; ``None`` leaves it to the writer.
+    """Encoding options of one column; ``None`` leaves the choice to the writer.
 
     Parameters
     ----------
     compression
-        ``"lz4"`` or ``"zstd"``: compress where that gains; ``"fsst"``: code text with FSST
-        (numbers as if nothing was said); ``"none"``: plain values, or plain indices into a
-        dictionary.
+        ``"lz4"`` or ``"zstd"``: compress where that gains; ``"fsst"``: encode text with FSST
+        (no effect on numbers); ``"none"``: plain values, or plain indices into a dictionary.
     compression_level
-        Of zstd, -131072 to 22.
+        Level of zstd, -131072 to 22.
     rle_threshold
-        Run lengths only when there are fewer runs than this share of the values, 0 to 1.
+        Run-length encoding only with fewer runs than this share of the values, 0 to 1.
     bss
         Split values of 32 and 64 bits into byte streams before lz4 or zstd: always, never,
-        or when their bytes are alike and it gains.
+        or when their bytes are similar and it gains.
     dict_divisor
         A dictionary has at most values / divisor items.
     dict_size_ratio
@@ -45,11 +44,11 @@ class EncodingOptions:
     dict_values_compression, dict_values_compression_level
         How the items of a dictionary are compressed, from format 2.2 on; ``"none"``: not.
     minichunk_size
-        Bytes of a chunk of strings, about.
+        Approximate bytes of a chunk of strings.
     structural_encoding
-        Keep values in mini-blocks or zipped, whatever their width.
+        The page layout, whatever the width of the values.
     members
-        Of a packed struct: wishes for each of its members.
+        Of a packed struct: the options of each member.
     """
 
     compression: Literal["lz4", "zstd", "none", "fsst"] | None = None
@@ -66,17 +65,17 @@ class EncodingOptions:
 
     @property
     def scheme(self) -> Scheme | None:
-        """The general compression asked for, if any."""
+        """The requested general compression, if any."""
         return self.compression if self.compression in ("lz4", "zstd") else None
 
 
 AUTOMATIC = EncodingOptions()
-"""Nothing said."""
+"""All choices left to the writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """``parse`` raises ``ValueError`` for text that is not what ``valid`` says."""
+    """``parse`` raises ``ValueError`` for text that ``valid`` does not describe."""
 
     parse: Callable[[str], Any]
     valid: str
@@ -91,7 +90,7 @@ def _one_of(*values: str) -> _Key:
     return _Key(parse, " or ".join((", ".join(values[:-1]), values[-1])))
 
 
-def _whole(low: int, high: int) -> _Key:
+def _integer(low: int, high: int) -> _Key:
     def parse(text: str) -> int:
         number = int(text)
         if not low <= number <= high:
@@ -111,18 +110,18 @@ def _share(*, above_zero: bool) -> _Key:
     return _Key(parse, "a number above 0, up to 1" if above_zero else "a number from 0 to 1")
 
 
-_LEVEL = _whole(-131_072, 22)
+_LEVEL = _integer(-131_072, 22)
 
 _KEYS: dict[str, _Key] = {
     "compression": _one_of("lz4", "zstd", "none", "fsst"),
     "compression-level": _LEVEL,
     "rle-threshold": _share(above_zero=False),
     "bss": _one_of("off", "on", "auto"),
-    "dict-divisor": _whole(1, 2**31 - 1),
+    "dict-divisor": _integer(1, 2**31 - 1),
     "dict-size-ratio": _share(above_zero=True),
     "dict-values-compression": _one_of("lz4", "zstd", "none"),
     "dict-values-compression-level": _LEVEL,
-    "minichunk-size": _whole(1, 2**30),
+    "minichunk-size": _integer(1, 2**30),
     "structural-encoding": _one_of("miniblock", "fullzip", "sparse"),
 }
 
@@ -133,7 +132,7 @@ _OF_THE_TYPE = (
     "blob-dedicated-size-threshold",
     "blob-pack-file-size-threshold",
 )
-"""Keys that say what a column *is*; they matter to the schema, not here."""
+"""Keys that define the type of a column; they belong to the schema."""
 
 
 def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
@@ -142,18 +141,18 @@ def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
     Raises
     ------
     OptionError
-        A key or value that does not exist; the message names the column and what there is.
+        Unknown key or invalid value; the message names the column and lists what is valid.
     """
-    found = {}
+    parsed = {}
     for key, value in metadata.items():
         if not key.startswith(PREFIX):
             continue
         name = key.removeprefix(PREFIX)
         if name not in _OF_THE_TYPE:
-            known = [PREFIX + one for one in (*_KEYS, *_OF_THE_TYPE)]
+            known = [PREFIX + option for option in (*_KEYS, *_OF_THE_TYPE)]
             text = value.decode("utf-8", "replace")
-            found[name.replace("-", "_")] = _parse(name, key, text, known, column)
-    return found
+            parsed[name.replace("-", "_")] = _parse(name, key, text, known, column)
+    return parsed
 
 
 def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
@@ -164,7 +163,7 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
     OptionError
         As :func:`read_metadata`.
     """
-    found = {}
+    parsed = {}
     for key, value in given.items():
         name = key.replace("_", "-")
         if name in _OF_THE_TYPE:
@@ -172,9 +171,9 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
                 f"encoding option {key!r} of column {column!r} is part of the schema: "
                 f"put {PREFIX}{name} into the metadata of the field"
             )
-        known = [one.replace("-", "_") for one in _KEYS]
-        found[name.replace("-", "_")] = _parse(name, key, str(value), known, column)
-    return found
+        known = [option.replace("-", "_") for option in _KEYS]
+        parsed[name.replace("-", "_")] = _parse(name, key, str(value), known, column)
+    return parsed
 
 
 def _parse(name: str, key: str, text: str, known: list[str], column: str) -> Any:

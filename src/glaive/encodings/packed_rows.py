@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glaive.memory import allocate, as_array
 
-__all__ = ["pack_rows", "part_rows"]
+__all__ = ["pack_rows", "split_rows"]
 
 
 def pack_rows(members: Sequence[pa.Buffer], widths: Sequence[int], rows: int) -> pa.Buffer:
@@ -25,8 +25,8 @@ def pack_rows(members: Sequence[pa.Buffer], widths: Sequence[int], rows: int) ->
     return packed
 
 
-def part_rows(packed: pa.Buffer, widths: Sequence[int], rows: int) -> list[pa.Buffer]:
-    """The values of each member; the other way round."""
+def split_rows(packed: pa.Buffer, widths: Sequence[int], rows: int) -> list[pa.Buffer]:
+    """The values of each member; the reverse of :func:`pack_rows`."""
     stride = sum(widths)
     members = []
     at = 0

@@ -1,15 +1,15 @@
-"""Full-zip pages of plain values read as one: values of one width, without levels."""
+"""Joined full-zip pages of plain values: values of one width, without levels."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.protocol import PageParts, PageReader, ValueEncoding
 from glaive.errors import RowIndexError
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
+from glaive.types import Int64s
 
 __all__ = ["PlainRun"]
 
@@ -35,7 +35,7 @@ class PlainRun(PageReader):
         parts = self._parts
         return self._leaf(parts.starts[:, 0], parts.sizes[:, 0], self.rows)
 
-    def take(self, rows: NDArray[np.int64]) -> Leaf:
+    def take(self, rows: Int64s) -> Leaf:
         """The rows at these positions of all pages."""
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:
             raise RowIndexError(
@@ -47,8 +47,8 @@ class PlainRun(PageReader):
         starts = self._parts.starts[page, 0] + self._width * (rows - before)
         return self._leaf(starts, np.full(len(rows), self._width), len(rows))
 
-    def _leaf(self, starts: NDArray[np.int64], sizes: NDArray[np.int64], rows: int) -> Leaf:
+    def _leaf(self, starts: Int64s, sizes: Int64s, rows: int) -> Leaf:
         where = self._parts.where
-        data = gather_pieces(self._parts.data, starts, sizes, where)
+        data = gather_ranges(self._parts.data, starts, sizes, where)
         block = self._values.decode_values(FixedWidth(data, 8 * self._width, rows), where)
         return Leaf(block, rows, rows, self._layers)

@@ -1,9 +1,9 @@
 """The contracts of 2.3 pages: a page is a structural plane times a value plane.
 
-With **dense** structure levels travel with the values, as in 2.1 and 2.2: a value plane then
-opens the page itself, and it is the same page under another message. With **sparse**
-structure the page says apart from the values which slots are null and how many items lists
-have; a value plane then only has to give the values of some slots.
+With **dense** structure levels are stored with the values, as in 2.1 and 2.2: a value plane
+then opens the page itself, the same page under another message. With **sparse** structure
+validity and list sizes are stored apart from the values; a value plane then only returns the
+values of some slots.
 
 Specification: ``docs/format/planes.md``.
 """
@@ -13,15 +13,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from glaive.arrow.blocks import Block
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.errors import CorruptFileError
+from glaive.types import Int64s
 
 __all__ = ["SlotValues", "StructuralPlane", "ValuePlane", "part_of", "wrong_structure"]
 
@@ -29,8 +27,8 @@ __all__ = ["SlotValues", "StructuralPlane", "ValuePlane", "part_of", "wrong_stru
 class SlotValues(ABC):
     """The values of the inner-most slots of one page with sparse structure.
 
-    ``valid`` tells which of all its slots are valid. Slots that are null hold anything; the
-    result is None where there is no value at all.
+    ``valid`` is the validity of all its slots. Slots that are null hold any value; the result
+    is None where there is no value at all.
     """
 
     @abstractmethod
@@ -38,12 +36,12 @@ class SlotValues(ABC):
         """Slots ``start`` to ``stop``; at least one."""
 
     @abstractmethod
-    def take(self, slots: NDArray[np.int64], valid: Validity) -> Fetch[Block | None] | Block | None:
+    def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
         """The slots at these positions, any order, repeats allowed; at least one."""
 
 
 class ValuePlane(ABC):
-    """Where the values of a page are."""
+    """How the values of a page are stored."""
 
     wire_name: ClassVar[str]
     """Name of the field in the wire's ``ValuePlane`` oneof."""
@@ -51,19 +49,19 @@ class ValuePlane(ABC):
     @classmethod
     @abstractmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The page, its levels stored with its values."""
+        """The page, whose levels are stored with its values."""
 
     @classmethod
     @abstractmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """The values of so many inner-most slots, and how many of the page's buffers are theirs.
+        """The values of ``slots`` inner-most slots, and the number of their buffers.
 
-        The buffers are the first of the page; the rest belongs to the structure.
+        These are the first buffers of the page; the rest belongs to the structure.
         """
 
 
 class StructuralPlane(ABC):
-    """How the values of a page are nested, and which of them are null."""
+    """How the nesting and the nulls of a page are stored."""
 
     wire_name: ClassVar[str]
     """Name of the field in the wire's ``StructuralPlane`` oneof."""
@@ -73,7 +71,7 @@ class StructuralPlane(ABC):
     def open_page(
         cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
     ) -> PageReader:
-        """The page; ``plane`` understands ``values``. Reads nothing."""
+        """The page; ``plane`` parses ``values``. Reads nothing."""
 
 
 def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
@@ -97,10 +95,7 @@ def part_of(page: PageBytes, first: int, count: int, rows: int) -> PageBytes:
 
 
 def wrong_structure(plane: str, expected: str, found: str, page: PageBytes) -> CorruptFileError:
-    """The error for a value plane that does not go with the structure of its page."""
+    """The error for a value plane that does not fit the structure of its page."""
     return CorruptFileError(
-        f"structure of a page with {plane} values",
-        expected=expected,
-        found=found,
-        where=page.where,
+        f"structure of a page with {plane} values", expected=expected, found=found, where=page.where
     )

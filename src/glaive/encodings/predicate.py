@@ -1,6 +1,6 @@
-"""Predicates: conditions made ready for pages, and what pages answer, one bit per row.
+"""Page predicates: conditions prepared for encoded pages, and their results, one bit per row.
 
-On values of fixed width every condition comes down to ranges of unsigned integers
+On values of fixed width every condition becomes ranges of unsigned integers
 (``glaive.encodings.integer_ranges``). On a dictionary the condition is evaluated once per entry,
 and the indices of those that pass are ranges again.
 """
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth
 from glaive.arrow.buffers import all_set
-from glaive.arrow.build import all_null, to_array
+from glaive.arrow.build import all_null, offset_bits, to_array
 from glaive.arrow.conditions import Condition, HasText, IsNull, IsOneOf
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.integer_ranges import integer_ranges
 from glaive.encodings.leaf import Leaf
 from glaive.errors import SchemaError
-from glaive.kernels.fsst_search import TextTest
+from glaive.kernels.fsst_search import StringTest
 from glaive.kernels.levels import validity_from_levels
-from glaive.kernels.match import IntegerRanges, match_pieces, test_of_flags
+from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
@@ -39,13 +39,13 @@ __all__ = [
     "entry_predicate",
     "joined_matches",
     "leaf_matches",
-    "masked",
+    "mask_matches",
     "match_array",
     "page_predicate",
 ]
 
-_MOST_WORDS = 4
-"""Texts of a set up to which each is searched for in turn."""
+_MAX_SEARCHED_STRINGS = 4
+"""The strings of a larger set are not searched for one by one."""
 
 
 class RowBits(NamedTuple):
@@ -56,7 +56,7 @@ class RowBits(NamedTuple):
 
 
 class EntryTest(NamedTuple):
-    """Which entries of a dictionary pass, and whether nulls do."""
+    """Which entries of a dictionary pass, and whether nulls pass."""
 
     flags: NDArray[np.bool_]
     nulls: bool
@@ -64,13 +64,13 @@ class EntryTest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePredicate:
-    """A condition on a column, as pages want it.
+    """A condition on a column, prepared for pages.
 
     ``passing`` is the condition on Arrow values of type ``kind`` (of a dictionary column: on
-    its items). ``ranges`` is the same on integers of fixed width, None where they do not tell.
-    ``every`` is whether all values that are not null pass, None when that
-    depends on the value. ``nulls`` is whether nulls pass, None when ``passing`` is to be
-    evaluated. ``text`` is the condition on the bytes of text, where it is as simple as that.
+    its items). ``ranges`` is the same on integers of fixed width, None where ranges cannot
+    express it. ``every`` is whether all values that are not null pass, None when that depends
+    on the value. ``nulls`` is whether nulls pass, None when ``passing`` must be evaluated.
+    ``text`` is the condition on the bytes of text, where it is that simple.
     """
 
     kind: pa.DataType
@@ -78,7 +78,7 @@ class PagePredicate:
     ranges: IntegerRanges | None
     every: bool | None
     nulls: bool | None
-    text: TextTest | None = None
+    text: StringTest | None = None
 
     @property
     def any_width(self) -> bool:
@@ -86,7 +86,7 @@ class PagePredicate:
         return self.ranges is not None or self.every is not None or pa.types.is_boolean(self.kind)
 
     def same(self, other: PagePredicate) -> bool:
-        """Whether both are the same, as far as can be told without looking at values."""
+        """Whether both are known to be the same, without comparing values."""
         return self.passing == other.passing
 
     def test_entries(self, entries: Any) -> EntryTest:
@@ -123,7 +123,7 @@ def page_predicate(condition: Condition, kind: pa.DataType) -> PagePredicate:
         )
     bounds: list[Any] = []
     if isinstance(condition, HasText):
-        if not _is_text(value):
+        if offset_bits(value) is None:
             raise SchemaError(f"a condition on text, on a column of type {value}")
     elif isinstance(condition, IsOneOf):
         bounds.append(condition.values.type)
@@ -153,30 +153,24 @@ def entry_predicate(
 # ---------------------------------------------------------------------- lowering
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    text = types.is_string(kind) or types.is_large_string(kind)
-    return text or types.is_binary(kind) or types.is_large_binary(kind)
-
-
-def _text_test(condition: Condition, kind: pa.DataType) -> TextTest | None:
-    """None for texts of no bytes: those are everywhere."""
+def _text_test(condition: Condition, kind: pa.DataType) -> StringTest | None:
+    """The search for text; None for empty strings, which are found everywhere."""
     if isinstance(condition, HasText):
         word = condition.word.encode()
-        return TextTest((word,), condition.begins, condition.ends) if word else None
-    if not isinstance(condition, IsOneOf) or condition.negated or not _is_text(kind):
+        return StringTest((word,), condition.begins, condition.ends) if word else None
+    if not isinstance(condition, IsOneOf) or condition.negated or offset_bits(kind) is None:
         return None
     words: list[Any] = condition.values.drop_null().cast(pa.large_binary()).to_pylist()
-    if not all(words) or len(words) > _MOST_WORDS:
+    if not all(words) or len(words) > _MAX_SEARCHED_STRINGS:
         return None
-    return TextTest(tuple(words), begins=True, ends=True)
+    return StringTest(tuple(words), begins=True, ends=True)
 
 
 # ---------------------------------------------------------------------- matching
 
 
 def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Buffer | None:
-    """Which values of a block pass, one bit each; None when only Arrow can tell."""
+    """Which values of a block pass, one bit each; None when only Arrow can test them."""
     if predicate.every is not None:
         return all_or_none(block.count, passing=predicate.every)
     if isinstance(block, Constant):
@@ -198,7 +192,7 @@ def block_matches(block: Block, predicate: PagePredicate, where: Where) -> pa.Bu
 
 def _match_integers(block: FixedWidth, test: IntegerRanges, where: Where) -> pa.Buffer:
     starts, counts = np.zeros(1, np.int64), np.array([block.count], np.int64)
-    return match_pieces(block.values, starts, counts, test, where)
+    return match_plain(block.values, starts, counts, test, where)
 
 
 def _match_flags(block: FixedWidth, predicate: PagePredicate) -> pa.Buffer:
@@ -218,9 +212,9 @@ def all_or_none(count: int, *, passing: bool) -> pa.Buffer:
 def joined_matches(
     bits: pa.Buffer | None, validity: pa.Buffer | None, count: int, *, nulls: bool
 ) -> pa.Buffer:
-    """What passes of values with this validity, where the values alone say ``bits``.
+    """Combine the bits of passing values with their validity.
 
-    None is nothing bits, or no nulls.
+    ``bits`` None means that no value passes, ``validity`` None that none is null.
     """
     size = (count + 7) // 8
     if bits is None:
@@ -232,7 +226,7 @@ def joined_matches(
 
 
 def leaf_matches(leaf: Leaf, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Which rows of a column that is not nested pass; None when only Arrow can tell."""
+    """Which rows of a column that is not nested pass; None when only Arrow can test them."""
     if leaf.rep is not None or leaf.shape is not None or len(leaf.layers) != 1:
         return None
     if leaf.values is None:
@@ -250,7 +244,7 @@ def leaf_matches(leaf: Leaf, predicate: PagePredicate, where: Where) -> RowBits 
 
 
 def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """Which slots of an array pass; None when only the condition's own mask can tell."""
+    """Which slots of an array pass; None when only the condition's own mask can test them."""
     count, nulls = len(array), array.null_count
     validity = None
     if nulls:
@@ -273,7 +267,7 @@ def array_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits
 
 
 def _dictionary_matches(array: Any, predicate: PagePredicate, where: Where) -> RowBits | None:
-    """The indices under nulls are arbitrary, and items may be null."""
+    """Like :func:`array_matches`: indices of nulls are arbitrary, and items may be null."""
     indices, count = array.indices, len(array)
     entries = predicate.test_entries(array.dictionary)
     validity = None
@@ -288,14 +282,14 @@ def _dictionary_matches(array: Any, predicate: PagePredicate, where: Where) -> R
     return RowBits(joined_matches(bits, validity, count, nulls=entries.nulls))
 
 
-def masked(array: pa.Array, predicate: PagePredicate) -> RowBits:
+def mask_matches(array: pa.Array, predicate: PagePredicate) -> RowBits:
     """Which slots of an array pass, by the condition's own mask."""
     mask: Any = predicate.passing(array)
     return RowBits(mask.buffers()[1], mask.offset)
 
 
 def match_array(array: Any, test: IntegerRanges, where: Where) -> pa.Buffer:
-    """Which numbers of an array without nulls pass a test."""
+    """Which integers of an array without nulls pass a test."""
     count, bits = len(array), int(array.type.bit_width)
     values = array.buffers()[1].slice(array.offset * bits // 8)
     return _match_integers(FixedWidth(values, bits, count), test, where)

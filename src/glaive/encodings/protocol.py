@@ -1,8 +1,8 @@
 """The contracts of layer 3: value encodings and page layouts.
 
 A **value encoding** turns blocks into buffers and back. It is a frozen dataclass: its fields
-are its configuration, read from and written to the wire message. It meets bytes in three
-contexts, and implements those it is allowed in:
+are its configuration, read from and written to the wire message. There are three contexts; an
+encoding implements those that the format allows for it:
 
 ``mini``
     many chunks at once, each with ``num_buffers`` buffers (mini-block pages);
@@ -13,10 +13,9 @@ contexts, and implements those it is allowed in:
 
 All chunks of a page are handled in one call: never a Python step per chunk or per value.
 
-A **page layout** knows where the bytes of a row range lie. It never reads: it answers with
-a :class:`Fetch`, and is resumed with the buffers. Whoever drives it may fetch as it likes;
-:func:`glaive.file.drive.drive` does. For a memory-mapped file every buffer is at hand, and
-the answer is the leaf itself.
+A **page layout** knows where the bytes of a row range are. It never reads: it returns a
+:class:`Fetch`, which is resumed with the buffers, by :func:`glaive.file.run_fetch.run_fetch` for
+example. For a memory-mapped file every buffer is in memory, and the result is the leaf itself.
 
 Specification: ``docs/format/encodings.md`` and ``docs/format/pages.md``.
 """
@@ -37,16 +36,17 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.memory import PAGE_BYTES
 from glaive.errors import UnsupportedFeatureError
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.format.pb import encodings21_pb2 as pb
-    from glaive.kernels.keep import DeletionMask
+    from glaive.kernels.compact import DeletionMask
     from glaive.kernels.match import IntegerRanges
 
 __all__ = [
     "NO_RANGES",
+    "ChunkBuffers",
     "EncodedBlocks",
     "EncodedChunks",
     "EncodedPage",
@@ -57,9 +57,13 @@ __all__ = [
     "PageReader",
     "PageSignature",
     "ValueEncoding",
+    "newer_lance",
 ]
 
 P = TypeVar("P")
+
+ChunkBuffers = Sequence[tuple[int, int]]
+"""Start and size of each buffer of one chunk."""
 
 MemoryRanges = NDArray[np.int64]
 """Address and size of ranges in memory, shape ``(n, 2)``."""
@@ -77,23 +81,23 @@ class MiniChunks:
     """
 
     data: pa.Buffer
-    starts: tuple[NDArray[np.int64], ...]
-    sizes: tuple[NDArray[np.int64], ...]
-    counts: NDArray[np.int64]
+    starts: tuple[Int64s, ...]
+    sizes: tuple[Int64s, ...]
+    counts: Int64s
     where: Where
 
 
 @dataclass(slots=True)
 class EncodedChunks:
-    """Values cut into chunks: per buffer the bytes of all chunks back to back.
+    """Values divided into chunks: per buffer the bytes of all chunks back to back.
 
     ``sizes[k][i]`` is the number of bytes of buffer ``k`` in chunk ``i``; ``counts[i]`` its
     values: a power of two from 2 to 32768 for all chunks but the last.
     """
 
     buffers: tuple[NDArray[np.uint8], ...]
-    sizes: tuple[NDArray[np.int64], ...]
-    counts: NDArray[np.int64]
+    sizes: tuple[Int64s, ...]
+    counts: Int64s
 
 
 @dataclass(slots=True)
@@ -101,14 +105,14 @@ class EncodedBlocks:
     """Block-context buffers back to back: ``data`` and the ``sizes`` of each, in bytes."""
 
     data: NDArray[np.uint8]
-    sizes: NDArray[np.int64]
+    sizes: Int64s
 
 
 @dataclass(slots=True)
 class EncodedPage:
     """A page ready to be written: its wire message and its buffers in file order.
 
-    ``layout`` is the message that the version's page grammar describes a page by.
+    ``layout`` is the message with which the format version describes a page.
     """
 
     layout: Any
@@ -120,7 +124,7 @@ class ValueEncoding(ABC):
     """Blocks ↔ buffers; subclasses are frozen dataclasses under ``@value_encoding``.
 
     Methods for contexts in which the format does not allow an encoding keep the defaults,
-    which refuse by name.
+    which raise an error that names the encoding.
     """
 
     wire_name: ClassVar[str]
@@ -131,7 +135,7 @@ class ValueEncoding(ABC):
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
         """Read the configuration from the encoding's own wire message; check it.
 
-        The result may be of another class, where one message covers several forms.
+        The result may be of another class, where one message covers several classes.
         """
 
     @abstractmethod
@@ -154,7 +158,7 @@ class ValueEncoding(ABC):
 
     @property
     def has_payload(self) -> bool:
-        """Whether a block has bytes at all; without, the message says everything."""
+        """Whether a block has any bytes; otherwise the message describes all values."""
         return True
 
     @property
@@ -167,13 +171,11 @@ class ValueEncoding(ABC):
         """Decode all chunks into one block, in order."""
         raise self._refuse("a mini-block page", chunks.where)
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> Block:
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Block:
         """Decode value ``index[i]`` of chunk ``chunk[i]`` for every i (any order, repeats).
 
-        The default decodes the chunks given and gathers; override where single values can
-        be had for less.
+        The default decodes the given chunks and gathers; override where reading single values
+        is cheaper.
         """
         from glaive.arrow.gather import take_block
 
@@ -185,47 +187,37 @@ class ValueEncoding(ABC):
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Which values of all chunks pass, one bit each without gaps.
 
-        None, the default, when they are better decoded first. Override where chunks can be
-        told one by one, while they are in the cache.
+        None, the default, when decoding first is quicker. Override where chunks can be tested
+        one by one, while they are in the processor's cache.
         """
         return None
 
-    def keep_mini(self, chunks: MiniChunks, low: int, gone: DeletionMask) -> Block | None:
-        """The values that stay of those from value ``low`` of the chunks on.
+    def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> Block | None:
+        """The values from value ``low`` of the chunks on that are not deleted.
 
-        None, the default, when they are better decoded first.
+        None, the default, when decoding first is quicker.
         """
         return None
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> Block:
         """Decode value ``index`` of one chunk of ``count`` values.
 
-        ``pieces`` are start and size of its buffers, which lie within ``data``. Override
-        where plain Python does it in fewer steps than the arrays of :meth:`take_mini` take.
+        ``buffers`` are start and size of its buffers, which lie within ``data``. Override
+        where plain Python takes fewer steps than the arrays of :meth:`take_mini`.
         """
-        starts = tuple([np.array([start]) for start, _ in pieces])
-        sizes = tuple([np.array([size]) for _, size in pieces])
+        starts = tuple([np.array([start]) for start, _ in buffers])
+        sizes = tuple([np.array([size]) for _, size in buffers])
         chunks = MiniChunks(data, starts, sizes, np.array([count]), where)
         return self.take_mini(chunks, np.zeros(1, np.int64), np.array([index]))
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut the block into chunks and encode each."""
+        """Divide the block into chunks and encode each."""
         raise self._refuse("a mini-block page", None)
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> Block:
         """Decode buffers ``data[starts[i] : starts[i] + sizes[i]]`` of ``counts[i]`` values.
 
@@ -234,7 +226,7 @@ class ValueEncoding(ABC):
         """
         raise self._refuse("a block", where)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Encode the first ``counts[0]`` values as one buffer, the next as another, …"""
         raise self._refuse("a block", None)
 
@@ -247,16 +239,23 @@ class ValueEncoding(ABC):
         raise self._refuse("a full-zip page", None)
 
     def _refuse(self, context: str, where: Where | None) -> UnsupportedFeatureError:
-        place = f" (in {where})" if where is not None else ""
+        location = f" (in {where})" if where is not None else ""
         return UnsupportedFeatureError(
-            f"value encoding {self.wire_name!r} cannot stand in {context}{place}. "
+            f"value encoding {self.wire_name!r} is not allowed in {context}{location}. "
             "The file was probably written by a newer Lance."
         )
 
 
+def newer_lance(feature: str, where: Where) -> UnsupportedFeatureError:
+    """The error for a feature that this reader does not know."""
+    return UnsupportedFeatureError(
+        f"{feature} (in {where}): the file was probably written by a newer Lance"
+    )
+
+
 @dataclass(slots=True)
 class PageBytes:
-    """Where the buffers of one page lie, and those already at hand.
+    """The ranges of the buffers of one page, and the buffers if they are in memory.
 
     ``at_hand`` has all buffers when the file is memory-mapped, else None.
     """
@@ -266,48 +265,55 @@ class PageBytes:
     rows: int
     where: Where
 
+    @property
+    def mapped_end(self) -> int | None:
+        """Where the buffers end in the file; None where it is not mapped."""
+        if self.at_hand is None:
+            return None
+        return max((part.end for part in self.ranges), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class PageParts(Generic[P]):
-    """Pages with equal signatures in one piece of memory, to be read as one.
+    """Pages with equal signatures in one buffer, to be joined.
 
     Parameters
     ----------
     pages, which
-        What the pages are: page i says what ``pages[which[i]]`` says, wherever that lies.
+        Descriptions of the pages: page i has the message of ``pages[which[i]]``.
     data, starts, sizes
         Buffer b of page i is ``data[starts[i, b] : starts[i, b] + sizes[i, b]]``, int64; the
         caller has checked that it lies within ``data``. Pages of several files ascend.
     where, where_of
-        The place of all, and of page i, for messages.
+        Location of all pages, and of page i, for messages.
     """
 
     pages: Sequence[P]
-    which: NDArray[np.int64]
+    which: Int64s
     data: pa.Buffer
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    starts: Int64s
+    sizes: Int64s
     where: Where
     where_of: Callable[[int], Where]
 
-    def each(self, number: Callable[[P], int]) -> NDArray[np.int64]:
-        """A number of every page."""
+    def each(self, number: Callable[[P], int]) -> Int64s:
+        """An attribute of every page."""
         return np.array([number(page) for page in self.pages], np.int64)[self.which]
 
     def only(self, at: int) -> PageParts[P]:
         """Page ``at`` alone."""
-        where, none = self.where_of(at), np.zeros(1, np.int64)
+        where, zero = self.where_of(at), np.zeros(1, np.int64)
         page, row = [self.pages[self.which[at]]], slice(at, at + 1)
         return PageParts(
-            page, none, self.data, self.starts[row], self.sizes[row], where, lambda _: where
+            page, zero, self.data, self.starts[row], self.sizes[row], where, lambda _: where
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PageSignature:
-    """What pages that can be read as one have in common: equal for pages that go together.
+    """What pages must have in common to be joined: joinable pages have equal signatures.
 
-    ``join`` makes the reader of such pages; it reads nothing yet.
+    ``join`` makes the reader of joined pages; it reads nothing yet.
     """
 
     key: Hashable
@@ -317,8 +323,8 @@ class PageSignature:
 class PageReader(ABC):
     """One page of one column, parsed from its layout message. Immutable once loaded.
 
-    Making one reads nothing. The first call that needs the small buffers (chunk table,
-    repetition index, dictionary) asks for them, checks them and keeps them.
+    The constructor reads nothing. The first call that needs the small buffers (chunk table,
+    repetition index, dictionary) fetches, checks and keeps them.
     """
 
     wire_name: ClassVar[str]
@@ -327,23 +333,23 @@ class PageReader(ABC):
     rows: int
 
     cuts: Sequence[int] = ()
-    """Rows inside the page, ascending, at which a reader of all of it should cut."""
+    """Rows inside the page, ascending, at which a reader of the whole page should divide it."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held once the page was read from; an estimate that reads nothing."""
+        """Bytes of memory held after the first read; an estimate that reads nothing."""
         return PAGE_BYTES
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
         """Parse the layout's own wire message; check what can be checked without bytes.
 
-        Readers that are made of other pages have no message, and keep the default, which refuses.
+        Readers of joined pages have no message, and keep the default, which refuses.
         """
-        raise TypeError(f"{cls.__name__} is no layout of the wire: it is made of other pages")
+        raise TypeError(f"{cls.__name__} is not a layout of the wire: it joins other pages")
 
     def with_values(self, end: int) -> PageReader:
-        """The page, read as what it describes where that lies elsewhere, before ``end``."""
+        """The page, returning values that are elsewhere in the file instead of descriptors."""
         return self
 
     @abstractmethod
@@ -351,43 +357,50 @@ class PageReader(ABC):
         """Rows ``start`` to ``stop`` of the page, 0 ≤ start ≤ stop ≤ rows."""
 
     @abstractmethod
-    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The rows at these positions of the page, any order, repeats allowed."""
 
+    @property
+    def mapped_end(self) -> int | None:
+        """Where all that the page reads ends in its mapped file.
+
+        None, the default, where that is not known or the file is not mapped.
+        """
+        return None
+
     def page_signature(self) -> PageSignature | None:
-        """What pages must have in common with this one to be read as one with it.
+        """The signature that other pages must have to be joined with this one.
 
         None, the default, for a page that is read alone.
         """
         return None
 
     def opening_ranges(self) -> MemoryRanges:
-        """What a mapped page reads whole before any row; empty once it did."""
+        """What a mapped page reads before any row; empty after that."""
         return NO_RANGES
 
-    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
-        """What a take of these rows, ascending, reads of a mapped page beside that.
+    def take_ranges(self, rows: Int64s) -> MemoryRanges | None:
+        """What a take of these ascending rows reads of a mapped page besides the opening ranges.
 
-        None, the default, where it is not known. Reads what :meth:`opening_ranges` names.
+        None, the default, where it is unknown. Reads the :meth:`opening_ranges`.
 
         Raises
         ------
         CorruptFileError
-            That is damaged.
+            The bytes in the opening ranges are damaged.
         """
         return None
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Which of the rows ``start`` to ``stop`` pass, 0 ≤ start < stop ≤ rows.
 
-        For pages of columns that are not nested. None when there is no quicker way than to
-        read the rows.
+        For pages of columns that are not nested. None when reading the rows is the quickest way.
         """
         return None
 
-    def read_live(self, start: int, stop: int, gone: DeletionMask) -> Leaf | None:
-        """``read`` without the rows that are gone.
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
+        """``read`` without deleted rows.
 
-        None, the default, when there is no quicker way than to drop them later.
+        None, the default, when dropping them later is the quickest way.
         """
         return None

@@ -1,12 +1,11 @@
 """Find a value encoding, a page layout or an array encoding by the name it has on the wire.
 
 Each module in ``glaive.encodings.values`` defines one class decorated with
-``@value_encoding``, or a further form of one that a decorated class parses; each module in
+``@value_encoding``, or a variant that a decorated class parses; each module in
 ``glaive.encodings.pages`` one decorated with ``@page_layout``, each module in
 ``glaive.encodings.arrays`` one decorated with ``@array_encoding``, each module in
 ``glaive.encodings.planes`` one decorated with ``@structural_plane`` or ``@value_plane``.
-Importing the folder's modules fills the tables, so adding an encoding is adding a file: no
-list to extend, no switch to grow.
+Importing the folder's modules fills the tables: to add an encoding, add a file.
 """
 
 from __future__ import annotations
@@ -48,46 +47,38 @@ _ARRAYS: dict[str, type[ArrayEncoding]] = {}
 _STRUCTURES: dict[str, type[StructuralPlane]] = {}
 _PLANES: dict[str, type[ValuePlane]] = {}
 
-V = TypeVar("V", bound=type[ValueEncoding])
-P = TypeVar("P", bound=type[PageReader])
-A = TypeVar("A", bound=type[ArrayEncoding])
-S = TypeVar("S", bound="type[StructuralPlane]")
-W = TypeVar("W", bound="type[ValuePlane]")
+C = TypeVar("C", bound=type[Any])
 
 
-def value_encoding(cls: V) -> V:
-    """Class decorator: make an encoding known under its ``wire_name``."""
-    if _VALUES.setdefault(cls.wire_name, cls) is not cls:
-        raise TypeError(f"two encodings claim the wire name {cls.wire_name!r}")
+def _register(classes: dict[str, Any], plural: str, cls: C) -> C:
+    if classes.setdefault(cls.wire_name, cls) is not cls:
+        raise TypeError(f"two {plural} claim the wire name {cls.wire_name!r}")
     return cls
 
 
-def page_layout(cls: P) -> P:
-    """Class decorator: make a page layout known under its ``wire_name``."""
-    if _PAGES.setdefault(cls.wire_name, cls) is not cls:
-        raise TypeError(f"two page layouts claim the wire name {cls.wire_name!r}")
-    return cls
+def value_encoding(cls: C) -> C:
+    """Class decorator: register a value encoding under its ``wire_name``."""
+    return _register(_VALUES, "encodings", cls)
 
 
-def array_encoding(cls: A) -> A:
-    """Class decorator: make an array encoding known under its ``wire_name``."""
-    if _ARRAYS.setdefault(cls.wire_name, cls) is not cls:
-        raise TypeError(f"two array encodings claim the wire name {cls.wire_name!r}")
-    return cls
+def page_layout(cls: C) -> C:
+    """Class decorator: register a page layout under its ``wire_name``."""
+    return _register(_PAGES, "page layouts", cls)
 
 
-def structural_plane(cls: S) -> S:
-    """Class decorator: make a structural plane known under its ``wire_name``."""
-    if _STRUCTURES.setdefault(cls.wire_name, cls) is not cls:
-        raise TypeError(f"two structural planes claim the wire name {cls.wire_name!r}")
-    return cls
+def array_encoding(cls: C) -> C:
+    """Class decorator: register an array encoding under its ``wire_name``."""
+    return _register(_ARRAYS, "array encodings", cls)
 
 
-def value_plane(cls: W) -> W:
-    """Class decorator: make a value plane known under its ``wire_name``."""
-    if _PLANES.setdefault(cls.wire_name, cls) is not cls:
-        raise TypeError(f"two value planes claim the wire name {cls.wire_name!r}")
-    return cls
+def structural_plane(cls: C) -> C:
+    """Class decorator: register a structural plane under its ``wire_name``."""
+    return _register(_STRUCTURES, "structural planes", cls)
+
+
+def value_plane(cls: C) -> C:
+    """Class decorator: register a value plane under its ``wire_name``."""
+    return _register(_PLANES, "value planes", cls)
 
 
 @cache
@@ -129,7 +120,7 @@ def structural_planes() -> dict[str, type[StructuralPlane]]:
 @cache
 def value_planes() -> dict[str, type[ValuePlane]]:
     """Return all value planes by wire name."""
-    structural_planes()  # They stand in one folder.
+    structural_planes()  # Both are in one folder.
     return dict(sorted(_PLANES.items()))
 
 
@@ -200,7 +191,7 @@ def read_array(
 ) -> ArrayEncoding:
     """Turn a wire ``ArrayEncoding`` into the encoding of ``count`` values of ``kind``.
 
-    Encodings that give the shape of nested columns, not values, stand at the ``top`` only.
+    Encodings of the shape of nested columns, without values, are allowed at the ``top`` only.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Wanted rows as runs of neighbours: which bytes to ask for, and where they come to lie."""
+"""Wanted rows as runs of consecutive rows: which bytes to request, and where each row ends up."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.errors import RowIndexError
 from glaive.memory import allocate, as_array
-from glaive.types import ByteRange
+from glaive.types import ByteRange, Where
 
-__all__ = ["RowRuns", "join_buffers"]
+__all__ = ["RowRuns", "join_buffers", "rows_beyond"]
 
 Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class RowRuns:
-    """Distinct rows in ascending order, cut where a row is skipped.
+    """Distinct rows in ascending order, divided into runs of consecutive rows.
 
     ``first`` and ``last`` are the positions in ``wanted`` at which each run begins and ends
-    (inclusive); ``run`` is the run of each wanted row. ``wanted[order]`` are the rows asked
-    for.
+    (inclusive); ``run`` is the run of each wanted row. ``wanted[order]`` are the requested rows.
     """
 
     wanted: Positions
@@ -49,20 +49,20 @@ class RowRuns:
         )
 
     def index_entries(self, base: int, width: int) -> list[ByteRange]:
-        """Bytes of the row index that say where the rows start and end."""
+        """Bytes of the row index with the start and end of the rows."""
         return self._ranges(
             base + self.wanted[self.first] * width, (self.last - self.first + 2) * width
         )
 
     def bounds(self, index: Positions) -> tuple[Positions, Positions]:
-        """Start and end of each wanted row, out of the entries asked for."""
+        """Start and end of each wanted row, from the requested entries."""
         at = np.arange(len(self.wanted)) + self.run
         return index[at], index[at + 1]
 
     def rows_between(
         self, base: int, starts: Positions, stops: Positions
     ) -> tuple[list[ByteRange], Positions]:
-        """Bytes of the runs, and how far each row moves once they lie behind each other.
+        """Bytes of the runs, and how far each row moves when the runs are back to back.
 
         ``starts[i]`` to ``stops[i]`` are the bytes of wanted row i, relative to ``base``.
         """
@@ -75,8 +75,13 @@ class RowRuns:
         return list(map(ByteRange, starts.tolist(), sizes.tolist()))
 
 
+def rows_beyond(low: int, high: int, rows: int, where: Where) -> RowIndexError:
+    """The error for rows outside of a page of ``rows`` rows."""
+    return RowIndexError(f"rows {low} to {high} of a page of {rows} rows (in {where})")
+
+
 def join_buffers(buffers: list[pa.Buffer]) -> pa.Buffer:
-    """Put buffers behind each other; a single one is returned as it is."""
+    """Concatenate buffers; a single one is returned as it is."""
     if len(buffers) == 1:
         return buffers[0]
     out = allocate(sum(buffer.size for buffer in buffers))

@@ -1,7 +1,7 @@
-"""Names to columns, constants to the types they are compared in, conversions written out.
+"""Bind a tree: names to columns, constants to the types they are compared in, explicit casts.
 
-What comes out is a tree of the same classes without :class:`Name`, whose operands agree in
-type; evaluating it needs no rule for types any more.
+The bound tree has the same classes without :class:`Name`, and operands agree in type, so that
+evaluation needs no type rules.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def bind(
     system
         Columns that no file has, such as ``_rowid``, and their types.
     text
-        What the tree was parsed from, for errors; may be empty.
+        The source text, for errors; may be empty.
     test
-        Whether it is a filter: it must be true or false.
+        Whether it is a filter, and so must be boolean.
 
     Raises
     ------
@@ -50,10 +50,10 @@ def bind(
     binder = _Binder(Names(schema, system, text), text)
     bound, kind = binder.bind(binder.as_columns(_as_tests(node) if test else node))
     if not test:
-        return bound, _seen_type(bound, kind)
+        return bound, _public_type(bound, kind)
     if not pa.types.is_boolean(kind):
         raise failure(
-            f"the filter is not true or false, but {type_text(kind)}; compare it with something",
+            f"the filter is {type_text(kind)}, not boolean; compare it with a value",
             text,
             node.at,
         )
@@ -61,7 +61,7 @@ def bind(
 
 
 def _as_tests(node: Node) -> Node:
-    """A call of ``regexp_match`` that stands for a test becomes one."""
+    """Turn calls of ``regexp_match`` that are used as a test into ``IS NOT NULL`` tests."""
     match node:
         case tree.And(operands):
             return tree.And(tuple(_as_tests(operand) for operand in operands), at=node.at)
@@ -76,19 +76,17 @@ def _as_tests(node: Node) -> Node:
 
 
 class _Binder:
-    """One tree on its way; ``calls``: how many calls stand around the part that is bound."""
+    """Binds one tree; ``calls``: the number of calls around the current node."""
 
     def __init__(self, names: Names, text: str) -> None:
         self.names, self.text = names, text
         self.calls = 0
 
-    def wrong(self, what: str, node: Node) -> FilterError:
-        return failure(what, self.text, node.at)
-
-    # ------------------------------------------------------ constants beside columns
+    def wrong(self, problem: str, node: Node) -> FilterError:
+        return failure(problem, self.text, node.at)
 
     def as_columns(self, node: Node) -> Node:
-        """Make constants beside columns of the column's type, at the top of a filter."""
+        """Convert constants that are compared with a column, at the top of a filter."""
         match node:
             case tree.And(operands):
                 return tree.And(tuple(self.as_columns(operand) for operand in operands), at=node.at)
@@ -109,13 +107,13 @@ class _Binder:
             case tree.InList(tree.Name() as operand, items, negated):
                 kind = self.column_type(operand)
                 if kind is not None and self.names.is_top(operand):
-                    whole = isinstance(items, ConstantList) and list_as_column(items, kind)
-                    made = whole or tuple(self.fitted(item, kind, deep=True) for item in items)
-                    return tree.InList(operand, made, negated, at=node.at)
+                    fitted = isinstance(items, ConstantList) and list_as_column(items, kind)
+                    fitted = fitted or tuple(self.fitted(item, kind, deep=True) for item in items)
+                    return tree.InList(operand, fitted, negated, at=node.at)
         return node
 
     def column_type(self, node: Node) -> Any | None:
-        """The type of a column or a member of one; None for all else."""
+        """The type of a column or a member of one; None for other nodes."""
         inner = node
         while isinstance(inner, tree.Subscript | tree.Member):
             if isinstance(inner, tree.Subscript) and not _is_name(inner.index):
@@ -124,9 +122,9 @@ class _Binder:
         return self.bind(node)[1] if isinstance(inner, tree.Name) else None
 
     def fitted(self, node: Node, kind: Any, *, deep: bool = False) -> Node:
-        """A constant, or a calculation of constants, in the type of a column.
+        """Constants, also within arithmetic on constants, in the type of a column.
 
-        ``deep``: of columns too, as it is in BETWEEN and IN.
+        ``deep``: also within arithmetic on columns, as in BETWEEN and IN.
         """
         if isinstance(node, tree.Arithmetic) and (deep or _is_constant(node)):
             left = self.fitted(node.left, kind, deep=deep)
@@ -135,16 +133,14 @@ class _Binder:
         literal = self.list_of(node) if isinstance(node, tree.ListOf) else node
         if not isinstance(literal, Literal) or _is_typed(literal):
             return node
-        found = as_column(literal, kind)
-        if found is None:
+        fitted = as_column(literal, kind)
+        if fitted is None:
             raise self.wrong(
-                f"the constant {_shown(literal)} of type {type_text(literal.type)} does not fit "
+                f"the constant {_short(literal)} of type {type_text(literal.type)} does not fit "
                 f"the column's type {type_text(coerce.plain(kind))}; cast one of the two",
                 node,
             )
-        return found
-
-    # ------------------------------------------------------------------ all else
+        return fitted
 
     def bind(self, node: Node) -> Bound:  # noqa: C901, PLR0911, PLR0912  # a case for each class
         match node:
@@ -155,8 +151,8 @@ class _Binder:
             case tree.ListOf(items):
                 if self.calls and not all(isinstance(item, Literal) for item in items):
                     return self.call(tree.Call("make_array", items, at=node.at))
-                made = self.list_of(node)
-                return made, made.type
+                literal = self.list_of(node)
+                return literal, literal.type
             case tree.Compare():
                 return self.compare(node)
             case tree.Arithmetic():
@@ -199,32 +195,32 @@ class _Binder:
             return Literal(None, pa.bool_(), at=node.at)
         if not pa.types.is_boolean(kind):
             raise self.wrong(
-                f"expected true or false, found {type_text(kind)}; compare it with something", node
+                f"expected a boolean, found {type_text(kind)}; compare it with a value", node
             )
         return bound
 
-    def met(self, op: str, sides: Sequence[Bound], node: Node) -> tuple[list[Node], Any]:
-        """Operands in the one type they are compared in."""
+    def common(self, op: str, sides: Sequence[Bound], node: Node) -> tuple[list[Node], Any]:
+        """Operands cast to their common type, and that type."""
         kind = sides[0][1]
         for _, other in sides[1:]:
-            found = coerce.comparison(kind, other)
-            if found is None:
+            common = coerce.comparison(kind, other)
+            if common is None:
                 raise self.wrong(
                     f"{op}: {type_text(kind)} and {type_text(other)} cannot be compared; "
                     "cast one of the two",
                     node,
                 )
-            kind = found
-        return [_cast(side, had, kind) for side, had in sides], kind
+            kind = common
+        return [_cast(side, source, kind) for side, source in sides], kind
 
     def compare(self, node: tree.Compare) -> Bound:
         sides = [self.bind(node.left), self.bind(node.right)]
-        (left, right), _ = self.met(node.op, sides, node)
+        (left, right), _ = self.common(node.op, sides, node)
         return tree.Compare(node.op, left, right, at=node.at), pa.bool_()
 
     def between(self, node: tree.Between) -> Bound:
         sides = [self.bind(part) for part in (node.operand, node.low, node.high)]
-        (operand, low, high), _ = self.met("BETWEEN", sides, node)
+        (operand, low, high), _ = self.common("BETWEEN", sides, node)
         ops = ("<", ">") if node.negated else (">=", "<=")
         tests = (
             tree.Compare(ops[0], operand, low, at=node.at),
@@ -236,28 +232,28 @@ class _Binder:
     def in_list(self, node: tree.InList) -> Bound:
         if isinstance(node.items, ConstantList):
             sides = [self.bind(node.operand), self.bind(node.items[0])]
-            (operand, _), kind = self.met("IN", sides, node)
+            (operand, _), kind = self.common("IN", sides, node)
             listed = list_as(node.items, kind)
             if listed is not None:
                 return tree.InList(operand, listed, node.negated, at=node.at), pa.bool_()
         sides = [self.bind(part) for part in (node.operand, *node.items)]
-        (operand, *items), _ = self.met("IN", sides, node)
+        (operand, *items), _ = self.common("IN", sides, node)
         return tree.InList(operand, tuple(items), node.negated, at=node.at), pa.bool_()
 
     def like(self, node: tree.Like) -> Bound:
-        (operand, had), (pattern, other) = self.bind(node.operand), self.bind(node.pattern)
+        operand, operand_type = self.bind(node.operand)
+        pattern, pattern_type = self.bind(node.pattern)
         kinds = [
             pa.string() if pa.types.is_null(kind) or kind == pa.binary() else kind
-            for kind in (had, other)
+            for kind in (operand_type, pattern_type)
         ]
-        if not all(coerce.is_text(kind) for kind in kinds):
-            raise self.wrong(
-                f"LIKE compares texts, not {type_text(had)} and {type_text(other)}", node
-            )
+        if not all(coerce.is_string(kind) for kind in kinds):
+            found = f"{type_text(operand_type)} and {type_text(pattern_type)}"
+            raise self.wrong(f"LIKE compares strings, not {found}", node)
         kind = coerce.comparison(*kinds)
         return tree.Like(
-            _cast(operand, had, kind),
-            _cast(pattern, other, kind),
+            _cast(operand, operand_type, kind),
+            _cast(pattern, pattern_type, kind),
             node.escape,
             node.negated,
             node.ignore_case,
@@ -266,29 +262,29 @@ class _Binder:
 
     def arithmetic(self, node: tree.Arithmetic) -> Bound:
         (left, first), (right, second) = self.bind(node.left), self.bind(node.right)
-        found: tuple[Any, Any, Any] | None
+        types: tuple[Any, Any, Any] | None
         if node.op in {"<<", ">>", "||"}:
             rule = coerce.concatenation if node.op == "||" else coerce.shift
             first_kind = second if pa.types.is_null(first) else first
             second_kind = first if pa.types.is_null(second) else second
             kind = rule(first_kind, second_kind)
-            found = None if kind is None else (kind, kind, kind)
+            types = None if kind is None else (kind, kind, kind)
         else:
-            found = coerce.arithmetic(node.op, first, second)
-        if found is None:
+            types = coerce.arithmetic(node.op, first, second)
+        if types is None:
             raise self.wrong(
-                f"{node.op}: {type_text(first)} and {type_text(second)} do not go together; "
+                f"{node.op} is not defined for {type_text(first)} and {type_text(second)}; "
                 "cast one of the two",
                 node,
             )
-        left, right = _cast(left, first, found[0]), _cast(right, second, found[1])
-        return tree.Arithmetic(node.op, left, right, at=node.at), found[2]
+        left, right = _cast(left, first, types[0]), _cast(right, second, types[1])
+        return tree.Arithmetic(node.op, left, right, at=node.at), types[2]
 
     def negative(self, node: tree.Negative) -> Bound:
         operand, kind = self.bind(node.operand)
         types = pa.types
         if types.is_unsigned_integer(kind) or not (coerce.is_number(kind) or types.is_null(kind)):
-            raise self.wrong(f"minus needs a number with a sign, not {type_text(kind)}", node)
+            raise self.wrong(f"minus needs a signed number, not {type_text(kind)}", node)
         return tree.Negative(operand, at=node.at), kind
 
     def call(self, node: tree.Call) -> Bound:
@@ -303,12 +299,14 @@ class _Binder:
         self.calls -= 1
         literals = [bound.scalar() if isinstance(bound, Literal) else None for bound, _ in sides]
         try:
-            wanted, kind = function.resolve([_seen_type(*side) for side in sides], literals)
+            argument_types, kind = function.resolve(
+                [_public_type(*side) for side in sides], literals
+            )
         except FilterError as error:
             raise self.wrong(str(error), node) from None
         arguments = tuple(
-            _cast(bound, had, coerce.plain(to))
-            for (bound, had), to in zip(sides, wanted, strict=True)
+            _cast(bound, source, coerce.plain(to))
+            for (bound, source), to in zip(sides, argument_types, strict=True)
         )
         return tree.Call(function.name, arguments, kind, at=node.at), coerce.plain(kind)
 
@@ -317,39 +315,38 @@ class _Binder:
         types = pa.types
         if types.is_struct(kind) and _is_name(node.index):
             return self.names.member(operand, kind, node.index.value, node.at)  # type: ignore[union-attr]  # a literal
-        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        if not coerce.is_list(kind, fixed=True):
             hint = "; call map_extract(map, key)[1]" if types.is_map(kind) else ""
             raise self.wrong(
                 f"{type_text(kind)} has no elements; only lists and structs do{hint}", node
             )
-        index, had = self.bind(node.index)
-        if not types.is_integer(had):
-            raise self.wrong(f"a list is subscripted by an integer, not {type_text(had)}", node)
-        made = tree.Subscript(operand, _cast(index, had, pa.int64()), at=node.at)
-        return made, coerce.plain(kind.value_type)
+        index, index_type = self.bind(node.index)
+        if not types.is_integer(index_type):
+            found = type_text(index_type)
+            raise self.wrong(f"a list is subscripted by an integer, not {found}", node)
+        subscript = tree.Subscript(operand, _cast(index, index_type, pa.int64()), at=node.at)
+        return subscript, coerce.plain(kind.value_type)
 
     def list_of(self, node: tree.ListOf) -> Literal:
         items = [self.bind(item)[0] for item in node.items]
         kinds = []
-        for written, item in zip(node.items, items, strict=True):
+        for source, item in zip(node.items, items, strict=True):
             if not isinstance(item, Literal):
-                raise self.wrong("a list takes constants only", written)
+                raise self.wrong("list items must be constants", source)
             if not item.is_null:
                 kinds.append(item.type)
         if len(set(kinds)) > 1:
-            raise self.wrong(f"a list of {type_text(kinds[0])} and {type_text(kinds[1])}", node)
+            mixed = f"{type_text(kinds[0])} and {type_text(kinds[1])}"
+            raise self.wrong(f"a list cannot hold both {mixed}", node)
         kind = kinds[0] if kinds else pa.null()
         values = tuple(item.value for item in items if isinstance(item, Literal))
         return Literal(values, pa.list_(kind), at=node.at)
 
 
-def _seen_type(node: Node, kind: Any) -> Any:
-    """The type that functions and users see: that of a dictionary, where values are of one.
-
-    Everything else is computed on the values that a dictionary stands for.
-    """
-    seen: Any = node.type if isinstance(node, tree.Column | tree.Call) else kind
-    return seen if pa.types.is_dictionary(seen) else kind
+def _public_type(node: Node, kind: Any) -> Any:
+    """The type for functions and users, which may be a dictionary; else values are decoded."""
+    public: Any = node.type if isinstance(node, tree.Column | tree.Call) else kind
+    return public if pa.types.is_dictionary(public) else kind
 
 
 def _is_name(node: Node) -> bool:
@@ -357,7 +354,7 @@ def _is_name(node: Node) -> bool:
 
 
 def _is_typed(literal: Literal) -> bool:
-    """Whether it is a constant that texts have no form for: a date, a decimal."""
+    """Whether it is a constant that has no literal in filters: a date, a decimal."""
     return pa.types.is_temporal(literal.type) or pa.types.is_decimal(literal.type)
 
 
@@ -367,14 +364,14 @@ def _is_constant(node: Node) -> bool:
     return isinstance(node, Literal)
 
 
-def _shown(node: Literal) -> str:
-    shown = repr(node.value)
-    return shown if len(shown) <= 30 else f"{shown[:29]}…"
+def _short(node: Literal) -> str:
+    text = repr(node.value)
+    return text if len(text) <= 30 else f"{text[:29]}…"
 
 
-def _cast(node: Node, had: Any, kind: Any) -> Node:
-    if had == kind:
+def _cast(node: Node, source: Any, target: Any) -> Node:
+    if source == target:
         return node
     if isinstance(node, Literal) and node.is_null:
-        return Literal(None, kind, at=node.at)
-    return tree.Cast(node, kind, at=node.at)
+        return Literal(None, target, at=node.at)
+    return tree.Cast(node, target, at=node.at)

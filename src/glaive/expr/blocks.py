@@ -1,10 +1,10 @@
-"""Numbers computed in blocks that stay in the processor's cache.
+"""Arithmetic in blocks of rows that stay in the processor's cache.
 
-Arithmetic, conversions and comparisons of integers and floats become steps of numpy. Each
-block of rows goes through all of them before the next, so that what is between the columns and
-the result never reaches the memory. Nulls do not matter to the steps: a row is null where one
-of its values is. What has no step here is computed for all rows at first, and is then a column
-like others. Steps are worked out once for an expression, however many batches it is asked for.
+Arithmetic, conversions and comparisons of integers and floats become numpy steps. Each block
+of rows goes through all steps before the next block, so that intermediate results stay in the
+cache. Steps ignore nulls: a result is null where one of its operands is. Other expressions are
+evaluated for all rows first and are then read like columns. The steps of an expression are
+planned once and reused for all batches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from glaive.memory import as_buffer
 __all__ = ["compare_numbers", "compute_numbers"]
 
 BLOCK = 16_384
-"""Rows of a block: 128 KiB of the widest numbers, a few of which fit a core's cache."""
+"""Rows of a block: 128 KiB of the widest numbers; a few blocks fit a core's cache."""
 
 _DTYPES: dict[Any, np.dtype[Any]] = {
     **{
@@ -58,36 +58,36 @@ Leaf = Callable[[Node], Any]
 """Computes an expression for all rows: an array or a scalar."""
 
 Step = Callable[["_Run", slice, Any], Any]
-"""Values of the rows of a block, written to the third argument where they are new."""
+"""Values of the rows of a block; computed ones are written to the third argument."""
 
 Division = Callable[[Any, NDArray[Any], "_Run"], Any]
 
 
 def compute_numbers(node: Node, rows: int, leaf: Leaf) -> Any:
-    """The numbers that an arithmetic expression gives, or ``None`` when there is no step for it.
+    """The values of an arithmetic expression, or ``None`` if there is no step for it.
 
     Parameters
     ----------
     rows
-        How many the arrays have that ``leaf`` gives.
+        Number of rows.
     leaf
-        Is called for the parts that have no step, columns among them.
+        Evaluates the parts that have no step, such as columns, for all rows.
     """
-    plan = _plan_of(_Same(node))
+    plan = _plan_of(_Identity(node))
     if plan is None:
         return None
-    made = np.empty(rows, plan.dtype)
+    result = np.empty(rows, plan.dtype)
     run = _Run(plan, rows, leaf)
-    run.fill(plan.step, made)
-    return run.array(pa.from_numpy_dtype(plan.dtype), as_buffer(made))
+    run.fill(plan.step, result)
+    return run.array(pa.from_numpy_dtype(plan.dtype), as_buffer(result))
 
 
 def compare_numbers(node: tree.Compare, rows: int, leaf: Leaf) -> Any:
-    """The booleans that a comparison of two numbers gives; see :func:`compute_numbers`.
+    """The values of a comparison of two numbers; see :func:`compute_numbers`.
 
     Floats are compared in their total order.
     """
-    plan = _plan_of(_Same(node))
+    plan = _plan_of(_Identity(node))
     if plan is None:
         return None
     flags = np.empty(rows, np.bool_)
@@ -96,8 +96,8 @@ def compare_numbers(node: tree.Compare, rows: int, leaf: Leaf) -> Any:
     return run.array(pa.bool_(), pack_flags(flags))
 
 
-class _Same:
-    """An expression as a key: the same one, not one that is equal."""
+class _Identity:
+    """An expression as a key, compared by identity."""
 
     __slots__ = ("node",)
 
@@ -108,11 +108,11 @@ class _Same:
         return id(self.node)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.node is other.node
+        return isinstance(other, _Identity) and self.node is other.node
 
 
 @lru_cache(maxsize=256)
-def _plan_of(key: _Same) -> _Plan | None:
+def _plan_of(key: _Identity) -> _Plan | None:
     plan = _Plan()
     node = key.node
     if isinstance(node, tree.Compare):
@@ -127,48 +127,48 @@ def _plan_of(key: _Same) -> _Plan | None:
 
 
 class _Run:
-    """One batch: the arrays that are read, and room for a block of what is between."""
+    """One batch: its input arrays, and scratch memory for a block of intermediate results."""
 
     def __init__(self, plan: _Plan, rows: int, leaf: Leaf) -> None:
         self.rows = rows
-        self.valid: Any = repeat(False, rows) if plan.nothing else None  # a value
+        self.valid: Any = repeat(False, rows) if plan.always_null else None  # a value
         self.arrays = [self.numbers(leaf(node), dtype) for node, dtype in plan.leaves]
-        self.rooms = [np.empty(min(BLOCK, rows), dtype) for dtype in plan.rooms]
+        self.scratch = [np.empty(min(BLOCK, rows), dtype) for dtype in plan.scratch]
 
-    def numbers(self, found: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-        if isinstance(found, pa.Scalar):
-            found = repeat(found, self.rows)
-        if _DTYPES.get(found.type) != dtype:
-            found = cast(found, pa.from_numpy_dtype(dtype))
-        if found.null_count:
-            valid = pc.is_valid(found)
+    def numbers(self, values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+        if isinstance(values, pa.Scalar):
+            values = repeat(values, self.rows)
+        if _DTYPES.get(values.type) != dtype:
+            values = cast(values, pa.from_numpy_dtype(dtype))
+        if values.null_count:
+            valid = pc.is_valid(values)
             self.valid = valid if self.valid is None else pc.and_(self.valid, valid)
-        data = found.buffers()[1]
+        data = values.buffers()[1]
         if data is None:
             return np.zeros(self.rows, dtype)
-        return np.frombuffer(data, dtype, self.rows, found.offset * dtype.itemsize)
+        return np.frombuffer(data, dtype, self.rows, values.offset * dtype.itemsize)
 
-    def fill(self, step: Step, made: NDArray[Any]) -> None:
+    def fill(self, step: Step, target: NDArray[Any]) -> None:
         with np.errstate(all="ignore"):
             for start in range(0, self.rows, BLOCK):
                 part = slice(start, min(start + BLOCK, self.rows))
-                step(self, part, made[part])
+                step(self, part, target[part])
 
     def array(self, kind: Any, values: Any) -> Any:
-        """The result: null where something that was read is."""
+        """The result: null where an input is."""
         bitmap = None
         if self.valid is not None:
-            # Arrow may have cut it from a longer one.
-            whole = self.valid if self.valid.offset == 0 else pc.and_(self.valid, self.valid)
-            bitmap = whole.buffers()[1]
+            # The bitmap may be a slice; Arrow copies it.
+            aligned = self.valid if self.valid.offset == 0 else pc.and_(self.valid, self.valid)
+            bitmap = aligned.buffers()[1]
         return pa.Array.from_buffers(kind, self.rows, [bitmap, values])
 
 
 class _Plan:
     """The steps of one expression.
 
-    A step is given room for its values, unless it was made with room of its own: ``room`` is
-    its number then.
+    A step writes its values to the memory that its caller passes, or to scratch memory of its
+    own: ``scratch`` is the number of that.
     """
 
     step: Step
@@ -176,14 +176,14 @@ class _Plan:
 
     def __init__(self) -> None:
         self.leaves: list[tuple[Node, np.dtype[Any]]] = []
-        self.rooms: list[np.dtype[Any]] = []
-        self.nothing = False
+        self.scratch: list[np.dtype[Any]] = []
+        self.always_null = False
         self._dtypes: dict[int, Any] = {}
         self._columns: dict[str, int] = {}
 
-    def room(self, dtype: Any) -> int:
-        self.rooms.append(dtype)
-        return len(self.rooms) - 1
+    def new_scratch(self, dtype: Any) -> int:
+        self.scratch.append(dtype)
+        return len(self.scratch) - 1
 
     def dtype_of(self, node: Node) -> Any:
         """The type of the numbers of an expression; None for other types."""
@@ -202,55 +202,55 @@ class _Plan:
 
     # ------------------------------------------------------------------ steps
 
-    def value(self, node: Node, dtype: Any, room: int | None) -> Step:
-        """Steps to the values of an expression of this type."""
-        return self.operation(node, room) or self.read(node, dtype)
+    def value(self, node: Node, dtype: Any, scratch: int | None) -> Step:
+        """The steps of an expression of this type."""
+        return self.operation(node, scratch) or self.read(node, dtype)
 
     def read(self, node: Node, dtype: Any) -> Step:
         if isinstance(node, Literal):
-            self.nothing = self.nothing or node.is_null
+            self.always_null = self.always_null or node.is_null
             constant = dtype.type(0 if node.is_null else node.value)
             return lambda _run, _part, _out: constant
-        place = len(self.leaves)
+        index = len(self.leaves)
         if isinstance(node, tree.Column):
-            place = self._columns.setdefault(node.path, place)
-        if place == len(self.leaves):
+            index = self._columns.setdefault(node.path, index)
+        if index == len(self.leaves):
             self.leaves.append((node, dtype))
-        return lambda run, part, _out: run.arrays[place][part]
+        return lambda run, part, _out: run.arrays[index][part]
 
-    def operation(self, node: Node, room: int | None) -> Step | None:
-        """Steps of an operation; None for what is none, or has none."""
+    def operation(self, node: Node, scratch: int | None) -> Step | None:
+        """The steps of an operation; None for other nodes, and for operations without steps."""
         dtype = self.dtype_of(node)
         if dtype is None:
             return None
         match node:
             case tree.Negative(operand):
-                return _in_room(room, self.applied(np.negative, dtype, operand))
+                return _in_scratch(scratch, self.applied(np.negative, dtype, operand))
             case tree.Cast(operand):
-                made = self.converted(operand, dtype)
-                return None if made is None else _in_room(room, made)
+                step = self.converted(operand, dtype)
+                return None if step is None else _in_scratch(scratch, step)
             case tree.Arithmetic(op, left, right):
                 if not dtype == self.dtype_of(left) == self.dtype_of(right):
                     return None
                 if op in "+-*" or (op == "/" and dtype.kind == "f"):
                     function = _OPERATORS.get(op, np.divide)
-                    return _in_room(room, self.applied(function, dtype, left, right))
+                    return _in_scratch(scratch, self.applied(function, dtype, left, right))
                 if op in "/%" and isinstance(right, Literal):
-                    made = self.divided(op, dtype, left, right)
-                    return None if made is None else _in_room(room, made)
+                    step = self.divided(op, dtype, left, right)
+                    return None if step is None else _in_scratch(scratch, step)
         return None
 
     def own(self, node: Node, dtype: Any) -> Step:
-        """Steps with room of their own."""
-        before = len(self.rooms)
-        place = self.room(dtype)
-        step = self.value(node, dtype, place)
+        """Steps with scratch memory of their own."""
+        before = len(self.scratch)
+        scratch = self.new_scratch(dtype)
+        step = self.value(node, dtype, scratch)
         if isinstance(node, Literal | tree.Column):
-            del self.rooms[before:]
+            del self.scratch[before:]
         return step
 
     def applied(self, function: Any, dtype: Any, first: Node, *others: Node) -> Step:
-        # What the first writes into the room of the result is read before it is written over.
+        # The first step may use the memory of the result: it is read before it is overwritten.
         left = self.value(first, dtype, None)
         if not others:
             return lambda run, part, out: function(left(run, part, out), out=out)
@@ -261,10 +261,12 @@ class _Plan:
 
     def converted(self, operand: Node, dtype: Any) -> Step | None:
         """Conversions that cannot fail; an integer becomes the nearest float."""
-        had = self.dtype_of(operand)
-        if had is None or not (np.can_cast(had, dtype) or (had.kind in "iu" and dtype.kind == "f")):
+        source = self.dtype_of(operand)
+        if source is None:
             return None
-        step = self.own(operand, had)
+        if not (np.can_cast(source, dtype) or (source.kind in "iu" and dtype.kind == "f")):
+            return None
+        step = self.own(operand, source)
 
         def convert(run: _Run, part: slice, out: Any) -> Any:
             np.copyto(out, step(run, part, None), casting="same_kind")
@@ -273,16 +275,16 @@ class _Plan:
         return convert
 
     def divided(self, op: str, dtype: Any, left: Node, right: Literal) -> Step | None:
-        """Quotients cut towards zero and remainders, by a number above zero."""
+        """Quotients truncated towards zero and remainders, by a positive number."""
         number = right.value
         if isinstance(left, Literal) or right.is_null or not 0 < number < np.inf:
             return None
         if dtype.kind == "f":
-            divide = self.float_rest(dtype, number)
+            divide = self.float_remainder(dtype, number)
         elif number > np.iinfo(dtype).max:
             return None
         else:
-            divide = (self.quotient if op == "/" else self.rest)(dtype, number)
+            divide = (self.quotient if op == "/" else self.remainder)(dtype, number)
         step = self.value(left, dtype, None)
         return lambda run, part, out: divide(step(run, part, out), out, run)
 
@@ -290,48 +292,48 @@ class _Plan:
         by, most = dtype.type(number), dtype.type(number - 1)
         if dtype.kind == "u":
             return lambda over, out, _run: np.floor_divide(over, by, out=out)
-        sign, shift = self.room(dtype), dtype.type(dtype.itemsize * 8 - 1)
+        sign, shift = self.new_scratch(dtype), dtype.type(dtype.itemsize * 8 - 1)
 
         def divide(over: Any, out: Any, run: _Run) -> Any:
-            # numpy's quotients go down: those of numbers below zero start as much higher.
-            ahead = np.right_shift(over, shift, out=run.rooms[sign][: len(over)])
+            # numpy rounds down: adding ``number - 1`` to negative numbers rounds towards zero.
+            ahead = np.right_shift(over, shift, out=run.scratch[sign][: len(over)])
             np.bitwise_and(ahead, most, out=ahead)
             np.add(ahead, over, out=ahead)
             return np.floor_divide(ahead, by, out=out)
 
         return divide
 
-    def rest(self, dtype: Any, number: int) -> Division:
+    def remainder(self, dtype: Any, number: int) -> Division:
         quotient, by = self.quotient(dtype, number), dtype.type(number)
-        whole = self.room(dtype)
+        quotients = self.new_scratch(dtype)
 
         def divide(over: Any, out: Any, run: _Run) -> Any:
-            # numpy divides by one number far quicker than it finds remainders.
-            made = quotient(over, run.rooms[whole][: len(over)], run)
-            np.multiply(made, by, out=made)
-            return np.subtract(over, made, out=out)
+            # numpy divides by a scalar far faster than it computes remainders.
+            product = quotient(over, run.scratch[quotients][: len(over)], run)
+            np.multiply(product, by, out=product)
+            return np.subtract(over, product, out=out)
 
         return divide
 
-    def float_rest(self, dtype: Any, number: float) -> Division:
-        """Remainders; exact by an integer, and of numbers that are not too large for it."""
+    def float_remainder(self, dtype: Any, number: float) -> Division:
+        """Remainders; by an integer from exact quotients, if the numbers are small enough."""
         by = dtype.type(number)
         limit = 2.0 ** np.finfo(dtype).nmant / 2
         if by != np.floor(by) or by > limit:
             return lambda over, out, _run: np.fmod(over, by, out=out)
-        size, whole = self.room(dtype), self.room(dtype)
+        size, quotients = self.new_scratch(dtype), self.new_scratch(dtype)
 
         def divide(over: Any, out: Any, run: _Run) -> Any:
-            ahead = np.abs(over, out=run.rooms[size][: len(over)])
+            ahead = np.abs(over, out=run.scratch[size][: len(over)])
             if not ahead.max() <= limit:  # NaN and infinities among them
                 return np.fmod(over, by, out=out)
-            made = np.divide(ahead, by, out=run.rooms[whole][: len(over)])
-            np.floor(made, out=made)
-            np.multiply(made, by, out=made)
-            np.subtract(ahead, made, out=made)
-            if made.min() < 0:  # a quotient was rounded up to an integer
-                made[made < 0] += by
-            return np.copysign(made, over, out=out)
+            product = np.divide(ahead, by, out=run.scratch[quotients][: len(over)])
+            np.floor(product, out=product)
+            np.multiply(product, by, out=product)
+            np.subtract(ahead, product, out=product)
+            if product.min() < 0:  # a quotient was rounded up to an integer
+                product[product < 0] += by
+            return np.copysign(product, over, out=out)
 
         return divide
 
@@ -350,9 +352,9 @@ class _Plan:
         words = f"i{dtype.itemsize}"
         if not isinstance(right, Literal):
             return _compared(op, _ordered(first, words), _ordered(self.own(right, dtype), words))
-        # Floats are ordered as their bits are: with a sign to compare with those above zero,
-        # without to compare with those below, where more is less.
-        self.nothing = self.nothing or right.is_null
+        # The bits of floats are ordered: as signed integers to compare with a positive number,
+        # as unsigned ones in reverse order to compare with a negative number.
+        self.always_null = self.always_null or right.is_null
         bits = np.array(0.0 if right.is_null else right.value, dtype).view(words)[()]
         if bits < 0 and op in _FLIPPED:
             op, words = _FLIPPED[op], f"u{dtype.itemsize}"
@@ -361,10 +363,10 @@ class _Plan:
         return lambda run, part, out: function(first(run, part, None).view(words), bits, out=out)
 
 
-def _in_room(place: int | None, step: Step) -> Step:
-    if place is None:
+def _in_scratch(scratch: int | None, step: Step) -> Step:
+    if scratch is None:
         return step
-    return lambda run, part, _out: step(run, part, run.rooms[place][: part.stop - part.start])
+    return lambda run, part, _out: step(run, part, run.scratch[scratch][: part.stop - part.start])
 
 
 def _compared(op: str, left: Step, right: Step) -> Step:

@@ -1,8 +1,7 @@
-"""Values of one type as values of another, as the reference implementation converts them.
+"""Casts between types, as the reference implementation converts values.
 
-Floats lose what stands after the point on their way to integers, decimals are rounded
-half away from zero, times lose what is smaller than their unit. A value that has no place in
-the type is an error, or null where it was only to be attempted.
+Floats are truncated to integers, decimals are rounded half away from zero, and times are
+truncated to their unit. A value that does not fit the type is an error, or null in TRY_CAST.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import too_large
-from glaive.arrow.dictionaries import concat_arrays, decoded
+from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.errors import FilterError
-from glaive.expr.coerce import is_text
+from glaive.expr.coerce import is_list, is_string
 from glaive.expr.functions.encoding import hex_text
 from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.read_text import READERS, UnreadableError
 from glaive.expr.rows import map_distinct
 from glaive.expr.sqltypes import type_text
-from glaive.expr.write_text import written
+from glaive.expr.write_text import value_texts
 
 __all__ = ["cast"]
 
@@ -31,87 +30,87 @@ _RAW = {32: pa.int32(), 64: pa.int64()}
 
 
 def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
-    """An array as ``kind``; ``attempt``: null in place of an error.
+    """An array as ``kind``; ``attempt``: null instead of an error.
 
     Raises
     ------
     FilterError
-        A value has no place in the type, or nothing of this type becomes the other.
+        A value does not fit the type, or there is no cast between the types.
     """
-    had = array.type
-    if had == kind:
+    source = array.type
+    if source == kind:
         return array
-    if pa.types.is_null(had):
+    if pa.types.is_null(source):
         return pa.nulls(len(array), kind)
-    if pa.types.is_dictionary(had):
-        return cast(decoded(array), kind, attempt=attempt)
+    if pa.types.is_dictionary(source):
+        return cast(decode_dictionary(array), kind, attempt=attempt)
     try:
         return _convert(array, kind)
     except (pa.ArrowInvalid, OverflowError, UnreadableError) as error:
         if too_large(error):
             raise
         if attempt:
-            return _each(array, kind)
+            return _try_each(array, kind)
         raise FilterError(
-            f"a value of type {type_text(had)} cannot become {type_text(kind)}: {error}; "
-            "TRY_CAST gives null"
+            f"a value of type {type_text(source)} cannot be cast to {type_text(kind)}: {error}; "
+            "TRY_CAST returns null"
         ) from None
     except pa.ArrowNotImplementedError:
-        raise FilterError(f"{type_text(had)} cannot be cast to {type_text(kind)}") from None
+        raise FilterError(f"{type_text(source)} cannot be cast to {type_text(kind)}") from None
 
 
-def _each(array: Any, kind: Any) -> Any:
-    """Convert each different value on its own; null where it does not go."""
+def _try_each(array: Any, kind: Any) -> Any:
+    """Convert each distinct value on its own; null where that fails."""
     if pa.types.is_nested(array.type):
         raise FilterError(f"TRY_CAST of {array.type}: a value does not fit {kind}")
-    coded = array.dictionary_encode()
-    made = []
-    for i in range(len(coded.dictionary)):
+    encoded = array.dictionary_encode()
+    converted = []
+    for i in range(len(encoded.dictionary)):
         try:
-            made.append(_convert(coded.dictionary[i : i + 1], kind))
+            converted.append(_convert(encoded.dictionary[i : i + 1], kind))
         except (pa.ArrowInvalid, OverflowError, UnreadableError):
-            made.append(pa.nulls(1, kind))
-    whole: Any = concat_arrays(made) if made else pa.nulls(0, kind)
-    return whole.take(coded.indices)
+            converted.append(pa.nulls(1, kind))
+    values: Any = concat_arrays(converted) if converted else pa.nulls(0, kind)
+    return values.take(encoded.indices)
 
 
 def _convert(array: Any, kind: Any) -> Any:  # noqa: PLR0911  # one way each
-    had, types = array.type, pa.types
-    if is_text(kind):
+    source, types = array.type, pa.types
+    if is_string(kind):
         return _to_text(array, kind)
-    if is_text(had):
+    if is_string(source):
         return _from_text(array, kind)
-    if types.is_floating(had):
+    if types.is_floating(source):
         return _from_float(array, kind)
-    if types.is_decimal(had):
+    if types.is_decimal(source):
         return _from_decimal(array, kind)
     if types.is_decimal(kind):
-        wide = array if types.is_integer(had) else array.cast(pa.int64())
+        wide = array if types.is_integer(source) else array.cast(pa.int64())
         return _from_decimal(wide.cast(pa.decimal128(20, 0)), kind)
     if types.is_floating(kind):
         raw = _raw(array)
         if kind.bit_width == 16:
             return _half(raw.cast(pa.float64(), safe=False))
         return raw.cast(kind, safe=False)
-    if types.is_timestamp(kind) and types.is_temporal(had):
+    if types.is_timestamp(kind) and types.is_temporal(source):
         return _to_timestamp(array, kind)
-    if types.is_timestamp(had) or types.is_date64(had):
+    if types.is_timestamp(source) or types.is_date64(source):
         return _from_time(array, kind)
-    if types.is_temporal(had) and (types.is_integer(kind) or types.is_boolean(kind)):
+    if types.is_temporal(source) and (types.is_integer(kind) or types.is_boolean(kind)):
         return _raw(array).cast(kind)
-    if types.is_integer(had) and types.is_temporal(kind):
-        days = types.is_date64(kind) and had.bit_width < 64
+    if types.is_integer(source) and types.is_temporal(kind):
+        days = types.is_date64(kind) and source.bit_width < 64
         raw = array.cast(pa.int32()).cast(pa.date32()) if days else array.cast(_RAW[kind.bit_width])
         return raw.cast(kind)
     if types.is_boolean(kind):
-        return pc.not_equal(array, pa.scalar(0, had))
-    if types.is_duration(had) or types.is_time(had):
+        return pc.not_equal(array, pa.scalar(0, source))
+    if types.is_duration(source) or types.is_time(source):
         return array.cast(kind, safe=False)
     return array.cast(kind)
 
 
 def _raw(array: Any) -> Any:
-    """Times and dates as the numbers they are stored as."""
+    """Times and dates as their stored integers."""
     if pa.types.is_temporal(array.type):
         return array.cast(_RAW[array.type.bit_width])
     return array
@@ -125,10 +124,10 @@ def _from_float(array: Any, kind: Any) -> Any:
         return _read(array, kind, READERS["float to decimal"])
     if types.is_boolean(kind):
         return pc.not_equal(_wide(array), pa.scalar(0.0))
-    whole = kind if types.is_integer(kind) else pa.int64()
+    integer = kind if types.is_integer(kind) else pa.int64()
     values: Any = pc.trunc(_wide(array))
-    bits = whole.bit_width
-    signed = types.is_signed_integer(whole)
+    bits = integer.bit_width
+    signed = types.is_signed_integer(integer)
     low = -(2.0 ** (bits - 1)) if signed else 0.0
     high = 2.0 ** (bits - 1 if signed else bits)
     # NaN is in no range.
@@ -138,9 +137,9 @@ def _from_float(array: Any, kind: Any) -> Any:
     )
     if not pc.all(fits, min_count=0).as_py():
         worst = array.filter(pc.invert(fits))[0].as_py()
-        raise pa.ArrowInvalid(f"{worst} lies outside {whole}")
-    found = values.cast(whole, safe=False)
-    return found if whole == kind else _convert(found, kind)
+        raise pa.ArrowInvalid(f"{worst} is out of range for {integer}")
+    result = values.cast(integer, safe=False)
+    return result if integer == kind else _convert(result, kind)
 
 
 def _wide(array: Any) -> Any:
@@ -168,29 +167,29 @@ def _from_decimal(array: Any, kind: Any) -> Any:
     if types.is_integer(kind):
         return pc.trunc(array.cast(pa.decimal256(76, max(array.type.scale, 0)))).cast(kind)
     if types.is_floating(kind):
-        found = array.cast(pa.float64())
-        return _half(found) if kind.bit_width == 16 else found.cast(kind, safe=False)
+        result = array.cast(pa.float64())
+        return _half(result) if kind.bit_width == 16 else result.cast(kind, safe=False)
     if types.is_boolean(kind):
         return pc.not_equal(array, pa.scalar(0, array.type))
     return array.cast(kind)
 
 
 def _to_timestamp(array: Any, kind: Any) -> Any:
-    had, types = array.type, pa.types
-    if types.is_date(had):
-        array = array.cast(pa.timestamp("s" if types.is_date32(had) else "ms"))
-        had = array.type
-    elif not types.is_timestamp(had):
-        raise pa.ArrowNotImplementedError(f"{had} to {kind}")
-    if kind.tz is not None and had.tz is None and kind.tz.upper() not in {"UTC", "+00:00", "Z"}:
+    source, types = array.type, pa.types
+    if types.is_date(source):
+        array = array.cast(pa.timestamp("s" if types.is_date32(source) else "ms"))
+        source = array.type
+    elif not types.is_timestamp(source):
+        raise pa.ArrowNotImplementedError(f"{source} to {kind}")
+    if kind.tz is not None and source.tz is None and kind.tz.upper() not in {"UTC", "+00:00", "Z"}:
         array = pc.assume_timezone(array, kind.tz, ambiguous="earliest", nonexistent="earliest")
     units = ("s", "ms", "us", "ns")
-    finer = units.index(kind.unit) >= units.index(had.unit)
+    finer = units.index(kind.unit) >= units.index(source.unit)
     raw = array.cast(pa.int64())
-    step = 1000 ** abs(units.index(kind.unit) - units.index(had.unit))
-    # The quotient is cut towards zero.
-    moved = pc.multiply_checked(raw, step) if finer else pc.divide(raw, step)
-    return moved.cast(kind)
+    step = 1000 ** abs(units.index(kind.unit) - units.index(source.unit))
+    # The quotient is truncated towards zero.
+    ticks = pc.multiply_checked(raw, step) if finer else pc.divide(raw, step)
+    return ticks.cast(kind)
 
 
 def _from_time(array: Any, kind: Any) -> Any:
@@ -203,22 +202,22 @@ def _from_time(array: Any, kind: Any) -> Any:
 
 
 def _to_text(array: Any, kind: Any) -> Any:
-    had, types = array.type, pa.types
-    if is_text(had) or types.is_integer(had) or types.is_boolean(had):
+    source, types = array.type, pa.types
+    if is_string(source) or types.is_integer(source) or types.is_boolean(source):
         return array.cast(kind)
-    if types.is_fixed_size_binary(had):
+    if types.is_fixed_size_binary(source):
         return array.cast(pa.binary()).cast(kind)
-    if types.is_binary(had) or types.is_large_binary(had) or had == pa.binary_view():
+    if types.is_binary(source) or types.is_large_binary(source) or source == pa.binary_view():
         return array.cast(kind)
-    if types.is_list(had) or types.is_large_list(had):
+    if is_list(source):
         return _list_to_text(array).cast(kind)
-    coded = array.dictionary_encode()
-    texts: Any = pa.array(written(coded.dictionary), pa.large_string())
-    return texts.take(coded.indices).cast(kind)
+    encoded = array.dictionary_encode()
+    strings: Any = pa.array(value_texts(encoded.dictionary), pa.large_string())
+    return strings.take(encoded.indices).cast(kind)
 
 
 def _list_to_text(array: Any) -> Any:
-    """The items between brackets, nulls as nothing: ``[1, , 3]``."""
+    """The items between brackets, nulls as empty strings: ``[1, , 3]``."""
     kind, types = array.type.value_type, pa.types
     if types.is_fixed_size_list(kind) or types.is_struct(kind) or types.is_map(kind):
         raise pa.ArrowNotImplementedError(f"{array.type} to text")
@@ -227,10 +226,10 @@ def _list_to_text(array: Any) -> Any:
         items = items.cast(pa.binary())
     if types.is_binary(items.type) or types.is_large_binary(items.type):
         items = hex_text(items)
-    texts = pc.fill_null(cast(items, pa.large_string()), "")
+    item_texts = pc.fill_null(cast(items, pa.large_string()), "")
     sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    whole = bracketed(texts, sizes, ", ")
-    return pc.if_else(array.is_valid(), whole, pa.scalar(None, pa.large_string()))
+    strings = bracketed(item_texts, sizes, ", ")
+    return pc.if_else(array.is_valid(), strings, pa.scalar(None, pa.large_string()))
 
 
 def _from_text(array: Any, kind: Any) -> Any:
@@ -239,7 +238,7 @@ def _from_text(array: Any, kind: Any) -> Any:
         return array.cast(kind)
     for test, name in (
         (types.is_boolean, "boolean"),
-        (types.is_integer, "whole"),
+        (types.is_integer, "integer"),
         (types.is_floating, "float"),
         (types.is_decimal, "decimal"),
         (types.is_date, "date"),
@@ -252,5 +251,5 @@ def _from_text(array: Any, kind: Any) -> Any:
 
 
 def _read(array: Any, kind: Any, reader: Callable[[Any, Any], Any]) -> Any:
-    """Read each different value once."""
+    """Read each distinct value once."""
     return map_distinct(kind, lambda value: reader(value, kind), array)

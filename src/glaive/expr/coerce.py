@@ -1,8 +1,8 @@
-"""Which type two operands meet in: rules only, no values.
+"""Type coercion: the common type of two operands.
 
-They are the reference implementation's, so that both keep the same rows: an integer and a
-float meet in the float, an unsigned 64-bit number and a signed one in a decimal, two times in
-the coarser unit, a text and a number in the number.
+The rules are those of the reference implementation, so that both select the same rows: an
+integer and a float become floats, an unsigned 64-bit integer and a signed one decimals, two
+times the coarser unit, a string and a number the number.
 """
 
 from __future__ import annotations
@@ -11,21 +11,30 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["arithmetic", "comparison", "concatenation", "is_number", "is_text", "plain", "shift"]
+__all__ = [
+    "arithmetic",
+    "comparison",
+    "concatenation",
+    "is_list",
+    "is_number",
+    "is_string",
+    "plain",
+    "shift",
+]
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Decimal digits of integers by their bits."""
+"""Decimal digits of integers by their width in bits."""
 
 _FLOAT_DIGITS = {32: (14, 7), 64: (30, 15)}
-"""Precision and scale of the decimal that a float is compared as."""
+"""Precision and scale of the decimal that a float is converted to."""
 
 _UNITS = ("s", "ms", "us", "ns")
-_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_STRINGS = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def plain(kind: Any) -> Any:
-    """The type of the values: of a dictionary its values, of an extension its storage."""
+    """The type of the values: the value type of a dictionary, the storage of an extension."""
     while True:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
@@ -35,9 +44,9 @@ def plain(kind: Any) -> Any:
             return kind
 
 
-def is_text(kind: Any) -> bool:
-    """Whether it is one of the three types of text."""
-    return kind in _TEXTS
+def is_string(kind: Any) -> bool:
+    """Whether it is one of the three string types."""
+    return kind in _STRINGS
 
 
 def is_number(kind: Any) -> bool:
@@ -46,20 +55,27 @@ def is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
+def is_list(kind: Any, *, fixed: bool = False) -> bool:
+    """Whether it is a list type; ``fixed``: fixed-size lists included."""
+    types = pa.types
+    variable = types.is_list(kind) or types.is_large_list(kind)
+    return bool(variable or (fixed and types.is_fixed_size_list(kind)))
+
+
 def _is_bytes(kind: Any) -> bool:
     return kind in _BINARIES or pa.types.is_fixed_size_binary(kind)
 
 
 def comparison(left: Any, right: Any) -> Any | None:
-    """The type both sides are compared in; None when they cannot be."""
+    """The type in which both sides are compared; None if they cannot be."""
     if left == right or pa.types.is_null(right):
         return left
     if pa.types.is_null(left):
         return right
     if is_number(left) and is_number(right):
         return _numbers(left, right, exact=True)
-    if is_text(left) and is_text(right):
-        return _TEXTS[max(_TEXTS.index(left), _TEXTS.index(right))]
+    if is_string(left) and is_string(right):
+        return _STRINGS[max(_STRINGS.index(left), _STRINGS.index(right))]
     if _is_bytes(left) and _is_bytes(right):
         return _bytes(left, right)
     met = _times(left, right) if _is_time(left) and _is_time(right) else None
@@ -76,9 +92,9 @@ def _bytes(left: Any, right: Any) -> Any:
 
 
 def _with_text(text: Any, other: Any) -> Any | None:
-    """What a text, or an integer beside a date, becomes to be compared with ``other``."""
+    """The type that a string, or an integer and a date, is converted to for ``other``."""
     types = pa.types
-    if is_text(text):
+    if is_string(text):
         if types.is_decimal(other):
             return pa.decimal128(38, 10)
         if is_number(other) or types.is_date(other) or types.is_time(other):
@@ -86,7 +102,7 @@ def _with_text(text: Any, other: Any) -> Any | None:
         if types.is_timestamp(other):
             return other
         if other in _BINARIES:
-            return _BINARIES[max(_BINARIES.index(other), _TEXTS.index(text))]
+            return _BINARIES[max(_BINARIES.index(other), _STRINGS.index(text))]
     if types.is_date(other) and text in (pa.int32(), pa.int64()):
         return other
     return None
@@ -94,13 +110,12 @@ def _with_text(text: Any, other: Any) -> Any | None:
 
 def _nested(left: Any, right: Any) -> Any | None:
     types = pa.types
-    lists = [types.is_list(kind) or types.is_large_list(kind) for kind in (left, right)]
-    fixed = [types.is_fixed_size_list(kind) for kind in (left, right)]
-    if all(a or b for a, b in zip(lists, fixed, strict=True)):
+    if is_list(left, fixed=True) and is_list(right, fixed=True):
         item = comparison(plain(left.value_type), plain(right.value_type))
         if item is None:
             return None
         large = types.is_large_list(left) or types.is_large_list(right)
+        fixed = [types.is_fixed_size_list(kind) for kind in (left, right)]
         if all(fixed) and left.list_size == right.list_size:
             return pa.list_(item, left.list_size)
         return pa.large_list(item) if large else pa.list_(item)
@@ -130,7 +145,7 @@ def _coarser(left: Any, right: Any) -> Any:
 
 
 def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
-    """``exact``: a decimal and a float meet in a decimal."""
+    """The common type of two numbers; ``exact``: a decimal for a decimal and a float."""
     types = pa.types
     decimals = types.is_decimal(left) or types.is_decimal(right)
     floats = [kind for kind in (left, right) if types.is_floating(kind)]
@@ -139,10 +154,10 @@ def _numbers(left: Any, right: Any, *, exact: bool) -> Any | None:
     if decimals:
         first, second = _as_decimal(left), _as_decimal(right)
         return None if first is None or second is None else _wider(first, second)
-    return _whole(left, right)
+    return _integers(left, right)
 
 
-def _whole(left: Any, right: Any) -> Any:
+def _integers(left: Any, right: Any) -> Any:
     signed = [pa.types.is_signed_integer(kind) for kind in (left, right)]
     if all(signed) or not any(signed):
         return max(left, right, key=lambda kind: int(kind.bit_width))
@@ -164,8 +179,8 @@ def _as_decimal(kind: Any) -> Any | None:
 
 def _wider(left: Any, right: Any) -> Any:
     scale = max(left.scale, right.scale)
-    whole = max(left.precision - left.scale, right.precision - right.scale)
-    return _decimal(whole + scale, scale, left, right)
+    integer_digits = max(left.precision - left.scale, right.precision - right.scale)
+    return _decimal(integer_digits + scale, scale, left, right)
 
 
 def _decimal(precision: int, scale: int, *operands: Any) -> Any:
@@ -175,7 +190,7 @@ def _decimal(precision: int, scale: int, *operands: Any) -> Any:
 
 
 def arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """Types of the operands and of the result; None when they do not go together."""
+    """Types of the operands and of the result; None if the operation is not defined."""
     types = pa.types
     if types.is_null(left) or types.is_null(right):
         kind = right if types.is_null(left) else left
@@ -201,24 +216,24 @@ def _decimal_result(op: str, left: Any, right: Any) -> Any:
         return _decimal(left.precision + scale - left.scale + right.scale, scale, left, right)
     scale = max(left.scale, right.scale)
     pick = min if op == "%" else max
-    whole = pick(left.precision - left.scale, right.precision - right.scale)
-    return _decimal(whole + scale + (op != "%"), scale, left, right)
+    integer_digits = pick(left.precision - left.scale, right.precision - right.scale)
+    return _decimal(integer_digits + scale + (op != "%"), scale, left, right)
 
 
 def _time_arithmetic(op: str, left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    found = None
+    rule = None
     if op in {"+", "-"}:
-        found = _moved(left, right)
-    if found is None and op == "+":
-        turned = _moved(right, left)
-        found = turned and (turned[1], turned[0], turned[2])
-    if found is None and op == "-" and _is_time(left) and _is_time(right):
-        found = _apart(left, right)
-    return found
+        rule = _shifted_time(left, right)
+    if rule is None and op == "+":
+        swapped = _shifted_time(right, left)
+        rule = swapped and (swapped[1], swapped[0], swapped[2])
+    if rule is None and op == "-" and _is_time(left) and _is_time(right):
+        rule = _time_difference(left, right)
+    return rule
 
 
-def _moved(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """A date, timestamp or duration with something added or taken away."""
+def _shifted_time(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    """A date, timestamp or duration plus or minus an amount."""
     types = pa.types
     if types.is_date(left) and types.is_integer(right):
         return left, _days(right), left
@@ -231,8 +246,8 @@ def _moved(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
     return (left, right, left) if same or (moment and types.is_interval(right)) else None
 
 
-def _apart(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
-    """What lies between two moments."""
+def _time_difference(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
+    """The difference of two points in time."""
     types = pa.types
     if types.is_date(left) and types.is_date(right):
         kind = left if left == right else pa.date64()
@@ -244,27 +259,26 @@ def _apart(left: Any, right: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _days(kind: Any) -> Any:
-    """What a number of days is counted in; bits beyond 32 are dropped, unsigned ones refused."""
+    """The type of a number of days: 32 bits count."""
     return kind if pa.types.is_int64(kind) else pa.int32()
 
 
 def shift(left: Any, right: Any) -> Any | None:
-    """The type in which bits are shifted: that of the integers among the two."""
+    """The type in which bits are shifted, from the integers among the two."""
     if not (is_number(left) and is_number(right)):
         return None
-    whole = [kind for kind in (left, right) if pa.types.is_integer(kind)]
-    if not whole:
+    integers = [kind for kind in (left, right) if pa.types.is_integer(kind)]
+    if not integers:
         return None
-    return pa.uint64() if pa.uint64() in whole else _whole(whole[0], whole[-1])
+    return pa.uint64() if pa.uint64() in integers else _integers(integers[0], integers[-1])
 
 
 def concatenation(left: Any, right: Any) -> Any | None:
-    """The type both sides of ``||`` become."""
-    types = pa.types
+    """The type to which both sides of ``||`` are converted."""
     if _is_bytes(left) and _is_bytes(right):
         return _bytes(left, right)
     for text, other in ((left, right), (right, left)):
-        plain = not types.is_nested(other) or types.is_list(other) or types.is_large_list(other)
-        if is_text(text) and not _is_bytes(other) and plain:
-            return _TEXTS[max(_TEXTS.index(kind) for kind in (left, right) if is_text(kind))]
+        plain = not pa.types.is_nested(other) or is_list(other)
+        if is_string(text) and not _is_bytes(other) and plain:
+            return _STRINGS[max(_STRINGS.index(kind) for kind in (left, right) if is_string(kind))]
     return None

@@ -1,8 +1,8 @@
 """Comparisons of arrays of one type.
 
 Floats are ordered by their bits, so that ``-0.0 < 0.0``, NaN is the largest and equals itself
-(the binder has widened constant zeros). Lists and structs are equal when all in them is, nulls
-included; lists are ordered as words are.
+(``fold`` makes comparisons with constant zeros include both). Lists and structs are equal if
+all their items are, nulls included; lists are ordered lexicographically.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf, float_order
+from glaive.arrow.scalars import FALSE
 from glaive.errors import FilterError
 from glaive.expr.rows import repeat
 
-__all__ = ["among", "comparable", "compare", "distinct"]
+__all__ = ["among", "comparable", "compare", "distinct", "list_spans"]
 
 _FUNCTIONS: dict[str, Any] = {
     "=": pc.equal,
@@ -32,7 +33,7 @@ _WORDS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def compare(op: str, left: Any, right: Any) -> Any:
-    """``left op right``: null where one of them is.
+    """``left op right``; null where one of them is.
 
     Parameters
     ----------
@@ -46,24 +47,24 @@ def compare(op: str, left: Any, right: Any) -> Any:
 
 def distinct(left: Any, right: Any) -> Any:
     """``IS DISTINCT FROM``: never null."""
-    unlike = pc.fill_null(compare("!=", left, right), False)
-    return pc.or_(unlike, pc.xor(pc.is_null(left), pc.is_null(right)))
+    unequal = pc.fill_null(compare("!=", left, right), FALSE)
+    return pc.or_(unequal, pc.xor(pc.is_null(left), pc.is_null(right)))
 
 
 def among(array: Any, values: Any) -> Any:
     """Whether an item is one of ``values``, which are not null; null where the item is."""
     if pa.types.is_nested(array.type):
         rows = [compare("=", array, value) for value in values]
-        found = rows[0]
+        result = rows[0]
         for row in rows[1:]:
-            found = pc.or_kleene(found, row)
-        return found
+            result = pc.or_kleene(result, row)
+        return result
     one_of = IsOneOf(_plain_array(values)).mask(_plain_array(array))
     return one_of if not array.null_count else pc.if_else(pc.is_valid(array), one_of, None)
 
 
 def comparable(values: Any) -> Any:
-    """Values in a type that Arrow orders as we do: floats as integers."""
+    """Values in a type that Arrow orders as defined here: floats as integers."""
     kind = values.type
     if pa.types.is_floating(kind):
         constant = isinstance(values, pa.Scalar)
@@ -86,9 +87,6 @@ def _ordered(array: Any) -> Any:
     return pa.array(keys, mask=mask)
 
 
-# ---------------------------------------------------------------------------- nested
-
-
 def _nested(op: str, left: Any, right: Any) -> Any:
     rows = len(left) if isinstance(left, pa.Array) else len(right)
     arrays: list[Any] = [left, right]
@@ -100,65 +98,61 @@ def _nested(op: str, left: Any, right: Any) -> Any:
     if pa.types.is_struct(left.type):
         raise FilterError(f"structs have no order: {op} is not for {left.type}; compare members")
     sizes = _ordering(left, right)
-    found = _FUNCTIONS[op](pa.array(sizes), pa.scalar(0, pa.int8()))
-    return pc.if_else(both, found, None)
+    result = _FUNCTIONS[op](pa.array(sizes), pa.scalar(0, pa.int8()))
+    return pc.if_else(both, result, None)
 
 
 def _same(left: Any, right: Any) -> NDArray[np.bool_]:
-    """Which items are equal, nulls being equal to nulls."""
+    """Which items are equal; nulls equal nulls."""
     kind = left.type
     here, there = _valid(left), _valid(right)
     if pa.types.is_struct(kind):
-        found: NDArray[np.bool_] = here == there
+        matching: NDArray[np.bool_] = here == there
         for i in range(kind.num_fields):
-            found &= ~here | _same(left.field(i), right.field(i))
-        return found
+            matching &= ~here | _same(left.field(i), right.field(i))
+        return matching
     if not pa.types.is_nested(kind):
-        equal = pc.fill_null(compare("=", left, right), False).to_numpy(zero_copy_only=False)
+        equal = pc.fill_null(compare("=", left, right), FALSE).to_numpy(zero_copy_only=False)
         plain: NDArray[np.bool_] = np.where(here & there, equal, here == there)
         return plain
-    first, second = _spans(left), _spans(right)
-    found = np.asarray((here == there) & (~here | (first[1] == second[1])))
-    rows = np.flatnonzero(found & here)
+    first, second = list_spans(left), list_spans(right)
+    matching = np.asarray((here == there) & (~here | (first[1] == second[1])))
+    rows = np.flatnonzero(matching & here)
     owner, at = _within(rows, first, first[1][rows])
     other = _within(rows, second, second[1][rows])[1]
-    unlike = ~_same(_items(left).take(pa.array(at)), _items(right).take(pa.array(other)))
-    found[owner[unlike]] = False
-    return found
+    unequal = ~_same(left.values.take(pa.array(at)), right.values.take(pa.array(other)))
+    matching[owner[unequal]] = False
+    return matching
 
 
 def _ordering(left: Any, right: Any) -> NDArray[np.int8]:
     """-1, 0, 1: by the first item that differs, then by length; nulls come first."""
-    first, second = _spans(left), _spans(right)
+    first, second = list_spans(left), list_spans(right)
     shared = np.minimum(first[1], second[1])
     rows = np.arange(len(left), dtype=np.int64)
     owner, at = _within(rows, first, shared)
     other = _within(rows, second, shared)[1]
-    mine, theirs = _items(left).take(pa.array(at)), _items(right).take(pa.array(other))
+    mine, theirs = left.values.take(pa.array(at)), right.values.take(pa.array(other))
     if pa.types.is_nested(mine.type):
         signs = _ordering(mine, theirs)
     else:
-        less = pc.fill_null(compare("<", mine, theirs), False).to_numpy(zero_copy_only=False)
-        more = pc.fill_null(compare(">", mine, theirs), False).to_numpy(zero_copy_only=False)
+        less = pc.fill_null(compare("<", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
+        more = pc.fill_null(compare(">", mine, theirs), FALSE).to_numpy(zero_copy_only=False)
         signs = more.astype(np.int8) - less.astype(np.int8)
     here, there = _valid(mine), _valid(theirs)
     signs = np.where(here == there, np.where(here, signs, 0), np.where(here, 1, -1)).astype(np.int8)
-    found: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
+    ordering: NDArray[np.int8] = np.sign(first[1] - second[1]).astype(np.int8)
     differing = np.flatnonzero(signs)[::-1]
-    found[owner[differing]] = signs[differing]  # the first of a row is written last
-    return found
+    ordering[owner[differing]] = signs[differing]  # the first of a row is written last
+    return ordering
 
 
 def _valid(array: Any) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.is_valid(array).to_numpy(zero_copy_only=False)
-    return found
+    flags: NDArray[np.bool_] = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return flags
 
 
-def _items(array: Any) -> Any:
-    return array.values
-
-
-def _spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def list_spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the items of each list start in its values, and how many there are."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
@@ -171,7 +165,7 @@ def _spans(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _within(
     rows: NDArray[np.int64], spans: tuple[NDArray[np.int64], NDArray[np.int64]], sizes: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The row of each of the first ``sizes`` items of ``rows``, and its place in the values."""
+    """The row of each of the first ``sizes`` items of ``rows``, and its index in the values."""
     owner = np.repeat(rows, sizes)
     before = np.cumsum(sizes) - sizes
     inside = np.arange(len(owner), dtype=np.int64) - np.repeat(before, sizes)

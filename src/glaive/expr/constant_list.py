@@ -1,8 +1,7 @@
-"""Long lists of constants, kept and converted as a whole.
+"""Long lists of constants, stored and converted as one object.
 
-A list of a hundred thousand items in a filter would be as many objects in each stage that a
-filter goes through. A list of plain numbers or texts is one object instead, and has its items
-when someone asks for them.
+A list of a hundred thousand items in a filter would become as many objects in each stage of
+binding. A list of plain numbers or strings is one object instead, which makes items on demand.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import pyarrow as pa
 
 from glaive.errors import FilterError
 from glaive.expr.casts import cast
-from glaive.expr.coerce import is_text
+from glaive.expr.coerce import is_string
 from glaive.expr.constants import as_column
 from glaive.expr.tree import Literal
 
 __all__ = ["LONG_LIST", "ConstantList", "list_as", "list_as_column", "read_list"]
 
-_WHOLE = r"-?+[0-9]{1,18}+(?![0-9.eE])"
+_INTEGER = r"-?+[0-9]{1,18}+(?![0-9.eE])"
 _FLOAT = r"-?+(?:[0-9]++\.[0-9]*+|\.[0-9]++|[0-9]++(?=[eE]))(?:[eE][+-]?+[0-9]++)?+"
 _TEXT = r"'[^']*+'"
-_KINDS = {"whole": _WHOLE, "float": _FLOAT, "text": _TEXT}
+_KINDS = {"integer": _INTEGER, "float": _FLOAT, "text": _TEXT}
 _LISTS = (f"(?P<{name}>{item}(?:\\s*+,\\s*+{item}){{15,}}+)" for name, item in _KINDS.items())
 LONG_LIST = re.compile(rf"\s*+(?:{'|'.join(_LISTS)})(?=\s*+\))")
-"""What stands in the brackets of a list of 16 or more numbers, or texts, of one kind."""
+"""The contents of a bracketed list of 16 or more numbers, or strings, of one type."""
 
 
 class ConstantList(Sequence[Literal]):
@@ -38,7 +37,7 @@ class ConstantList(Sequence[Literal]):
     values
         As ``Literal.value``.
     at
-        Where the list begins in the text.
+        Offset of the list in the text.
     """
 
     __slots__ = ("_array", "at", "type", "values")
@@ -70,13 +69,13 @@ class ConstantList(Sequence[Literal]):
         return hash(self.values)
 
     def array(self) -> Any:
-        """All values as an Arrow array, made once."""
+        """All values as an Arrow array, which is cached."""
         if self._array is None:
             self._array = pa.array(self.values, self.type)
         return self._array
 
     def distinct(self) -> ConstantList:
-        """Each value once; for a zero both of a float."""
+        """Each value once; a zero float becomes both zeros."""
         values = dict.fromkeys(self.values)
         if pa.types.is_floating(self.type) and 0.0 in values:
             del values[0.0]
@@ -85,41 +84,41 @@ class ConstantList(Sequence[Literal]):
 
 
 def read_list(text: str, at: int) -> ConstantList:
-    """The constants of a text that ``LONG_LIST`` matches."""
-    found = LONG_LIST.match(f"{text})")
-    kind = found.lastgroup if found is not None else None
-    if kind == "whole":
+    """The constants in a text that ``LONG_LIST`` matches."""
+    match = LONG_LIST.match(f"{text})")
+    item_type = match.lastgroup if match is not None else None
+    if item_type == "integer":
         return ConstantList(tuple(map(int, text.split(","))), pa.int64(), at)
-    if kind == "float":
+    if item_type == "float":
         return ConstantList(tuple(map(float, text.split(","))), pa.float64(), at)
     return ConstantList(tuple(re.findall(r"'([^']*)'", text)), pa.string(), at)
 
 
 def list_as_column(items: ConstantList, kind: Any) -> Any:
-    """The list in the type of a column; ``None`` where an item is no such constant."""
+    """The list in the type of a column; ``None`` if an item does not fit it."""
     least, most = Literal(min(items.values), items.type), Literal(max(items.values), items.type)
     first, last = as_column(least, kind), as_column(most, kind)
     if first is None or last is None:
         return None
-    if first.type == items.type or pa.types.is_integer(first.type) or is_text(first.type):
+    if first.type == items.type or pa.types.is_integer(first.type) or is_string(first.type):
         return ConstantList(items.values, first.type, items.at)
-    made = [as_column(item, kind) for item in items]
-    if None in made:
+    converted = [as_column(item, kind) for item in items]
+    if None in converted:
         return None
-    return ConstantList(tuple(value.value for value in made if value), first.type, items.at)
+    return ConstantList(tuple(value.value for value in converted if value), first.type, items.at)
 
 
 def list_as(items: ConstantList, kind: Any) -> Any:
-    """The list converted to a type; ``None`` where an item does not go."""
+    """The list converted to a type; ``None`` if an item cannot be."""
     if items.type == kind:
         return items
     try:
-        made = cast(items.array(), kind)
+        converted = cast(items.array(), kind)
     except FilterError:
         return None
-    if made.null_count:
+    if converted.null_count:
         return None
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_text(kind)
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_string(kind)
     if not numbers:
-        return tuple(Literal.of(value, at=items.at) for value in made)
-    return ConstantList(tuple(made.to_pylist()), kind, items.at)
+        return tuple(Literal.of(value, at=items.at) for value in converted)
+    return ConstantList(tuple(converted.to_pylist()), kind, items.at)

@@ -1,8 +1,7 @@
-"""Constants as they stand beside a column: made of the column's type, or refused.
+"""Convert constants to the type of the column they are compared with, or refuse them.
 
-The reference implementation does this before all else, where a comparison stands at the top of
-a filter or under AND and OR. ``i > 2.5`` on integers is an error there, not a comparison of
-floats.
+The reference implementation does this first, for comparisons at the top of a filter or under
+AND and OR: ``i > 2.5`` on integers is an error, not a comparison of floats.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.expr.coerce import is_text, plain
+from glaive.expr.coerce import is_list, is_string, plain
 from glaive.expr.tree import Literal
 
 __all__ = ["as_column"]
@@ -23,12 +22,12 @@ _BOUNDS = {
     for sign in ("", "u")
     for width in (8, 16, 32, 64)
 }
-_MOST_HALF = 65519.99
-"""The largest number that is no infinity as a 16-bit float."""
+_MAX_HALF = 65519.99
+"""The largest number that a 16-bit float rounds to a finite one."""
 
 
 def as_column(literal: Literal, kind: Any) -> Literal | None:
-    """The constant in the type of a column; None when it is no such constant."""
+    """The constant in the type of a column; None if it does not fit."""
     target = plain(kind)
     if literal.is_null:
         return Literal(None, target, at=literal.at)
@@ -41,13 +40,13 @@ def _converted(literal: Literal, target: Any) -> Any:
     if isinstance(value, bool):
         return value if types.is_boolean(target) else None
     if isinstance(value, int):
-        # Beyond 63 bits they are unsigned, and no decimals.
+        # Integers beyond 63 bits are unsigned, and not converted to decimals.
         large = pa.types.is_uint64(literal.type) and types.is_decimal(target)
-        return None if large else _whole(value, target)
+        return None if large else _integer(value, target)
     if isinstance(value, float):
         return _float(value, target)
     if isinstance(value, str):
-        return value if is_text(target) else None
+        return value if is_string(target) else None
     if isinstance(value, bytes):
         if types.is_fixed_size_binary(target):
             return value if len(value) == target.byte_width else None
@@ -55,7 +54,7 @@ def _converted(literal: Literal, target: Any) -> Any:
     return _list(literal, target)
 
 
-def _whole(value: int, target: Any) -> Any:
+def _integer(value: int, target: Any) -> Any:
     types = pa.types
     if types.is_integer(target):
         low, high = _BOUNDS[str(target)]
@@ -72,7 +71,7 @@ def _float(value: float, target: Any) -> float | None:
     if not pa.types.is_floating(target):
         return None
     if target.bit_width == 16:
-        return float(np.float16(value)) if abs(value) <= _MOST_HALF else None
+        return float(np.float16(value)) if abs(value) <= _MAX_HALF else None
     if target.bit_width == 32:
         with np.errstate(over="ignore"):
             return float(np.float32(value))
@@ -81,9 +80,7 @@ def _float(value: float, target: Any) -> float | None:
 
 def _list(literal: Literal, target: Any) -> Any:
     types = pa.types
-    if not (
-        types.is_list(target) or types.is_large_list(target) or types.is_fixed_size_list(target)
-    ):
+    if not is_list(target, fixed=True):
         return None
     if types.is_fixed_size_list(target) and len(literal.value) != target.list_size:
         return None

@@ -1,4 +1,4 @@
-"""Whether texts contain a word: what LIKE '%word%' and contains() ask."""
+"""Whether strings contain a word, for LIKE '%word%' and contains()."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.scalars import FALSE
 from glaive.arrow.slices import slice_bits
 from glaive.kernels.contains import contains
 from glaive.kernels.strings import Strings
@@ -22,34 +23,34 @@ _OFFSET_BITS: dict[pa.DataType, Literal[32, 64]] = {
 }
 
 _RARE = 4
-"""One hit among so many rows, or less: worth looking at the hits alone."""
+"""If at most one row in so many contains the word, only those rows are tested further."""
 
 
-def containing(texts: Any, word: str) -> Any:
-    """Which texts hold a word; null where the text is."""
-    bits, rows = _OFFSET_BITS.get(texts.type), len(texts)
-    validity, *parts = texts.buffers()
+def containing(strings: Any, word: str) -> Any:
+    """Which strings contain a word; null for nulls."""
+    bits, rows = _OFFSET_BITS.get(strings.type), len(strings)
+    validity, *parts = strings.buffers()
     if bits is None or not rows or any(part is None for part in parts):
-        return pc.match_substring(texts, word)
+        return pc.match_substring(strings, word)
     width = bits // 8
-    ends = parts[0].slice(texts.offset * width, (rows + 1) * width)
-    found = contains(Strings(ends, bits, parts[1]), rows, word.encode())
-    bitmap = slice_bits(validity, texts.offset, rows) if texts.null_count else None
-    nulls = texts.null_count
-    return pa.Array.from_buffers(pa.bool_(), rows, [bitmap, found], nulls)
+    offsets = parts[0].slice(strings.offset * width, (rows + 1) * width)
+    passing = contains(Strings(offsets, bits, parts[1]), rows, word.encode())
+    nulls = strings.null_count
+    bitmap = slice_bits(validity, strings.offset, rows) if nulls else None
+    return pa.Array.from_buffers(pa.bool_(), rows, [bitmap, passing], nulls)
 
 
-def prefiltered(texts: Any, word: str, test: Any) -> Any:
-    """``test(texts)``, where no text passes that does not hold a word.
+def prefiltered(strings: Any, word: str, test: Any) -> Any:
+    """``test(strings)``, where only strings that contain ``word`` can pass.
 
-    The test is made of the texts with the word alone where these are few.
+    If few do, only those are tested.
     """
-    found = containing(texts, word)
-    rows = np.flatnonzero(np.asarray(pc.fill_null(found, False)))
-    if len(rows) * _RARE > len(texts):
-        return test(texts)
-    flags = np.zeros(len(texts), np.bool_)
+    candidates = containing(strings, word)
+    rows = np.flatnonzero(np.asarray(pc.fill_null(candidates, FALSE)))
+    if len(rows) * _RARE > len(strings):
+        return test(strings)
+    flags = np.zeros(len(strings), np.bool_)
     if len(rows):
-        flags[rows] = np.asarray(test(texts.take(pa.array(rows))))
-    result: Any = pa.array(flags, mask=np.asarray(texts.is_null()) if texts.null_count else None)
-    return result
+        flags[rows] = np.asarray(test(strings.take(pa.array(rows))))
+    nulls = np.asarray(strings.is_null()) if strings.null_count else None
+    return pa.array(flags, mask=nulls)

@@ -1,9 +1,8 @@
 """Expressions of pyarrow to trees.
 
-pyarrow writes an expression as a record batch: its metadata lists calls, columns and constants
-in the order of the text, its columns hold the constants and the options of calls. This is how
-expressions are pickled. (Writing them as Substrait takes pyarrow twice the time with each level,
-and leaves out conversions and options.)
+pyarrow pickles an expression as a record batch: its metadata lists calls, columns and constants
+in order, its columns hold the constants and the options of calls. (Substrait is no alternative:
+pyarrow's time to write it doubles with each level, and casts and options are left out.)
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["choice", "from_arrow"]
 
 Options = dict[str, Any]
 Built = tuple[Node, int]
-"""A tree and its levels."""
+"""A tree and its depth."""
 
 
 def from_arrow(expression: pc.Expression) -> Node:
@@ -34,9 +33,9 @@ def from_arrow(expression: pc.Expression) -> Node:
     Raises
     ------
     FilterError
-        A function or an option in it is not one of the filter language.
+        It has a function or an option that the filter language does not have.
     """
-    steps, batch = _written(expression)
+    steps, batch = _pickled(expression)
     if len(steps) > MAX_NODES:
         raise FilterError(f"the expression has more than {MAX_NODES} parts")
     open_calls: list[tuple[str, list[Built], Options]] = [("", [], {})]
@@ -51,7 +50,7 @@ def from_arrow(expression: pc.Expression) -> Node:
             case "end":
                 open_calls.pop()
                 above, siblings, _ = open_calls[-1]
-                if above == name and name in _CHAINS:  # one AND of all, in linear time
+                if above == name and name in _CHAINS:  # a single AND, in linear time
                     open_calls[-1] = (above, _joined(siblings, arguments), {})
                 else:
                     siblings.append(_call(name, arguments, options))
@@ -62,12 +61,12 @@ def from_arrow(expression: pc.Expression) -> Node:
             case "nested_field_ref":
                 arguments.append((_nested(rest, int(value)), 1))
             case _:
-                raise FilterError(f"the expression has a part {key!r} that is not known")
+                raise FilterError(f"the expression has an unknown part {key!r}")
     return open_calls[0][1][0][0]
 
 
 def choice(test: Node, yes: Node, no: Node) -> Node:
-    """``if_else`` between truths; an unknown test means no."""
+    """``if_else`` with boolean results; an unknown test counts as false."""
     return tree.either(
         tree.both(tree.IsTruth(test, True), yes),
         tree.both(tree.IsTruth(test, True, negated=True), no),
@@ -84,16 +83,16 @@ def _joined(before: list[Built], more: list[Built]) -> list[Built]:
 def _nested(rest: Iterator[tuple[str, str]], count: int) -> Node:
     parts = [next(rest) for _ in range(count)]
     if any(key != "field_ref" for key, _ in parts):
-        raise FilterError("members of structs are referred to by name: pc.field('a', 'b')")
+        raise FilterError("refer to members of structs by name: pc.field('a', 'b')")
     return tree.Name(tuple(name for _, name in parts), exact=True)
 
 
 def _options(column: Any) -> Options:
-    """Options of a call; types stand for themselves in the type of their column."""
-    found: Options = {}
+    """Options of a call; the target of a cast is the type of its column."""
+    values: Options = {}
     for i, member in enumerate(column.type):
-        found[member.name] = member.type if member.name == "to_type" else column.field(i)[0]
-    return found
+        values[member.name] = member.type if member.name == "to_type" else column.field(i)[0]
+    return values
 
 
 def _call(name: str, arguments: list[Built], options: Options) -> Built:
@@ -101,25 +100,25 @@ def _call(name: str, arguments: list[Built], options: Options) -> Built:
     special = _WITH_OPTIONS.get(name)
     if special is not None:
         try:
-            made = special(nodes, options)
+            call = special(nodes, options)
         except KeyError as missing:
-            raise FilterError(f"the function {name!r} stands without option {missing}") from None
+            raise FilterError(f"the function {name!r} lacks option {missing}") from None
     else:
-        kind = options["_type_name"].as_py().decode() if options else ""
-        if kind not in _HARMLESS:
-            raise FilterError(f"the function {name!r} with {kind} is not one of filters")
-        made = choice(*nodes) if name == "if_else" and len(nodes) == 3 else called(name, nodes)
-    flat = isinstance(made, tree.And | tree.Or)
-    # An AND in an AND is no level of its own.
-    depth = max((deep - (flat and type(node) is type(made)) for node, deep in arguments), default=0)
+        option_type = options["_type_name"].as_py().decode() if options else ""
+        if option_type not in _HARMLESS:
+            raise FilterError(f"filters do not have the function {name!r} with {option_type}")
+        call = choice(*nodes) if name == "if_else" and len(nodes) == 3 else called(name, nodes)
+    flat = isinstance(call, tree.And | tree.Or)
+    # An AND in an AND does not add a level.
+    depth = max((deep - (flat and type(node) is type(call)) for node, deep in arguments), default=0)
     if depth >= MAX_DEPTH:
         raise FilterError(f"the expression is nested deeper than {MAX_DEPTH} levels")
-    return made, depth + 1
+    return call, depth + 1
 
 
 _CHAINS = {"and_kleene", "or_kleene"}
 _HARMLESS = {"", "ArithmeticOptions", "ScalarAggregateOptions"}
-"""Options that say how to compute, not what."""
+"""Options that do not change the result."""
 
 
 def _in(nodes: list[Node], options: Options) -> Node:
@@ -133,7 +132,7 @@ def _cast(nodes: list[Node], options: Options) -> Node:
 
 def _null(nodes: list[Node], options: Options) -> Node:
     null = tree.IsNull(nodes[0])
-    nan_is_null = options.get("nan_is_null")  # a call may stand without options
+    nan_is_null = options.get("nan_is_null")  # options may be absent
     if nan_is_null is not None and nan_is_null.as_py():
         return tree.either(null, tree.Call("isnan", (nodes[0],)))
     return null
@@ -172,9 +171,6 @@ _WITH_OPTIONS: dict[str, Callable[[list[Node], Options], Node]] = {
 }
 
 
-# ---------------------------------------------------------------------- pyarrow's form
-
-
 class _CSchema(ctypes.Structure):
     """Arrow's C interface for schemas; only the metadata is read."""
 
@@ -186,18 +182,18 @@ class _CSchema(ctypes.Structure):
     )
 
 
-def _written(expression: pc.Expression) -> tuple[list[tuple[str, str]], Any]:
-    """What pyarrow pickles: steps in order, and a batch of one row."""
-    pickled: Any = expression.__reduce__()  # a function and what it is called with
+def _pickled(expression: pc.Expression) -> tuple[list[tuple[str, str]], Any]:
+    """The pickled steps in order, and their batch of one row."""
+    pickled: Any = expression.__reduce__()  # a function and its arguments
     batch: Any = pa.ipc.open_file(pickled[1][0]).get_batch(0)
-    # A schema in Python has each key once; in C they are all there.
-    shown = _CSchema()
-    place = ctypes.addressof(shown)
-    batch.schema._export_to_c(place)  # noqa: SLF001  # the only way there
+    # Keys repeat; a schema in Python drops repeated keys, one in C has them all.
+    c_schema = _CSchema()
+    address = ctypes.addressof(c_schema)
+    batch.schema._export_to_c(address)  # noqa: SLF001  # the only way there
     try:
-        steps = _pairs(shown.metadata)
+        steps = _pairs(c_schema.metadata)
     finally:
-        pa.Schema._import_from_c(place)  # noqa: SLF001  # releases it
+        pa.Schema._import_from_c(address)  # noqa: SLF001  # releases it
     return steps, batch
 
 
@@ -206,9 +202,9 @@ def _pairs(address: int | None) -> list[tuple[str, str]]:
         return []
     (count,) = struct.unpack("=i", ctypes.string_at(address, 4))
     address += 4
-    texts: list[str] = []
+    strings: list[str] = []
     for _ in range(2 * count):
         (size,) = struct.unpack("=i", ctypes.string_at(address, 4))
-        texts.append(ctypes.string_at(address + 4, size).decode())
+        strings.append(ctypes.string_at(address + 4, size).decode())
         address += 4 + size
-    return list(zip(texts[::2], texts[1::2], strict=True))
+    return list(zip(strings[::2], strings[1::2], strict=True))

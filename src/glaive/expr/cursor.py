@@ -1,4 +1,4 @@
-"""Reading a filter token by token: signs, words and names of types."""
+"""Read a filter token by token: signs, words and names of types."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Cursor", "negated_number", "number_of"]
 
 
 class Cursor:
-    """A text and a place in it.
+    """A text and a position in it.
 
-    ``depth`` is how deep the reader is, ``calls`` how many of these are calls of functions,
-    ``nodes`` what it made.
+    ``depth`` is the current nesting depth, ``calls`` the number of function calls around the
+    position, ``nodes`` the number of nodes made so far.
     """
 
     def __init__(self, text: str) -> None:
@@ -30,61 +30,56 @@ class Cursor:
         self.nodes = 0
         self.calls = 0
 
-    # ----------------------------------------------------------------- tokens
-
     @property
     def token(self) -> Token:
-        """The token at this place."""
+        """The current token."""
         return self.tokens[self.next]
 
     def is_end(self) -> bool:
-        """Whether nothing is left."""
+        """Whether this is the end of the text."""
         return self.tokens[self.next].kind is Kind.END
 
     def advance(self) -> Token:
-        """The token at this place; go past it."""
+        """Return the current token and go to the next."""
         token = self.tokens[self.next]
         if token.kind is not Kind.END:
             self.next += 1
         return token
 
     def is_sign(self, sign: str) -> bool:
-        """Whether a sign stands here."""
+        """Whether the current token is this sign."""
         token = self.tokens[self.next]
         return token.kind is Kind.SIGN and token.value == sign
 
     def take(self, sign: str) -> bool:
-        """Go past a sign, if it stands here."""
-        found = self.is_sign(sign)
-        self.next += found
-        return found
+        """Go past this sign if it is the current token; returns whether it was."""
+        present = self.is_sign(sign)
+        self.next += present
+        return present
 
     def expect(self, sign: str, after: str) -> None:
-        """Go past a sign that must stand here."""
+        """Go past this sign, which must be the current token."""
         if not self.take(sign):
-            raise self.wrong(f"expected {sign!r} {after}, found {self.found()}")
+            raise self.wrong(f"expected {sign!r} {after}, found {self.token_text()}")
 
     def take_word(self, *words: str) -> bool:
-        """Go past words, in upper case, if they stand here."""
-        found = all(
+        """Go past these words (in upper case) if they follow; returns whether they did."""
+        present = all(
             self.tokens[min(self.next + i, len(self.tokens) - 1)].upper == word
             for i, word in enumerate(words)
         )
-        self.next += len(words) if found else 0
-        return found
+        self.next += len(words) if present else 0
+        return present
 
-    def found(self) -> str:
-        """What stands here, for errors."""
+    def token_text(self) -> str:
+        """The current token, for errors."""
         token = self.token
-        return (
-            token.kind.value
-            if token.kind is Kind.END
-            else repr(self.text[token.at : token.end][:40])
-        )
+        is_end = token.kind is Kind.END
+        return str(token.kind.value) if is_end else repr(self.text[token.at : token.end][:40])
 
-    def wrong(self, what: str, at: int | None = None) -> FilterError:
-        """An error about this place, or another."""
-        return failure(what, self.text, self.token.at if at is None else at)
+    def wrong(self, problem: str, at: int | None = None) -> FilterError:
+        """An error at the current token, or at ``at``."""
+        return failure(problem, self.text, self.token.at if at is None else at)
 
     def is_typed_literal(self) -> bool:
         """Whether ``(digits) 'text'`` follows."""
@@ -92,8 +87,6 @@ class Cursor:
         while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ",":
             at += 1
         return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
-
-    # -------------------------------------------------------------------- types
 
     def type(self) -> Any:
         """Read the name of a type."""
@@ -114,7 +107,7 @@ class Cursor:
         return SIMPLE[name]
 
     def sized(self, name: str, token: Token) -> Any:
-        """Read what stands in brackets after the name of a type."""
+        """Read the bracketed sizes after the name of a type."""
         sizes: list[int] = []
         if self.take("("):
             while not self.take(")"):
@@ -127,19 +120,19 @@ class Cursor:
                         f"expected a number of digits, found {number.value!r}", number.at
                     )
                 sizes.append(int(number.value[:5]) * (-1 if minus else 1))
-        found = sized(name, tuple(sizes))
-        if isinstance(found, str):
-            raise self.wrong(found, token.at)
+        data_type = sized(name, tuple(sizes))
+        if isinstance(data_type, str):
+            raise self.wrong(data_type, token.at)
         if self.take_word("WITH") or self.take_word("AT"):
-            raise self.wrong("a timestamp with a time zone cannot be written; leave the zone out")
-        return found
+            raise self.wrong("filters have no timestamps with a time zone; leave the zone out")
+        return data_type
 
 
 def number_of(token: Token) -> Literal:
-    """The constant that a number stands for."""
+    """The constant of a number token."""
     digits = token.value
     if digits.isdecimal():
-        # Beyond 20 digits no 64-bit number is left, and int() takes its time.
+        # No 64-bit integer has more than 20 digits, and int() is slow for many digits.
         value = int(digits) if len(digits.lstrip("0")) <= 20 else 1 << 64
         if value < 1 << 64:
             kind = pa.int64() if value < 1 << 63 else pa.uint64()
@@ -148,7 +141,7 @@ def number_of(token: Token) -> Literal:
 
 
 def negated_number(literal: Literal, at: int) -> Literal:
-    """The number with a minus before it, which stands at ``at``."""
+    """The number with a minus before it, which is at ``at``."""
     value = -literal.value
     if not isinstance(value, int):
         return Literal(value, literal.type, at=at)

@@ -1,4 +1,4 @@
-"""Bound trees and batches to values: three-valued, in bulk."""
+"""Evaluate bound trees on batches, with three-valued logic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import too_large
-from glaive.arrow.dictionaries import concat_arrays, decoded
+from glaive.arrow.chunked import without_views
+from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.arrow.extensions import to_type
 from glaive.errors import CapacityError, FilterError
 from glaive.expr import tree
@@ -18,13 +19,12 @@ from glaive.expr.arithmetic import combine, negative
 from glaive.expr.blocks import compare_numbers, compute_numbers
 from glaive.expr.casts import cast
 from glaive.expr.coerce import plain
-from glaive.expr.compare import among, compare, distinct
+from glaive.expr.compare import among, compare, distinct, list_spans
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.functions import registry
-from glaive.expr.list_element import element
 from glaive.expr.patterns import like
-from glaive.expr.rows import repeat
-from glaive.expr.sizes import reserve, scalar_bytes, varies
+from glaive.expr.rows import broadcast, repeat
+from glaive.expr.sizes import check_bytes, scalar_bytes, varies
 from glaive.expr.tree import Node
 from glaive.format.fields import split_path
 
@@ -42,19 +42,17 @@ def values(node: Node, batch: pa.RecordBatch) -> Any:
     Raises
     ------
     FilterError
-        A value cannot be computed: a division by zero, a cast that does not go.
+        A value cannot be computed: a division by zero, an invalid cast.
     CapacityError
-        One array does not hold the values, or those that it takes to compute them.
+        The values, or intermediate ones, do not fit one array.
     """
-    found = evaluate(node, batch)
-    constant = isinstance(found, pa.Scalar)
-    return repeat(found, batch.num_rows) if constant else found
+    return broadcast(evaluate(node, batch), batch.num_rows)
 
 
 def evaluate(node: Node, batch: pa.RecordBatch) -> Any:
     """Like :func:`values`; a ``pa.Scalar`` where all rows have one value."""
     try:
-        return _STEPS[type(node)](node, batch)
+        return _EVALUATORS[type(node)](node, batch)
     except _REFUSALS as error:
         raise _failure(type(node).__name__, error) from None
 
@@ -66,11 +64,11 @@ def _column(node: tree.Column, batch: pa.RecordBatch) -> Any:
     array: Any = batch.column(index)
     if isinstance(array.type, pa.BaseExtensionType):
         array = to_type(array, node.type, node.path)
-    return decoded(array) if pa.types.is_dictionary(array.type) else array
+    return decode_dictionary(array) if pa.types.is_dictionary(array.type) else array
 
 
 def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
-    """A member from the struct that holds it."""
+    """A struct member, from the column that contains it."""
     names = split_path(node.path)
     for cut in range(len(names) - 1, 0, -1):
         index = batch.schema.get_field_index(".".join(names[:cut]))
@@ -80,10 +78,6 @@ def _inside(node: tree.Column, batch: pa.RecordBatch) -> Any:
                 array = pc.struct_field(array, [name])
             return array
     raise FilterError(f"the batch has no column {node.path!r}, only {batch.schema.names}")
-
-
-def _literal(node: tree.Literal, _batch: pa.RecordBatch) -> Any:
-    return node.scalar()
 
 
 def _sides(node: tree.Compare | tree.Arithmetic, batch: pa.RecordBatch) -> tuple[Any, Any]:
@@ -98,8 +92,8 @@ def _compare(node: tree.Compare, batch: pa.RecordBatch) -> Any:
     if all(isinstance(side, pa.Scalar) for side in (left, right)):
         left = repeat(left, batch.num_rows)
     if node.op.startswith("IS"):
-        unlike = distinct(left, right)
-        return unlike if node.op == "IS DISTINCT FROM" else pc.invert(unlike)
+        unequal = distinct(left, right)
+        return unequal if node.op == "IS DISTINCT FROM" else pc.invert(unequal)
     return compare(node.op, left, right)
 
 
@@ -111,69 +105,54 @@ def _arithmetic(node: tree.Arithmetic, batch: pa.RecordBatch) -> Any:
     return combine(node.op, left, right, batch.num_rows)
 
 
-def _negative(node: tree.Negative, batch: pa.RecordBatch) -> Any:
-    return negative(values(node.operand, batch))
-
-
-def _and(node: tree.And, batch: pa.RecordBatch) -> Any:
-    return _joined(node.operands, batch, pc.and_kleene, decisive=False)
-
-
-def _or(node: tree.Or, batch: pa.RecordBatch) -> Any:
-    return _joined(node.operands, batch, pc.or_kleene, decisive=True)
-
-
-def _joined(
-    operands: tuple[Node, ...], batch: pa.RecordBatch, join: Callable[..., Any], *, decisive: bool
-) -> Any:
-    found: Any = repeat(not decisive, batch.num_rows)
+def _logical(node: tree.And | tree.Or, batch: pa.RecordBatch) -> Any:
+    decisive = isinstance(node, tree.Or)  # the value of an operand that decides the result
+    join: Any = pc.or_kleene if decisive else pc.and_kleene
+    result: Any = repeat(not decisive, batch.num_rows)
     failed: list[Node] = []
-    for operand in operands:
-        if _all_decided(found, decisive=decisive):
-            return found
+    for operand in node.operands:
+        if _all_decided(result, decisive=decisive):
+            return result
         try:
-            found = join(found, values(operand, batch))
+            result = join(result, values(operand, batch))
         except CapacityError:
             if batch.num_rows > 1:
                 raise
             failed.append(operand)
         except FilterError:
-            # The others may be there to keep it from the rows where it cannot be computed.
+            # Other operands may exclude the rows for which it cannot be computed.
             failed.append(operand)
     for operand in failed:
-        if _all_decided(found, decisive=decisive):
-            return found
-        open_rows = _open(found, decisive=decisive)
-        some = values(operand, batch.filter(open_rows))
-        nothing = pa.nulls(batch.num_rows, pa.bool_())
-        found = join(found, pc.replace_with_mask(nothing, open_rows, some))
-    return found
+        if _all_decided(result, decisive=decisive):
+            return result
+        undecided = _undecided(result, decisive=decisive)
+        remaining = values(operand, batch.filter(undecided))
+        nulls = pa.nulls(batch.num_rows, pa.bool_())
+        result = join(result, pc.replace_with_mask(nulls, undecided, remaining))
+    return result
 
 
-def _open(found: Any, *, decisive: bool) -> Any:
-    """The rows that more operands can still change."""
-    return pc.fill_null(pc.invert(found) if decisive else found, True)
+def _undecided(result: Any, *, decisive: bool) -> Any:
+    """The rows whose result further operands can still change."""
+    return pc.fill_null(pc.invert(result) if decisive else result, True)
 
 
-def _all_decided(found: Any, *, decisive: bool) -> bool:
-    return len(found) > 0 and not pc.any(_open(found, decisive=decisive), min_count=0).as_py()
-
-
-def _not(node: tree.Not, batch: pa.RecordBatch) -> Any:
-    return pc.invert(values(node.operand, batch))
+def _all_decided(result: Any, *, decisive: bool) -> bool:
+    undecided = _undecided(result, decisive=decisive)
+    return len(result) > 0 and not pc.any(undecided, min_count=0).as_py()
 
 
 def _is_null(node: tree.IsNull, batch: pa.RecordBatch) -> Any:
-    found = values(node.operand, batch)
-    return pc.is_valid(found) if node.negated else pc.is_null(found)
+    operand = values(node.operand, batch)
+    return pc.is_valid(operand) if node.negated else pc.is_null(operand)
 
 
 def _is_truth(node: tree.IsTruth, batch: pa.RecordBatch) -> Any:
-    found = values(node.operand, batch)
+    operand = values(node.operand, batch)
     if node.truth is None:
-        passing = pc.is_null(found)
+        passing = pc.is_null(operand)
     else:
-        passing = pc.fill_null(found if node.truth else pc.invert(found), False)
+        passing = pc.fill_null(operand if node.truth else pc.invert(operand), False)
     return pc.invert(passing) if node.negated else passing
 
 
@@ -184,35 +163,33 @@ def _in_list(node: tree.InList, batch: pa.RecordBatch) -> Any:
         return pc.invert(passing) if node.negated else passing
     constants = [item for item in node.items if isinstance(item, tree.Literal)]
     known = [constant.value for constant in constants if not constant.is_null]
-    found: Any = None
+    result: Any = None
     if known:
-        found = among(array, pa.array(known, array.type))
+        result = among(array, pa.array(known, array.type))
     if len(known) < len(constants):
         nothing = pa.nulls(len(array), pa.bool_())
-        found = nothing if found is None else pc.or_kleene(found, nothing)
+        result = nothing if result is None else pc.or_kleene(result, nothing)
     for item in node.items:
         if not isinstance(item, tree.Literal):
             same = compare("=", array, evaluate(item, batch))
-            found = same if found is None else pc.or_kleene(found, same)
-    return pc.invert(found) if node.negated else found
+            result = same if result is None else pc.or_kleene(result, same)
+    return pc.invert(result) if node.negated else result
 
 
 def _like(node: tree.Like, batch: pa.RecordBatch) -> Any:
-    found = like(
+    result = like(
         values(node.operand, batch),
         evaluate(node.pattern, batch),
         node.escape,
         ignore_case=node.ignore_case,
     )
-    return pc.invert(found) if node.negated else found
+    return pc.invert(result) if node.negated else result
 
 
 def _cast(node: tree.Cast, batch: pa.RecordBatch) -> Any:
-    found = evaluate(node.operand, batch)
-    constant = isinstance(found, pa.Scalar)
-    if constant:
-        return cast(repeat(found, 1), node.type, attempt=node.attempt)[0]
-    return cast(found, node.type, attempt=node.attempt)
+    operand = evaluate(node.operand, batch)
+    result = cast(broadcast(operand, 1), node.type, attempt=node.attempt)
+    return result[0] if isinstance(operand, pa.Scalar) else result
 
 
 def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
@@ -228,12 +205,12 @@ def _call(node: tree.Call, batch: pa.RecordBatch) -> Any:
 
 def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
     function = registry.find(node.name)
-    arguments = [_not_viewed(evaluate(argument, batch)) for argument in node.arguments]
+    arguments = [_without_string_view(evaluate(argument, batch)) for argument in node.arguments]
     constants = sum(
         scalar_bytes(argument) for argument in arguments if isinstance(argument, pa.Scalar)
     )
     if constants and varies(node.type):
-        reserve(node.name, constants * batch.num_rows, batch.num_rows, node.type)
+        check_bytes(node.name, constants * batch.num_rows, batch.num_rows, node.type)
     try:
         return function.evaluate(arguments, batch.num_rows, plain(node.type))
     except _REFUSALS as error:
@@ -241,56 +218,65 @@ def _called(node: tree.Call, batch: pa.RecordBatch) -> Any:
 
 
 def _first_value(node: tree.Call, batch: pa.RecordBatch) -> Any:
-    """``coalesce`` where a value cannot be computed: it may be that of a row with one before."""
-    found = values(node.arguments[0], batch)
+    """``coalesce`` on rows without a value so far: others may make an argument fail."""
+    result = values(node.arguments[0], batch)
     for argument in node.arguments[1:]:
-        missing = pc.is_null(found)
+        missing = pc.is_null(result)
         if not missing.true_count:
             break
         rest = values(argument, batch.filter(missing))
-        rows = np.arange(len(found), dtype=np.int64)
-        rows[missing.to_numpy(zero_copy_only=False)] = np.arange(len(rest)) + len(found)
-        found = concat_arrays([found, rest]).take(pa.array(rows))
-    return found
+        rows = np.arange(len(result), dtype=np.int64)
+        rows[missing.to_numpy(zero_copy_only=False)] = np.arange(len(rest)) + len(result)
+        result = concat_arrays([result, rest]).take(pa.array(rows))
+    return result
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
 
 
-def _failure(what: str, error: Exception) -> FilterError | CapacityError:
+def _failure(step: str, error: Exception) -> FilterError | CapacityError:
     if too_large(error):
-        return CapacityError(f"{what} makes more than one array holds: {error}")
-    return FilterError(f"{what} cannot be computed: {error}")
+        return CapacityError(f"the result of {step} does not fit one array: {error}")
+    return FilterError(f"{step} cannot be computed: {error}")
 
 
-def _not_viewed(argument: Any) -> Any:
-    """Arrow computes nothing on views of texts."""
+def _without_string_view(argument: Any) -> Any:
+    """String views as large strings: Arrow has few functions for views."""
     return argument.cast(pa.large_string()) if argument.type == pa.string_view() else argument
 
 
-def _member(node: tree.Member, batch: pa.RecordBatch) -> Any:
-    return pc.struct_field(values(node.operand, batch), node.name)
-
-
 def _subscript(node: tree.Subscript, batch: pa.RecordBatch) -> Any:
-    return element(values(node.operand, batch), evaluate(node.index, batch))
+    """The ``index``-th item of each list, from the end if negative; null if there is none."""
+    lists, index = values(node.operand, batch), evaluate(node.index, batch)
+    starts, sizes = list_spans(lists)
+    valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    if isinstance(index, pa.Scalar):
+        wanted: Any = np.int64(index.as_py() or 0)
+    else:
+        wanted = index.fill_null(0).to_numpy(zero_copy_only=False)
+    inside = valid & (wanted != 0) & (wanted <= sizes) & (wanted >= -sizes)
+    positions = np.where(wanted > 0, starts + wanted - 1, starts + sizes + wanted)
+    items: Any = lists.values
+    items = items.cast(without_views(items.type))
+    elements: Any = items.take(pa.array(positions, pa.int64(), mask=~inside))
+    return elements.dictionary_decode() if pa.types.is_dictionary(elements.type) else elements
 
 
-_STEPS: dict[type, Callable[[Any, pa.RecordBatch], Any]] = {
+_EVALUATORS: dict[type, Callable[[Any, pa.RecordBatch], Any]] = {
     tree.Column: _column,
-    tree.Literal: _literal,
+    tree.Literal: lambda node, _batch: node.scalar(),
     tree.Compare: _compare,
     tree.Arithmetic: _arithmetic,
-    tree.Negative: _negative,
-    tree.And: _and,
-    tree.Or: _or,
-    tree.Not: _not,
+    tree.Negative: lambda node, batch: negative(values(node.operand, batch)),
+    tree.And: _logical,
+    tree.Or: _logical,
+    tree.Not: lambda node, batch: pc.invert(values(node.operand, batch)),
     tree.IsNull: _is_null,
     tree.IsTruth: _is_truth,
     tree.InList: _in_list,
     tree.Like: _like,
     tree.Cast: _cast,
     tree.Call: _call,
-    tree.Member: _member,
+    tree.Member: lambda node, batch: pc.struct_field(values(node.operand, batch), node.name),
     tree.Subscript: _subscript,
 }

@@ -1,8 +1,8 @@
-"""Filters and computed columns: what others use of this package.
+"""Filters and computed columns: the interface of this package.
 
-``bind_filter`` makes of a text, a pyarrow expression or Substrait bytes something that says
-which columns it needs, which tests on single columns it is made of, and which rows of a batch
-pass. ``bind_value`` does the same for any expression.
+``bind_filter`` turns a text, a pyarrow expression or Substrait bytes into a :class:`Filter`,
+which has the columns it needs, its terms with the conditions on single columns, and evaluates
+batches. ``bind_value`` does the same for expressions of any type.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.scalars import FALSE
 from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values
@@ -32,7 +33,7 @@ from glaive.format.fields import LanceSchema
 
 __all__ = ["Filter", "Term", "Value", "bind_filter", "bind_value"]
 
-_SHOWN = 100
+_MAX_MESSAGE_TEXT = 100
 """Characters of an expression in messages."""
 
 NO_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType({})
@@ -45,9 +46,9 @@ class Term:
     Parameters
     ----------
     expression
-        Bound, true or false.
+        Bound and boolean.
     condition
-        Path of a column and what its values must be, when that is all the test is.
+        Path of a column and the condition on its values, if the test is equivalent to that.
     """
 
     expression: Node
@@ -60,7 +61,7 @@ class Term:
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Which rows pass, without nulls; see :meth:`Filter.mask`."""
-        # Words are found in less time than by the condition's own mask.
+        # Evaluating LIKE is faster than the mask of a ``HasText``.
         if self.condition is not None and not isinstance(self.condition[1], HasText):
             path, condition = self.condition
             index = batch.schema.get_field_index(path)
@@ -76,12 +77,13 @@ class Filter:
     Parameters
     ----------
     expression
-        Bound, constants computed.
+        Bound and simplified.
     terms
-        Tests that must all pass, those with a condition first; none: all rows do. A test
-        without one is only for rows that passed those before it: ``b != 0 AND a / b = 1``.
+        Tests that must all pass, those with a condition first; if empty, all rows pass. A test
+        without a condition is evaluated only on rows that passed those before it:
+        ``b != 0 AND a / b = 1``.
     text
-        The filter as text, written in one way.
+        The filter in normal form.
     """
 
     expression: Node
@@ -102,18 +104,18 @@ class Filter:
         return paths(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows pass; what is unknown does not, so that nothing is null.
+        """Which rows pass; rows that evaluate to NULL do not, so that the mask has no nulls.
 
         Parameters
         ----------
         batch
-            Has a column for each path of ``columns``, or the struct it lies in; rows of a
-            null struct are null in its members.
+            Has a column for each path of ``columns``, or the struct that contains it; members
+            of a null struct must be null.
 
         Raises
         ------
         FilterError
-            A value cannot be computed: a division by zero, a cast that does not go.
+            A value cannot be computed: a division by zero, an invalid cast.
         """
         return _passing(self.expression, batch)
 
@@ -125,11 +127,11 @@ class Value:
     Parameters
     ----------
     expression
-        Bound, constants computed.
+        Bound and simplified.
     type
         Arrow type of the values.
     text
-        The expression as text, written in one way.
+        The expression in normal form.
     """
 
     expression: Node
@@ -143,7 +145,7 @@ class Value:
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of constants that may be in every value."""
+        """Bytes of constants that every value may contain."""
         if not varies(self.type):
             return 0
         literals = (node for node in walk(self.expression) if isinstance(node, Literal))
@@ -155,31 +157,31 @@ class Value:
         Raises
         ------
         FilterError
-            A value cannot be computed, or that of a single row does not fit an array.
+            A value cannot be computed, or a single value does not fit an array.
         CapacityError
-            One array does not hold the values: take fewer rows.
+            The values do not fit one array: use fewer rows.
         """
         try:
             if varies(self.type):
                 return self._values(batch)
-            # The values are small, whatever they are made of.
-            found: pa.Array = concat_arrays(list(batch_parts(self._values, batch)))
+            # The values are small even if intermediate ones are large.
+            result: pa.Array = concat_arrays(list(batch_parts(self._values, batch)))
         except CapacityError as error:
             if batch.num_rows > 1 and varies(self.type):
                 raise
             raise _too_large(self.text, error) from None
-        return found
+        return result
 
     def _values(self, batch: pa.RecordBatch) -> pa.Array:
-        found: Any = values(self.expression, batch)
+        computed: Any = values(self.expression, batch)
         kind: Any = self.type
         try:
-            made: pa.Array = found if found.type == kind else _as_type(found, kind)
+            result: pa.Array = computed if computed.type == kind else _as_type(computed, kind)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
             if not too_large(error):
                 raise FilterError(f"{_short(self.text)}: {error}") from None
             raise CapacityError(f"the values do not fit one array: {error}") from None
-        return made
+        return result
 
 
 def bind_filter(
@@ -206,8 +208,10 @@ def bind_filter(
     node, text = _tree_of(source)
     bound, _ = bind(node, schema, system=system, text=text, test=True)
     simple = simplify(bound)
-    # Tests on one column are quick and cannot fail: the others may count on them.
-    tests = sorted(merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_hard)
+    # Tests with a condition are fast and cannot fail; others may rely on them to exclude rows.
+    tests = sorted(
+        merged([(term, one_column(term)) for term in conjuncts(simple)]), key=_is_general
+    )
     terms = tuple(Term(expression=part, condition=test) for part, test in tests)
     return Filter(expression=simple, terms=terms, text=render(node))
 
@@ -225,11 +229,11 @@ def bind_value(
 
 
 def _as_type(values: Any, kind: Any) -> Any:
-    """Values in the type that users see."""
+    """Values in the public type, which may be a dictionary."""
     if pa.types.is_dictionary(kind):
-        coded = values.cast(kind.value_type).dictionary_encode()
-        indices = coded.indices.cast(kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, coded.dictionary, ordered=kind.ordered)
+        encoded = values.cast(kind.value_type).dictionary_encode()
+        indices = encoded.indices.cast(kind.index_type)
+        return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=kind.ordered)
     return values.cast(kind)
 
 
@@ -254,17 +258,18 @@ def _too_large(text: str, error: CapacityError) -> FilterError:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"
+    half = _MAX_MESSAGE_TEXT // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}…{text[-half:]}"
 
 
-def _is_hard(test: tuple[Node, Test | None]) -> bool:
+def _is_general(test: tuple[Node, Test | None]) -> bool:
     return test[1] is None
 
 
 def _passing(node: Node, batch: pa.RecordBatch) -> pa.BooleanArray:
     try:
-        found: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
+        mask: Any = concat_arrays(list(batch_parts(partial(values, node), batch)))
     except CapacityError as error:
         raise _too_large(render(node), error) from None
-    passing: pa.BooleanArray = pc.fill_null(found, False) if found.null_count else found
+    passing: pa.BooleanArray = pc.fill_null(mask, FALSE) if mask.null_count else mask
     return passing

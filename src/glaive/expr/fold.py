@@ -1,7 +1,7 @@
-"""Bound trees made simple: constants computed, NOT pushed to the leaves, constants at the right.
+"""Simplify bound trees: fold constants, push NOT to the leaves, move constants to the right.
 
-The meaning stays, nulls included. What cannot be computed stays as it is, and is an error for
-the rows that ask for it.
+The meaning does not change, nulls included. Constants that cannot be computed stay as they
+are, and are errors only if a row is evaluated.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _OPPOSITE = {
     "IS DISTINCT FROM": "IS NOT DISTINCT FROM",
     "IS NOT DISTINCT FROM": "IS DISTINCT FROM",
 }
-_MOST_FOLDED = 8 << 20
-"""Bytes of a constant that is worked out beforehand: larger ones are made when they are used."""
+_MAX_FOLDED = 8 << 20
+"""Bytes of a folded constant; larger ones are computed when they are evaluated."""
 
 _UNKNOWN = Literal(None, pa.bool_())
 _FALSE, _TRUE = Literal(False, pa.bool_()), Literal(True, pa.bool_())  # values
 
 
 def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for each class
-    """The same expression, simpler; see the module."""
+    """An equivalent, simpler expression."""
     match node:
         case tree.Column() | Literal():
             return node
@@ -55,8 +55,8 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
         case tree.Compare(op, left, right):
             return _compare(op, simplify(left), simplify(right), node.at)
         case tree.InList(operand, items, negated):
-            found = _in_list(simplify(operand), items, node.at)
-            return _opposite(found, node.at) if negated else found
+            among = _in_list(simplify(operand), items, node.at)
+            return _opposite(among, node.at) if negated else among
         case tree.Arithmetic(op, left, right):
             left, right = simplify(left), simplify(right)
             return _constant(tree.Arithmetic(op, left, right, at=node.at), left, right)
@@ -75,10 +75,10 @@ def simplify(node: Node) -> Node:  # noqa: C901, PLR0911, PLR0912  # a case for 
             return _like(node)
         case tree.Cast(operand, kind, attempt):
             operand = simplify(operand)
-            made = tree.Cast(operand, kind, attempt, at=node.at)
+            cast = tree.Cast(operand, kind, attempt, at=node.at)
             if isinstance(operand, Literal):
-                return Literal.of(values(made, _one_row())[0], at=node.at)
-            return made
+                return Literal.of(values(cast, _one_row())[0], at=node.at)
+            return cast
         case tree.Call():
             return _call(node)
         case tree.Member(operand, name):
@@ -96,28 +96,28 @@ def _one_row() -> Any:
 
 
 def _constant(node: Node, *operands: Node) -> Node:
-    """Its value, when all operands are constants and it can be computed."""
+    """Its value, if all operands are constants and it can be computed; else the node."""
     if not all(isinstance(operand, Literal) for operand in operands):
         return node
     try:
-        found = values(node, _one_row())[0]
-        return Literal.of(found, at=node.at) if scalar_bytes(found) <= _MOST_FOLDED else node
+        value = values(node, _one_row())[0]
+        return Literal.of(value, at=node.at) if scalar_bytes(value) <= _MAX_FOLDED else node
     except (FilterError, CapacityError):
-        return node  # an error of the rows that ask for it
+        return node  # an error if a row is evaluated
 
 
 def _call(node: tree.Call) -> Node:
     arguments = tuple(simplify(argument) for argument in node.arguments)
-    made = tree.Call(node.name, arguments, node.type, at=node.at)
-    return made if registry.find(node.name).volatile else _constant(made, *arguments)
+    call = tree.Call(node.name, arguments, node.type, at=node.at)
+    return call if registry.find(node.name).volatile else _constant(call, *arguments)
 
 
 def _like(node: tree.Like) -> Node:
     operand, pattern = simplify(node.operand), simplify(node.pattern)
     if isinstance(pattern, Literal) and pattern.is_null:
         return _UNKNOWN
-    made = tree.Like(operand, pattern, node.escape, node.negated, node.ignore_case, at=node.at)
-    return _constant(made, operand, pattern)
+    test = tree.Like(operand, pattern, node.escape, node.negated, node.ignore_case, at=node.at)
+    return _constant(test, operand, pattern)
 
 
 def _is_known(node: Node) -> bool:
@@ -127,7 +127,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _truth(node: Node) -> bool | Node | None:
-    """True, False or None of a constant; what is none stays itself."""
+    """The value of a constant; other nodes unchanged."""
     return node.value if isinstance(node, Literal) else node
 
 
@@ -135,14 +135,14 @@ def _all(operands: list[Node], at: int) -> Node:
     kept = [operand for operand in _flat(operands, tree.And) if _truth(operand) is not True]
     if any(_truth(operand) is False for operand in kept):
         return _FALSE
-    return tree.both(*_once(kept), at=at) if kept else _TRUE
+    return tree.both(*dict.fromkeys(kept), at=at) if kept else _TRUE
 
 
 def _any(operands: list[Node], at: int) -> Node:
     kept = [operand for operand in _flat(operands, tree.Or) if _truth(operand) is not False]
     if any(_truth(operand) is True for operand in kept):
         return _TRUE
-    return tree.either(*_once(kept), at=at) if kept else _FALSE
+    return tree.either(*dict.fromkeys(kept), at=at) if kept else _FALSE
 
 
 def _flat(operands: list[Node], kind: type[tree.And | tree.Or]) -> list[Node]:
@@ -151,10 +151,6 @@ def _flat(operands: list[Node], kind: type[tree.And | tree.Or]) -> list[Node]:
         for operand in operands
         for inner in (operand.operands if isinstance(operand, kind) else (operand,))
     ]
-
-
-def _once(operands: list[Node]) -> list[Node]:
-    return list(dict.fromkeys(operands))
 
 
 def _opposite(node: Node, at: int) -> Node:
@@ -192,21 +188,21 @@ def _compare(op: str, left: Node, right: Node, at: int) -> Node:
         inner = uncast(op, left, right)
         if inner is not None:
             return _compare(op, left.operand, inner, at)
-    widened = _wide_zero(op, left, right, at)
-    if widened is not None:
-        return widened
+    with_zeros = _compare_zeros(op, left, right, at)
+    if with_zeros is not None:
+        return with_zeros
     return _constant(tree.Compare(op, left, right, at=at), left, right)
 
 
 def _zeros(node: Node) -> tuple[Literal, Literal] | None:
-    """Both zeros, when the node is one of them."""
+    """Both zeros, if the node is one of them."""
     if isinstance(node, Literal) and isinstance(node.value, float) and node.value == 0:
         return Literal(-0.0, node.type, at=node.at), Literal(0.0, node.type, at=node.at)
     return None
 
 
-def _wide_zero(op: str, left: Node, right: Node, at: int) -> Node | None:
-    """A comparison with a zero means both zeros, though they are ordered one after the other."""
+def _compare_zeros(op: str, left: Node, right: Node, at: int) -> Node | None:
+    """A comparison with a float zero as one with both zeros: ``-0.0 < 0.0`` in total order."""
     zeros = _zeros(right)
     if zeros is None:
         return None
@@ -221,7 +217,7 @@ def _wide_zero(op: str, left: Node, right: Node, at: int) -> Node | None:
 
 
 def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
-    """Constants in one list, everything else as comparisons of its own."""
+    """An IN list of the constants; if an item is not constant, one comparison per item."""
     if isinstance(items, ConstantList) and not isinstance(operand, Literal | tree.Cast):
         items = items.distinct()
         if len(items) > 1:
@@ -237,19 +233,19 @@ def _in_list(operand: Node, items: Sequence[Node], at: int) -> Node:
             known.update(dict.fromkeys(_zeros(item) or (item,)))
     if not known:
         return _UNKNOWN
-    found: Node
+    test: Node
     operand, values_of = _uncast_all(operand, tuple(known))
     if len(values_of) == 1:
-        found = tree.Compare("=", operand, values_of[0], at=at)
+        test = tree.Compare("=", operand, values_of[0], at=at)
     else:
-        found = tree.InList(operand, values_of, at=at)
-    return _any([found, _UNKNOWN], at) if nulls else found
+        test = tree.InList(operand, values_of, at=at)
+    return _any([test, _UNKNOWN], at) if nulls else test
 
 
 def _uncast_all(operand: Node, items: tuple[Literal, ...]) -> tuple[Node, tuple[Literal, ...]]:
     while isinstance(operand, tree.Cast):
-        found = [uncast("=", operand, item) for item in items]
-        inner = tuple(value for value in found if value is not None)
+        constants = [uncast("=", operand, item) for item in items]
+        inner = tuple(value for value in constants if value is not None)
         if len(inner) < len(items):
             break
         operand, items = operand.operand, inner

@@ -1,6 +1,6 @@
-"""Intervals such as ``1 month 2 days``: months, days and nanoseconds; dates moved by them.
+"""Intervals such as ``1 month 2 days``: months, days and nanoseconds; adding them to dates.
 
-They stand within calls of functions only, as in the reference implementation.
+As in the reference implementation, they are allowed only as arguments of functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from glaive.errors import FilterError
 
-__all__ = ["interval_text", "moved", "read_interval"]
+__all__ = ["add_interval", "interval_text", "read_interval"]
 
 _SECOND = 10**9
 _NANOS = {"nanosecond": 1, "microsecond": 10**3, "millisecond": 10**6, "second": _SECOND}
@@ -29,14 +29,14 @@ _HALF = 1 << 31
 
 
 def read_interval(text: str) -> Any:
-    """The scalar that a text such as ``1 month -2 days 3.5 hours`` stands for.
+    """The scalar of a text such as ``1 month -2 days 3.5 hours``.
 
-    Fractions of months are days, 30 of them, and fractions of days are hours.
+    Fractions of a month become days (of 30), fractions of a day become nanoseconds.
 
     Raises
     ------
     FilterError
-        It is none, or too large: months and days are numbers of 32 bits.
+        It is not an interval, or too large: months and days have 32 bits.
     """
     months, days, nanos, at = Fraction(), Fraction(), Fraction(), 0
     while at < len(text) or not text:
@@ -44,7 +44,7 @@ def read_interval(text: str) -> Any:
         unit = part[2].lower().removesuffix("s") if part else ""
         unit = _SHORT.get(unit, unit)
         if part is None or unit not in _NANOS | _DAYS | _MONTHS:
-            raise FilterError(f"{text[:40]!r} is no interval such as '1 month 2 days 3 hours'")
+            raise FilterError(f"{text[:40]!r} is not an interval such as '1 month 2 days 3 hours'")
         count = Fraction(part[1])
         months += count * _MONTHS.get(unit, 0)
         days += count * _DAYS.get(unit, 0)
@@ -63,10 +63,10 @@ def interval_text(interval: Any) -> str:
     return f"{months} months {days} days {nanos} nanoseconds"
 
 
-def moved(moments: Any, interval: Any, sign: int) -> Any:
-    """Dates or timestamps with an interval added or, by ``sign``, taken away.
+def add_interval(moments: Any, interval: Any, sign: int) -> Any:
+    """Dates or timestamps plus (``sign`` 1) or minus (-1) an interval.
 
-    Months keep the day, or end on the last day of the month. Dates drop what is less than a day.
+    Adding months keeps the day, but at most the last of the month. Dates ignore parts of a day.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def moved(moments: Any, interval: Any, sign: int) -> Any:
     if not interval.is_valid:
         return pa.nulls(len(moments), kind)
     if getattr(kind, "tz", None) not in {None, "UTC", "+00:00", "Z"}:
-        raise FilterError(f"intervals are not added to {kind}: call to_local_time first")
+        raise FilterError(f"intervals cannot be added to {kind}: call to_local_time first")
     months, days, nanos = (sign * part for part in interval.as_py())
     plain = moments.cast(pa.timestamp("s" if pa.types.is_date(kind) else kind.unit))
     times = pc.fill_null(plain, pa.scalar(0, plain.type)).to_numpy(zero_copy_only=False)
@@ -86,13 +86,14 @@ def moved(moments: Any, interval: Any, sign: int) -> Any:
         month = day.astype("M8[M]")
         first = (month + months).astype("M8[D]")
         last = (month + months + 1).astype("M8[D]") - first
-        moved_day = first + np.minimum(day - month.astype("M8[D]"), last - np.timedelta64(1, "D"))
-        times = (moved_day + (times - day)).astype(times.dtype)
+        new_day = first + np.minimum(day - month.astype("M8[D]"), last - np.timedelta64(1, "D"))
+        times = (new_day + (times - day)).astype(times.dtype)
     ticks = 1 if pa.types.is_date(kind) else _SECOND // _STEPS[plain.type.unit]
     if pa.types.is_date(kind):
         nanos = int(Fraction(nanos, 86_400 * _SECOND)) * 86_400 * _SECOND
     ahead = days * 86_400 * ticks + nanos * ticks // _SECOND
     if abs(ahead) >= 1 << 63:
         raise FilterError(f"the interval '{interval_text(interval)}' is too large for {kind}")
-    made = pa.array(times.astype(np.int64), mask=~moments.is_valid().to_numpy(zero_copy_only=False))
-    return pc.add_checked(made, pa.scalar(ahead, pa.int64())).cast(plain.type).cast(kind)
+    nulls = ~moments.is_valid().to_numpy(zero_copy_only=False)
+    result = pc.add_checked(pa.array(times.astype(np.int64), mask=nulls), pa.scalar(ahead))
+    return result.cast(plain.type).cast(kind)

@@ -1,6 +1,6 @@
-"""Names of a filter to the columns of a schema.
+"""Resolve names of a filter to columns of a schema.
 
-The first part of a name may differ in case, unless it is quoted; members of structs may not.
+The first part of a name ignores case unless it is quoted; struct members are case-sensitive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import tree
 from glaive.expr.coerce import plain
-from glaive.expr.source_position import close_names, failure, shown
+from glaive.expr.source_position import close_names, failure, position_text
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Node
 from glaive.format.extension import storage_type
@@ -24,7 +24,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The columns of a schema and of the system, by name."""
+    """The columns of a schema and the system columns, by name."""
 
     def __init__(self, schema: LanceSchema, system: Mapping[str, pa.DataType], text: str) -> None:
         self.fields: dict[str, Field] = {member.name: member for member in schema.fields}
@@ -34,22 +34,22 @@ class Names:
             self.by_lower.setdefault(name.lower(), name)
 
     def is_top(self, name: tree.Name) -> bool:
-        """Whether it names a whole column."""
+        """Whether it names a column, not a struct member."""
         return len(name.parts) == 1
 
     def bind(self, name: tree.Name) -> tuple[Node, Any]:
         """The column, and its type."""
         first, *members = name.parts
-        found = self._first(first, exact=name.exact)
-        if found is None:
+        column = self._first(first, exact=name.exact)
+        if column is None:
             raise self._unknown("column", first, [*self.fields, *self.system], name.at)
-        field = self.fields.get(found)
+        field = self.fields.get(column)
         if field is None:
-            bound: Node = tree.Column(found, self.system[found], at=name.at)
-            kind: Any = self.system[found]
+            bound: Node = tree.Column(column, self.system[column], at=name.at)
+            kind: Any = self.system[column]
         else:
             kind = storage_type(field.to_arrow().type)
-            bound = tree.Column(found, kind, field.id, at=name.at)
+            bound = tree.Column(column, kind, field.id, at=name.at)
         for member in members:
             bound, kind = self.member(bound, kind, member, name.at)
         return bound, plain(kind)
@@ -60,17 +60,18 @@ class Names:
         return None if exact else self.by_lower.get(name.lower())
 
     def member(self, operand: Node, kind: Any, name: str, at: int) -> tuple[Node, Any]:
-        """A member of a struct: a column of its own where the struct is one."""
+        """A member of a struct: a column if the struct is one, else a ``Member``."""
         if not pa.types.is_struct(kind):
             raise failure(f"{type_text(kind)} has no members; only structs do", self.text, at)
         index = kind.get_field_index(name)
         if index < 0:
             raise self._unknown("member", name, [member.name for member in kind], at)
-        found = storage_type(kind.field(index).type)
+        member_type = storage_type(kind.field(index).type)
         if not isinstance(operand, tree.Column):
-            return tree.Member(operand, name, at=at), plain(found)
+            return tree.Member(operand, name, at=at), plain(member_type)
         path = f"{operand.path}.{self._quoted(operand.path, name)}"
-        return tree.Column(path, found, self._id(operand.field_id, name), at=at), plain(found)
+        column = tree.Column(path, member_type, self._id(operand.field_id, name), at=at)
+        return column, plain(member_type)
 
     def _quoted(self, above: str, name: str) -> str:
         return f"`{name}`" if "." in name or f"{above}.{name}" in self.fields else name
@@ -82,9 +83,9 @@ class Names:
                     return next(child.id for child in node.children if child.name == name)
         return -1
 
-    def _unknown(self, what: str, name: str, known: Sequence[str], at: int) -> FilterError:
+    def _unknown(self, noun: str, name: str, known: Sequence[str], at: int) -> FilterError:
         listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         hint = close_names(name, known) or "."
-        plural = "Columns" if what == "column" else "Members"
-        place = shown(self.text, at)
-        return FilterColumnError(f"unknown {what} {name!r}{hint} {plural}: {listed}{place}")
+        plural = "Columns" if noun == "column" else "Members"
+        position = position_text(self.text, at)
+        return FilterColumnError(f"unknown {noun} {name!r}{hint} {plural}: {listed}{position}")

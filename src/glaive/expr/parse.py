@@ -1,7 +1,7 @@
-"""Text to tree: the filter language.
+"""Parse the filter language: text to tree.
 
-An operator binds its operands by a number, as in the reference implementation: the higher, the
-tighter. What stands to its right is read with that number, so that equal ones group to the left.
+Operators have the precedences of the reference implementation; higher numbers bind tighter. The
+right operand is read with the operator's precedence: equal operators group to the left.
 """
 
 from __future__ import annotations
@@ -41,18 +41,16 @@ def parse(text: str) -> Node:
     Raises
     ------
     FilterError
-        It is none of the language, too long (``MAX_TEXT``, ``MAX_NODES``) or too deep
-        (``MAX_DEPTH``); the message shows where.
+        It is not in the language, too long (``MAX_TEXT``, ``MAX_NODES``) or nested too deeply
+        (``MAX_DEPTH``); the message shows the position.
     """
-    return _Parser(text).whole()
+    return _Parser(text).parse()
 
 
 class _Parser(Cursor):
-    """One text on its way to a tree."""
+    """Parses one text."""
 
-    # ------------------------------------------------------------- expressions
-
-    def whole(self) -> Node:
+    def parse(self) -> Node:
         if self.is_end():
             raise self.wrong("the filter is empty")
         node = self.expression(0)
@@ -61,7 +59,7 @@ class _Parser(Cursor):
         if not self.is_end():
             advice = INSTEAD.get(self.token.upper or self.token.value)
             hint = f"; {advice}" if advice else ""
-            raise self.wrong(f"expected an operator or the end, found {self.found()}{hint}")
+            raise self.wrong(f"expected an operator or the end, found {self.token_text()}{hint}")
         return node
 
     def expression(self, tighter: int) -> Node:
@@ -76,16 +74,16 @@ class _Parser(Cursor):
             binding = self.binding(token)
             if binding <= tighter:
                 break
-            grown = self.count(self.operator(node, token, binding))
+            joined = self.count(self.operator(node, token, binding))
             # A chain of ANDs or ORs is one level, whatever its length.
-            flat = type(grown) is type(node) and isinstance(grown, tree.And | tree.Or)
+            flat = type(joined) is type(node) and isinstance(joined, tree.And | tree.Or)
             levels += not flat
             if self.depth + levels > MAX_DEPTH:
                 raise self.wrong(
-                    f"the filter is nested deeper than {MAX_DEPTH} levels: a chain of so many "
-                    "operators needs brackets"
+                    f"the filter is nested deeper than {MAX_DEPTH} levels: group long chains of "
+                    "operators with brackets"
                 )
-            node = grown
+            node = joined
         self.depth -= 1
         return node
 
@@ -135,7 +133,7 @@ class _Parser(Cursor):
             low = self.expression(EQUAL)
             if not self.take_word("AND"):
                 raise self.wrong(
-                    f"expected AND after the lower bound of BETWEEN, found {self.found()}"
+                    f"expected AND after the lower bound of BETWEEN, found {self.token_text()}"
                 )
             return tree.Between(left, low, self.expression(EQUAL), negated, at=at)
         return self.like(left, at, negated=negated, ignore_case=word == "ILIKE")
@@ -158,9 +156,8 @@ class _Parser(Cursor):
         for word, truth in (("TRUE", True), ("FALSE", False), ("UNKNOWN", None)):
             if self.take_word(word):
                 return tree.IsTruth(left, truth, negated, at=at)
-        raise self.wrong(
-            f"expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS, found {self.found()}"
-        )
+        expected = "NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS"
+        raise self.wrong(f"expected {expected}, found {self.token_text()}")
 
     def in_list(self, left: Node, at: int, *, negated: bool) -> Node:
         self.expect("(", "after IN")
@@ -177,13 +174,13 @@ class _Parser(Cursor):
         return self.count(tree.InList(left, constants, negated, at=at))
 
     def items(self, closing: str) -> tuple[Node, ...]:
-        """What stands between commas, up to the bracket that closes."""
-        found: list[Node] = []
+        """Expressions between commas, up to the closing bracket."""
+        items: list[Node] = []
         while not self.take(closing):
-            if found:
-                self.expect(",", f"or {closing!r} after {'a value'}")
-            found.append(self.expression(0))
-        return tuple(found)
+            if items:
+                self.expect(",", f"or {closing!r} after a value")
+            items.append(self.expression(0))
+        return tuple(items)
 
     def like(self, left: Node, at: int, *, negated: bool, ignore_case: bool) -> Node:
         pattern = self.expression(LIKE)
@@ -209,8 +206,6 @@ class _Parser(Cursor):
         if token.kind not in {Kind.WORD, Kind.QUOTED}:
             raise self.wrong("expected a name after '.'", token.at)
         return tree.Member(left, token.value, at=at)
-
-    # --- operands
 
     def operand(self) -> Node:
         token = self.advance()
@@ -265,7 +260,7 @@ class _Parser(Cursor):
             return tree.Literal(word == "TRUE", pa.bool_(), at=at)
         if word in NO_OPERAND:
             raise self.wrong(
-                f"expected a value, found {token.value!r}; a column of this name stands in "
+                f"expected a value, found {token.value!r}; write a column of this name in "
                 "back-ticks",
                 at,
             )
@@ -276,8 +271,8 @@ class _Parser(Cursor):
         if self.token.kind is Kind.TEXT:
             return self.typed(token)
         if word in {"CASE", "SELECT"} and self.token.kind in {Kind.WORD, Kind.NUMBER, Kind.QUOTED}:
-            kind = "CASE" if word == "CASE" else "a subquery"
-            raise self.wrong(f"{kind} is not a filter; use AND, OR and NOT", at)
+            subject = "CASE" if word == "CASE" else "a subquery"
+            raise self.wrong(f"{subject} is not a filter; use AND, OR and NOT", at)
         if word == "CURRENT_DATE":
             return tree.Call("current_date", (), at=at)
         if word == "CURRENT_TIMESTAMP":
@@ -285,11 +280,11 @@ class _Parser(Cursor):
         return self.name(token)
 
     def arguments(self) -> tuple[Node, ...]:
-        """What stands in the brackets of a call."""
+        """The arguments of a call, up to the closing bracket."""
         self.calls += 1
-        found = self.items(")")
+        arguments = self.items(")")
         self.calls -= 1
-        return found
+        return arguments
 
     def name(self, token: Token) -> Node:
         parts = [token.value]
@@ -315,7 +310,7 @@ class _Parser(Cursor):
             operand = self.expression(0)
             if not self.take_word("AS"):
                 raise self.wrong(
-                    f"expected AS and a type after the value of {word}, found {self.found()}"
+                    f"expected AS and a type after the value of {word}, found {self.token_text()}"
                 )
             kind = self.type()
             self.expect(")", "after the type")
@@ -339,21 +334,21 @@ class _Parser(Cursor):
         return call
 
     def typed(self, token: Token) -> Node:
-        """``date '2024-01-01'``; the type's name is behind us."""
+        """``date '2024-01-01'``, after the name of the type."""
         if token.upper == "INTERVAL":
             return self.interval(token.at)
         self.next -= 1
         kind = self.type()
         text = self.advance()
         if text.kind is not Kind.TEXT:
-            raise self.wrong("expected a text after the type", text.at)
+            raise self.wrong("expected a string after the type", text.at)
         return tree.Cast(tree.Literal(text.value, pa.string(), at=text.at), kind, at=token.at)
 
     def interval(self, at: int) -> Node:
         """``interval '2 days'``, ``interval '2' day``."""
         if not self.calls:
             raise self.wrong(
-                "an interval stands in calls of functions only, such as "
+                "an interval can only be an argument of a function, such as "
                 "date_bin(interval '1 hour', t); compare with a date or a timestamp",
                 at,
             )

@@ -12,48 +12,48 @@ import pyarrow.compute as pc
 from glaive.expr.containing import containing, prefiltered
 from glaive.expr.rows import map_constants
 
-__all__ = ["like", "pieces"]
+__all__ = ["like", "pattern_parts"]
 
 
-def like(texts: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
-    """Which texts a pattern describes; null where one of them is.
+def like(strings: Any, pattern: Any, escape: str, *, ignore_case: bool) -> Any:
+    """Which strings match a pattern; null where one of them is.
 
     Parameters
     ----------
-    texts
+    strings
         An array.
     pattern
         An array or a scalar of the same type.
     escape
-        Before ``%``, ``_`` and itself it takes their meaning away.
+        Makes ``%``, ``_`` and itself literal.
     """
-    if texts.type == pa.string_view():
-        texts = texts.cast(pa.large_string())
+    if strings.type == pa.string_view():
+        strings = strings.cast(pa.large_string())
 
-    def matching(some: Any, text: str) -> Any:
-        return _matching(some, text, escape, ignore_case=ignore_case)
+    def matching(strings: Any, text: str) -> Any:
+        return _matching(strings, text, escape, ignore_case=ignore_case)
 
-    return map_constants(pa.bool_(), matching, (texts, pattern))
+    return map_constants(pa.bool_(), matching, (strings, pattern))
 
 
-def _matching(texts: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
-    parts = pieces(pattern, escape)
+def _matching(strings: Any, pattern: str, escape: str, *, ignore_case: bool) -> Any:
+    parts = pattern_parts(pattern, escape)
     words = [part for part in parts if part not in {None, 1}]
     if not ignore_case and len(words) == 1 and 1 not in parts:
         word = str(words[0])
         if len(parts) == 1:
-            return pc.equal(texts, pa.scalar(word, texts.type))
+            return pc.equal(strings, pa.scalar(word, strings.type))
         if parts[0] is not None:
-            return pc.starts_with(texts, word)
+            return pc.starts_with(strings, word)
         if parts[-1] is not None:
-            return pc.ends_with(texts, word)
-        return containing(texts, word)
+            return pc.ends_with(strings, word)
+        return containing(strings, word)
     if not parts:
-        return pc.equal(texts, pa.scalar("", texts.type))
+        return pc.equal(strings, pa.scalar("", strings.type))
     regex = partial(pc.match_substring_regex, pattern=_regex(parts), ignore_case=ignore_case)
     if words and not ignore_case:
-        return prefiltered(texts, max(map(str, words), key=len), regex)
-    return regex(texts)
+        return prefiltered(strings, max(map(str, words), key=len), regex)
+    return regex(strings)
 
 
 def _regex(parts: tuple[str | int | None, ...]) -> str:
@@ -74,8 +74,8 @@ def _wide(text: str) -> str:
 
 
 @lru_cache(256)
-def pieces(pattern: str, escape: str = "\\") -> tuple[str | int | None, ...]:
-    """A pattern in parts: texts, 1 for ``_``, None for ``%`` (never two in a row)."""
+def pattern_parts(pattern: str, escape: str = "\\") -> tuple[str | int | None, ...]:
+    """A pattern in parts: strings, 1 for ``_``, None for ``%`` (never two in a row)."""
     parts: list[str | int | None] = []
     word: list[str] = []
     at = 0

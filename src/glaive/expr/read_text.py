@@ -1,4 +1,4 @@
-"""Texts as numbers, dates and times, one by one."""
+"""Read strings as numbers, dates and times, one by one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 
 __all__ = ["READERS", "UnreadableError"]
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(
     r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE
 )
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})|([0-9]{4})([0-9]{2})([0-9]{2})")
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?")
 _TICKS = re.compile(r"[0-9]{1,18}")
-"""A time of day without colons counts units."""
+"""A time of day without colons is a number of units."""
 _ZONE = re.compile(r"\s*(Z|z|[+-][0-9]{2}:?(?:[0-9]{2})?|[A-Za-z][\w/+-]*)")
 _TRUE = {"true", "tru", "tr", "t", "yes", "ye", "y", "on", "1"}
 _FALSE = {"false", "fals", "fal", "fa", "f", "no", "n", "off", "of", "0"}
@@ -30,12 +30,14 @@ _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
 class UnreadableError(ValueError):
-    """A text is none of a type."""
+    """A string cannot be read as a type."""
 
 
 def _bad(text: object, kind: Any) -> UnreadableError:
     shown = repr(text)
-    return UnreadableError(f"{shown if len(shown) < 60 else shown[:59] + '…'} is no {kind}")
+    return UnreadableError(
+        f"{shown if len(shown) < 60 else shown[:59] + '…'} is not of type {kind}"
+    )
 
 
 def _boolean(text: str, kind: Any) -> bool:
@@ -45,8 +47,8 @@ def _boolean(text: str, kind: Any) -> bool:
     return word in _TRUE
 
 
-def _whole(text: str, kind: Any) -> int:
-    if not _WHOLE.fullmatch(text) or len(text.lstrip("+-0")) > 20:
+def _integer(text: str, kind: Any) -> int:
+    if not _INTEGER.fullmatch(text) or len(text.lstrip("+-0")) > 20:
         raise _bad(text, kind)
     value = int(text)
     signed = str(kind).startswith("int")
@@ -74,29 +76,29 @@ def _decimal(text: str, kind: Any) -> Decimal:
         raise _bad(text, kind) from None
 
 
-def _rounded(value: Decimal, kind: Any, shown: object) -> Decimal:
+def _rounded(value: Decimal, kind: Any, text: object) -> Decimal:
     if not value.is_finite() or value.adjusted() > kind.precision:
-        raise _bad(shown, kind)
-    found = value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
-    if found.scaleb(kind.scale, context=_EXACT).copy_abs() >= 10**kind.precision:
-        raise _bad(shown, kind)
-    return found
+        raise _bad(text, kind)
+    rounded = value.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+    if rounded.scaleb(kind.scale, context=_EXACT).copy_abs() >= 10**kind.precision:
+        raise _bad(text, kind)
+    return rounded
 
 
 def _float_to_decimal(value: float, kind: Any) -> Decimal:
-    moved = float(value) * float(10**kind.scale) if kind.scale >= 0 else value / 10**-kind.scale
-    if not math.isfinite(moved):
+    scaled = float(value) * float(10**kind.scale) if kind.scale >= 0 else value / 10**-kind.scale
+    if not math.isfinite(scaled):
         raise _bad(value, kind)
-    whole = int(
-        Decimal(moved).quantize(Decimal(1), context=Context(prec=400, rounding=ROUND_HALF_UP))
+    unscaled = int(
+        Decimal(scaled).quantize(Decimal(1), context=Context(prec=400, rounding=ROUND_HALF_UP))
     )
-    if abs(whole) >= 10**kind.precision:
+    if abs(unscaled) >= 10**kind.precision:
         raise _bad(value, kind)
-    return Decimal(whole).scaleb(-kind.scale, context=_EXACT)
+    return Decimal(unscaled).scaleb(-kind.scale, context=_EXACT)
 
 
 def _day(text: str, kind: Any) -> tuple[date, int]:
-    """The date at the start of a text, and where it ends."""
+    """The date at the start of a string, and where it ends."""
     match = _DATE.match(text)
     if match is None:
         raise _bad(text, kind)
@@ -109,19 +111,19 @@ def _day(text: str, kind: Any) -> tuple[date, int]:
 
 def _date(text: str, kind: Any) -> int:
     days: float
-    found, end = _day(text, kind)
+    day, end = _day(text, kind)
     if end != len(text):
         nanos, _ = _instant(text, kind)
         days = nanos // (86_400 * 10**9)
     else:
-        days = (found - date(1970, 1, 1)).days
+        days = (day - date(1970, 1, 1)).days
     return int(days) * (86_400_000 if kind.bit_width == 64 else 1)
 
 
 def _instant(text: str, kind: Any) -> tuple[int, bool]:
-    """Nanoseconds since 1970, and whether the text names a zone."""
-    found, end = _day(text, kind)
-    nanos = (found - date(1970, 1, 1)).days * 86_400 * 10**9
+    """Nanoseconds since 1970, and whether the string has a zone."""
+    day, end = _day(text, kind)
+    nanos = (day - date(1970, 1, 1)).days * 86_400 * 10**9
     if end == len(text):
         return nanos, False
     if text[end] not in "Tt ":
@@ -174,10 +176,10 @@ def _timestamp(text: str, kind: Any) -> int:
         else:
             nanos -= _local_offset(kind.tz, nanos, text, kind)
     step = 10**9 // _PER_SECOND[kind.unit]
-    found = nanos // step
-    if not -(1 << 63) <= found < 1 << 63:
+    ticks = nanos // step
+    if not -(1 << 63) <= ticks < 1 << 63:
         raise _bad(text, kind)
-    return found
+    return ticks
 
 
 def _time(text: str, kind: Any) -> int:
@@ -191,7 +193,7 @@ def _time(text: str, kind: Any) -> int:
 
 READERS: dict[str, Callable[[Any, Any], Any]] = {
     "boolean": _boolean,
-    "whole": _whole,
+    "integer": _integer,
     "float": _float,
     "decimal": _decimal,
     "float to decimal": _float_to_decimal,
@@ -199,4 +201,4 @@ READERS: dict[str, Callable[[Any, Any], Any]] = {
     "timestamp": _timestamp,
     "time": _time,
 }
-"""From a text (the fourth: a float) and an Arrow type to what ``pa.array`` takes."""
+"""From a string (``float to decimal``: a float) and an Arrow type to a value for ``pa.array``."""

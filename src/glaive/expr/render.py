@@ -1,4 +1,4 @@
-"""Trees to text: one way to write each, which reads as the same tree again."""
+"""Render trees as text in a normal form, which parses as the same tree."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.expr import tree
-from glaive.expr.coerce import is_text
+from glaive.expr.coerce import is_string
 from glaive.expr.constant_list import ConstantList
 from glaive.expr.intervals import interval_text
 from glaive.expr.sqltypes import type_text
 from glaive.expr.tree import Literal, Node
 from glaive.expr.vocabulary import AND, EQUAL, IS, KEYWORDS, LIKE, NOT, OR, PLUS, SHIFT, TIMES
-from glaive.expr.write_text import written
+from glaive.expr.write_text import value_texts
 
 __all__ = ["render"]
 
@@ -34,7 +34,7 @@ _BINDING = {
 }
 _PLAIN = re.compile(r"[^\W\d]\w*")
 _UNORDERED = 1
-"""How tight IS DISTINCT FROM binds: it takes all that follows."""
+"""Precedence of IS DISTINCT FROM, which takes all that follows."""
 
 
 def render(node: Node) -> str:
@@ -43,13 +43,13 @@ def render(node: Node) -> str:
 
 
 def _in(node: Node, tightness: int) -> str:
-    """The text of an operand, in brackets unless it binds at least so tight."""
+    """The text of an operand, in brackets unless it binds at least as tightly."""
     text, binding = _text(node)
     return text if binding >= tightness else f"({text})"
 
 
 def _text(node: Node) -> tuple[str, int]:  # noqa: C901, PLR0911, PLR0912  # as many classes
-    """The text, and how tight its outermost operator binds."""
+    """The text, and the precedence of its outermost operator."""
     match node:
         case tree.Name(parts, exact):
             first = _name(parts[0], always=exact)
@@ -129,7 +129,7 @@ def _name(name: str, *, always: bool = False) -> str:
 
 def _listed(items: Sequence[Node]) -> Iterable[str]:
     if isinstance(items, ConstantList):
-        if is_text(items.type):
+        if is_string(items.type):
             return map(_quoted, items.values)
         if pa.types.is_integer(items.type):
             return map(str, items.values)
@@ -180,5 +180,5 @@ def _typed(node: Literal) -> str:
         return str(scalar.as_py())
     if pa.types.is_interval(scalar.type):
         return f"interval '{interval_text(scalar)}'"
-    text = written(pa.repeat(scalar, 1))[0]
+    text = value_texts(pa.repeat(scalar, 1))[0]
     return f"{type_text(node.type)} '{text}'"

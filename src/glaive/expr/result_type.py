@@ -13,7 +13,7 @@ __all__ = ["type_of"]
 
 
 def type_of(node: Node) -> Any:
-    """Arrow type of what a bound expression gives."""
+    """Arrow type of the values of a bound expression."""
     match node:
         case tree.Column() | tree.Literal():
             return coerce.plain(node.type)
@@ -25,8 +25,8 @@ def type_of(node: Node) -> Any:
             first, second = type_of(left), type_of(right)
             if op in {"||", "<<", ">>"}:
                 return first
-            found = coerce.arithmetic(op, first, second)
-            return found[2] if found else first
+            types = coerce.arithmetic(op, first, second)
+            return types[2] if types else first
         case tree.Member(operand, name):
             return coerce.plain(type_of(operand).field(name).type)
         case tree.Subscript(operand):

@@ -1,9 +1,9 @@
-"""Constants as arrays, and the one place where expressions step from row to row.
+"""Constants as arrays, and the only place where expressions loop over rows in Python.
 
-Most functions are kernels of Arrow and numpy on whole arrays. Those that have none call
-:func:`map_rows` or :func:`row_values`, a microsecond a row and more, and say so in the docstring
-of their module; :func:`map_distinct` and :func:`map_constants` call Python for each distinct
-value only.
+Most functions use kernels of Arrow and numpy. Functions without a kernel call :func:`map_rows`
+or :func:`row_values`, at a microsecond or more per row, and mention it in the docstring of
+their module; :func:`map_distinct` and :func:`map_constants` call Python only once per distinct
+value.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ import numpy as np
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.errors import CapacityError
 from glaive.expr.functions.untyped import pa
-from glaive.expr.sizes import reserve, scalar_bytes
+from glaive.expr.sizes import check_bytes, scalar_bytes
 
 __all__ = [
     "array_of",
-    "constant",
+    "broadcast",
     "count_rows",
+    "is_constant",
     "map_constants",
     "map_distinct",
     "map_rows",
     "repeat",
     "row_values",
-    "spread",
 ]
 
 
-def constant(argument: Any) -> bool:
+def is_constant(argument: Any) -> bool:
     """Whether an argument has one value for all rows."""
     return isinstance(argument, pa.Scalar)
 
 
 def count_rows(arguments: Sequence[Any]) -> int:
-    """Return the rows of those arguments that are arrays; one where there are none."""
+    """Return the number of rows of the arguments that are arrays; 1 if all are constants."""
     return next((len(argument) for argument in arguments if isinstance(argument, pa.Array)), 1)
 
 
-def spread(argument: Any, rows: int) -> Any:
-    """Return a constant as an array of that many rows, an array as it is."""
-    return repeat(argument, rows) if constant(argument) else argument
+def broadcast(argument: Any, rows: int) -> Any:
+    """Return a constant as an array of that many rows; arrays unchanged."""
+    return repeat(argument, rows) if is_constant(argument) else argument
 
 
 def repeat(value: Any, rows: int) -> Any:
@@ -52,11 +52,11 @@ def repeat(value: Any, rows: int) -> Any:
     Raises
     ------
     CapacityError
-        It is large, and the rows should be worked on in parts: Arrow would wrap around.
+        The array would be large: process fewer rows at a time (Arrow's offsets would overflow).
     """
-    size = scalar_bytes(value) if constant(value) else 0
+    size = scalar_bytes(value) if is_constant(value) else 0
     if size:
-        reserve("a constant", size * rows, rows, value.type)
+        check_bytes("a constant", size * rows, rows, value.type)
     # Arrow cannot repeat a list zero times.
     return pa.repeat(value, max(rows, 1)).slice(0, rows)
 
@@ -67,12 +67,12 @@ def array_of(values: list[Any], kind: Any) -> Any:
     Raises
     ------
     CapacityError
-        They do not fit; Arrow would make several chunks.
+        They do not fit one array; Arrow would make several chunks.
     """
-    made = pa.array(values, kind)
-    if isinstance(made, pa.ChunkedArray):
+    array = pa.array(values, kind)
+    if isinstance(array, pa.ChunkedArray):
         raise CapacityError(f"{len(values)} values of {kind} do not fit one array", parts=2)
-    return made
+    return array
 
 
 def map_rows(
@@ -83,9 +83,9 @@ def map_rows(
     Parameters
     ----------
     arguments
-        Arrays of as many rows, or scalars, which are given for each row.
+        Arrays of equal length, or scalars, which are passed for each row.
     nulls
-        Numbers of the arguments that may be null; a null in another makes the result null.
+        Indices of the arguments that may be null; a null in another makes the result null.
     """
     return array_of(row_values(compute, *arguments, nulls=nulls), kind)
 
@@ -95,7 +95,7 @@ def row_values(
 ) -> list[Any]:
     """The same with Python values as results."""
     rows = count_rows(arguments)
-    columns = [spread(argument, rows).to_pylist() for argument in arguments]
+    columns = [broadcast(argument, rows).to_pylist() for argument in arguments]
     strict = [number for number in range(len(arguments)) if number not in nulls]
     return [
         None if any(row[number] is None for number in strict) else compute(*row)
@@ -127,23 +127,25 @@ def map_constants(
     arguments
         The values, and the arguments that ``compute`` takes as constants.
     unless
-        For which of these the result is null.
+        Tells for which constants the result is null.
     """
     rows = count_rows(arguments)
     values, *others = arguments
-    values = spread(values, rows)
-    if all(map(constant, others)):
+    values = broadcast(values, rows)
+    if all(map(is_constant, others)):
         given = tuple(other.as_py() for other in others)
         return pa.nulls(rows, kind) if unless(given) else compute(values, *given)
     if not rows:
         return pa.nulls(0, kind)
-    found: dict[tuple[Any, ...], list[int]] = {}
+    rows_by_key: dict[tuple[Any, ...], list[int]] = {}
     keys = row_values(lambda *key: key, *others, nulls=range(len(others)))
     for row, key in enumerate(keys):
-        found.setdefault(key, []).append(row)
-    pieces = []
-    for key, numbers in found.items():
-        some = values.take(pa.array(numbers, pa.int64()))
-        pieces.append(pa.nulls(len(some), kind) if unless(key) else compute(some, *key).cast(kind))
-    order = np.concatenate([np.array(numbers, np.int64) for numbers in found.values()])
-    return concat_arrays(pieces).take(pa.array(np.argsort(order)))
+        rows_by_key.setdefault(key, []).append(row)
+    parts = []
+    for key, numbers in rows_by_key.items():
+        selected = values.take(pa.array(numbers, pa.int64()))
+        parts.append(
+            pa.nulls(len(selected), kind) if unless(key) else compute(selected, *key).cast(kind)
+        )
+    order = np.concatenate([np.array(numbers, np.int64) for numbers in rows_by_key.values()])
+    return concat_arrays(parts).take(pa.array(np.argsort(order)))

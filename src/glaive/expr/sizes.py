@@ -1,9 +1,8 @@
-"""How many bytes an expression makes for some rows: asked before they are made.
+"""Check the bytes of an expression's values before they are computed.
 
-A constant of a megabyte beside a column of a million rows would be a terabyte of text, and
-offsets of 32 bits would wrap around on the way. What needs more than ``AT_A_TIME`` for
-several rows raises ``CapacityError``, which says in how many parts the rows should be worked
-on; see :func:`glaive.arrow.capacity.in_parts`.
+A constant of a megabyte for a million rows would take a terabyte, and 32-bit offsets would
+overflow. More than ``MAX_BATCH_BYTES`` for several rows raise ``CapacityError`` with the number
+of parts to split the rows into; see :func:`glaive.arrow.capacity.in_parts`.
 """
 
 from __future__ import annotations
@@ -17,66 +16,65 @@ from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
 from glaive.errors import CapacityError
 
 __all__ = [
-    "AT_A_TIME",
-    "MOST_BYTES",
+    "MAX_BATCH_BYTES",
+    "MAX_VALUE_BYTES",
     "bytes_of",
+    "check_bytes",
+    "check_item_bytes",
     "has_offsets",
     "largest",
-    "reserve",
-    "reserve_within",
     "scalar_bytes",
     "varies",
 ]
 
-AT_A_TIME: Final = 2**26
-"""Bytes made at a time for several rows. Several threads may do so at the same time."""
+MAX_BATCH_BYTES: Final = 2**26
+"""Bytes of values computed at a time for several rows; several threads may do so at once."""
 
-MOST_BYTES: Final = 2**28
-"""Bytes of one value that is made of little: by padding, by repeating."""
+MAX_VALUE_BYTES: Final = 2**28
+"""Bytes of one value that functions such as ``lpad`` and ``repeat`` expand from a short one."""
 
 
-def reserve(what: str, size: int, rows: int, kind: Any = None) -> None:
-    """Ask to make values of ``size`` bytes together for so many rows.
+def check_bytes(maker: str, size: int, rows: int, kind: Any = None) -> None:
+    """Check that values of ``size`` bytes in total may be made for so many rows.
 
     Parameters
     ----------
-    what
-        Who makes them, for the message.
+    maker
+        Name of the function that makes them, for the message.
     kind
-        The type of the values; large ones of a single row may take any size.
+        The type of the values; a single value of a large type may have any size.
 
     Raises
     ------
     CapacityError
-        Fewer rows at a time should be worked on; or there is one row, and its value does not
-        fit one array.
+        There are too many rows, or the value of a single row does not fit one array.
     """
-    if size <= AT_A_TIME:
+    if size <= MAX_BATCH_BYTES:
         return
     if rows > 1:
         raise CapacityError(
-            f"{what} makes {size} bytes for {rows} rows, at most {AT_A_TIME} at a time",
-            parts=min(rows, -(-size // AT_A_TIME)),
+            f"{maker} makes {size} bytes for {rows} rows, at most {MAX_BATCH_BYTES} at a time",
+            parts=min(rows, -(-size // MAX_BATCH_BYTES)),
         )
     if size > MAX_OFFSET and has_offsets(kind):
         raise CapacityError(
-            f"{what} makes {size} bytes for one row, at most {MAX_OFFSET} fit a value of {kind}. "
+            f"{maker} makes {size} bytes for one row, at most {MAX_OFFSET} fit a value of {kind}. "
             "Cast an argument to a large type: arrow_cast(x, 'LargeUtf8')"
         )
 
 
-def reserve_within(what: str, lists: Any, added: int) -> None:
-    """Ask to put values of ``added`` bytes into lists, or between their items, for each item.
+def check_item_bytes(maker: str, lists: Any, added: int) -> None:
+    """Check that ``added`` bytes may be added to lists for each item.
 
-    One row may take what it takes: not all of its items need get such a value.
+    A single row may have any size, as not all of its items need get such a value.
     """
     rows, items = len(lists), weight(lists) or len(lists.values)
     if added and rows > 1:
-        reserve(what, items * (1 + added), rows)
+        check_bytes(maker, items * (1 + added), rows)
 
 
 def scalar_bytes(value: Any) -> int:
-    """Bytes of a constant each time it is written out; 0 for those of a few bytes."""
+    """Bytes of a constant per row; 0 for types of a few bytes."""
     if not value.is_valid or not varies(value.type):
         return 0
     if isinstance(value, pa.StringScalar | pa.BinaryScalar):
@@ -85,7 +83,7 @@ def scalar_bytes(value: Any) -> int:
 
 
 def bytes_of(argument: Any, rows: int) -> int:
-    """Bytes of the texts or bytes of an array, or of a constant in so many rows."""
+    """Bytes of the values of an array, or of a constant repeated for so many rows."""
     if isinstance(argument, pa.Scalar):
         return scalar_bytes(argument) * rows
     return weight(argument) or int(argument.nbytes)
@@ -95,13 +93,13 @@ def largest(argument: Any) -> int:
     """Bytes of the largest value of an array, or of a constant."""
     if isinstance(argument, pa.Scalar):
         return scalar_bytes(argument)
-    found = row_weights(argument)
-    return found if isinstance(found, int) else int(found.max(initial=0))
+    weights = row_weights(argument)
+    return weights if isinstance(weights, int) else int(weights.max(initial=0))
 
 
 @lru_cache(maxsize=256)
 def has_offsets(kind: Any) -> bool:
-    """Whether arrays of a type have offsets of 32 bits, at any depth."""
+    """Whether arrays of a type have 32-bit offsets, at any depth."""
     types = pa.types
     if kind is None or types.is_string(kind) or types.is_binary(kind):
         return True
@@ -112,7 +110,7 @@ def has_offsets(kind: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def varies(kind: Any) -> bool:
-    """Whether values of a type have no fixed size of a few bytes."""
+    """Whether values of a type may have more than a few bytes."""
     types = pa.types
     plain = types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind)
     return not (plain or types.is_interval(kind))

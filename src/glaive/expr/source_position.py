@@ -1,4 +1,4 @@
-"""Errors that show where in a text something is wrong."""
+"""Errors that show a position in the source text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 from glaive.errors import FilterError
 
-__all__ = ["close_names", "failure", "shown"]
+__all__ = ["close_names", "failure", "position_text"]
 
 _BEFORE, _AFTER = 50, 30
-"""Characters shown around the place."""
+"""Characters displayed around the position."""
 
 
-def failure(what: str, text: str, at: int) -> FilterError:
-    """An error that says ``what`` and shows the place in the text, when it is known."""
-    return FilterError(f"{what}{shown(text, at)}")
+def failure(problem: str, text: str, at: int) -> FilterError:
+    """An error with the problem and its position in the text, if that is known."""
+    return FilterError(f"{problem}{position_text(text, at)}")
 
 
-def shown(text: str, at: int) -> str:
-    """Line and column, the line and a caret below the place; empty when there is no text."""
+def position_text(text: str, at: int) -> str:
+    """Line and column, the line and a caret below the position; empty without a text."""
     if not text or at < 0:
         return ""
     at = min(at, len(text))
@@ -29,13 +29,13 @@ def shown(text: str, at: int) -> str:
     first, last = max(start, at - _BEFORE), min(stop, at + _AFTER)
     left = ("…" if first > start else "") + text[first:at]
     right = text[at:last] + ("…" if last < stop else "")
-    place = f"column {at - start + 1}" if "\n" not in text else f"line {line}, {at - start + 1}"
-    picture = "".join(c if c.isprintable() else " " for c in left + right)
-    return f" ({place})\n  {picture}\n  {' ' * len(left)}^"
+    position = f"column {at - start + 1}" if "\n" not in text else f"line {line}, {at - start + 1}"
+    excerpt = "".join(c if c.isprintable() else " " for c in left + right)
+    return f" ({position})\n  {excerpt}\n  {' ' * len(left)}^"
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'a', 'b'?`` or nothing."""
+    """``; did you mean 'a', 'b'?``, or an empty string."""
     from difflib import get_close_matches
 
     names = list(dict.fromkeys(known))

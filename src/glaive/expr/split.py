@@ -1,4 +1,4 @@
-"""A simple bound filter in parts: tests that must all pass, those on one column recognised."""
+"""Split a simplified filter into terms, and recognise conditions on single columns."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.arrow.scalars import constants
 from glaive.expr import tree
 from glaive.expr.coerce import plain
 from glaive.expr.constant_list import ConstantList
-from glaive.expr.patterns import pieces
+from glaive.expr.patterns import pattern_parts
 from glaive.expr.tree import Literal, Node
 
 __all__ = ["Test", "conjuncts", "merged", "one_column", "paths"]
 
 Test = tuple[str, Condition]
-"""A test on one column: its path and the condition."""
+"""Path of a column, and a condition on its values."""
 
 
 def paths(node: Node) -> tuple[str, ...]:
     """Paths of the columns, in the order of the text."""
-    found = (part.path for part in tree.walk(node) if isinstance(part, tree.Column))
-    return tuple(dict.fromkeys(found))
+    columns = (part.path for part in tree.walk(node) if isinstance(part, tree.Column))
+    return tuple(dict.fromkeys(columns))
 
 
 def conjuncts(node: Node) -> list[Node]:
-    """What must all be true; two bounds of one column are one range where they can be."""
+    """The operands of the outermost AND."""
     if isinstance(node, Literal) and node.value is True:
         return []
     return list(node.operands) if isinstance(node, tree.And) else [node]
 
 
 def one_column(node: Node) -> Test | None:
-    """The test on one column that an expression is; None when it is more."""
+    """The condition on one column that an expression is equivalent to, if any."""
     match node:
         case tree.IsNull(tree.Column(path), negated):
             return path, IsNull(negated)
@@ -44,35 +45,31 @@ def one_column(node: Node) -> Test | None:
                 return (path, IsOneOf(items.array(), negated)) if _is_flat(column) else None
             values = [item.value for item in items if isinstance(item, Literal)]
             if len(values) == len(items) and _is_flat(column):
-                return path, IsOneOf(pa.array(values, plain(column.type)), negated)
+                return path, IsOneOf(constants(values, plain(column.type)), negated)
         case tree.Like(tree.Column(path, kind), Literal(), negated=False, ignore_case=False):
             return _liked(path, kind, node.pattern, node.escape)
         case tree.Column(path, kind) if pa.types.is_boolean(plain(kind)):
-            return path, _one(True)  # a value
+            return path, IsOneOf(constants([True], pa.bool_()))
         case tree.Not(tree.Column(path, kind)) if pa.types.is_boolean(plain(kind)):
-            return path, _one(False)  # a value
+            return path, IsOneOf(constants([False], pa.bool_()))
         case tree.IsTruth(tree.Column(path), bool() as truth, False):
-            return path, _one(truth)
+            return path, IsOneOf(constants([truth], pa.bool_()))
         case tree.Or(operands):
             return _alternatives(operands)
     return None
 
 
-def _one(value: bool) -> Condition:  # noqa: FBT001  # a value
-    return IsOneOf(pa.array([value]))
-
-
 def _is_flat(column: tree.Column) -> bool:
-    """Whether values are ordered and equal by themselves: no lists, no structs."""
+    """Whether values are neither lists nor structs."""
     return not pa.types.is_nested(plain(column.type))
 
 
 def _liked(path: str, kind: pa.DataType, pattern: Any, escape: str) -> Test | None:
-    """``LIKE`` of one word, and ``%`` before or behind it."""
+    """``LIKE`` of one word, with ``%`` before or after it or both."""
     text = plain(kind)
     if pattern.is_null or not (pa.types.is_string(text) or pa.types.is_large_string(text)):
         return None
-    parts = pieces(pattern.scalar().as_py(), escape)
+    parts = pattern_parts(pattern.scalar().as_py(), escape)
     words = [part for part in parts if isinstance(part, str)]
     if len(words) != 1 or 1 in parts:
         return None
@@ -87,25 +84,25 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
     scalar = right.scalar()
     match op:
         case "=":
-            return column.path, IsOneOf(pa.array([right.value], scalar.type))
+            return column.path, IsOneOf(constants([right.value], scalar.type))
         case "!=":
-            return column.path, IsOneOf(pa.array([right.value], scalar.type), negated=True)
+            return column.path, IsOneOf(constants([right.value], scalar.type), negated=True)
         case "<" | "<=":
             return column.path, InRange(high=scalar, high_included=op == "<=")
         case ">" | ">=":
             return column.path, InRange(low=scalar, low_included=op == ">=")
         case "IS NOT DISTINCT FROM":
-            return column.path, IsOneOf(pa.array([right.value], scalar.type))
+            return column.path, IsOneOf(constants([right.value], scalar.type))
         case _:
             return None
 
 
 def _alternatives(operands: tuple[Node, ...]) -> Test | None:
     """``a = 1 OR a IN (2, 3)``."""
-    found = [one_column(operand) for operand in operands]
+    tests = [one_column(operand) for operand in operands]
     values: list[Any] = []
-    path = found[0][0] if found[0] else ""
-    for test in found:
+    path = tests[0][0] if tests[0] else ""
+    for test in tests:
         if test is None or test[0] != path:
             return None
         condition = test[1]
@@ -116,21 +113,21 @@ def _alternatives(operands: tuple[Node, ...]) -> Test | None:
 
 
 def merged(tests: list[tuple[Node, Test | None]]) -> list[tuple[Node, Test | None]]:
-    """Bounds of one column on both sides become one range."""
+    """Merge lower and upper bounds of one column into one range."""
     kept: list[tuple[Node, Test | None]] = []
     for node, test in tests:
-        place = next((i for i, (_, other) in enumerate(kept) if _closes(other, test)), None)
-        if place is None or test is None:
+        index = next((i for i, (_, other) in enumerate(kept) if _closes(other, test)), None)
+        if index is None or test is None:
             kept.append((node, test))
             continue
-        other_node, other = kept[place]
+        other_node, other = kept[index]
         if other is not None:
-            kept[place] = tree.both(other_node, node), (test[0], _range(other[1], test[1]))
+            kept[index] = tree.both(other_node, node), (test[0], _range(other[1], test[1]))
     return kept
 
 
 def _closes(first: Test | None, other: Test | None) -> bool:
-    """Whether one gives the lower bound of a column and the other its upper bound."""
+    """Whether one is the lower bound of a column and the other its upper bound."""
     if first is None or other is None or first[0] != other[0]:
         return False
     a, b = first[1], other[1]

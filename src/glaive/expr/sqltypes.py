@@ -31,7 +31,7 @@ SIMPLE: dict[str, Any] = {
     "binary": pa.binary(),
     "date": pa.date32(),
 }
-"""Types without parameters, in lower case; the first name of a type is how it is written."""
+"""Types without parameters, in lower case; the first name of a type is used to render it."""
 
 TIMED = ("timestamp", "datetime")
 DECIMALS = ("decimal", "numeric")
@@ -41,7 +41,7 @@ _TEXT = {kind: name for name, kind in reversed(SIMPLE.items())}
 
 
 def sized(name: str, sizes: tuple[int, ...]) -> Any:
-    """A type with parameters; a text that says what is wrong when there is none."""
+    """A type with parameters; if they are invalid, a string with the problem."""
     if name in TIMED:
         digits = sizes[0] if sizes else 6
         if len(sizes) > 1 or digits not in _UNITS:
@@ -56,10 +56,10 @@ def sized(name: str, sizes: tuple[int, ...]) -> Any:
 
 
 def type_text(kind: Any) -> str:
-    """The name of a type; types without one are named as Arrow does."""
-    found = _TEXT.get(kind)
-    if found is not None:
-        return found
+    """The name of a type, or Arrow's name for types without one."""
+    name = _TEXT.get(kind)
+    if name is not None:
+        return name
     types = pa.types
     if types.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"

@@ -1,4 +1,4 @@
-"""Substrait expressions to trees: the messages that filters are made of, by their numbers."""
+"""Substrait expressions to trees; numbers are the field numbers of its messages."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from glaive.expr.wire import (
 
 __all__ = ["read_substrait"]
 
-_WHOLE = {2: pa.int8(), 3: pa.int16(), 5: pa.int32(), 7: pa.int64()}
+_INTEGERS = {2: pa.int8(), 3: pa.int16(), 5: pa.int32(), 7: pa.int64()}
 _TYPES: dict[int, Any] = {
     1: pa.bool_(),
-    **_WHOLE,
+    **_INTEGERS,
     10: pa.float32(),
     11: pa.float64(),
     12: pa.string(),
@@ -52,11 +52,11 @@ def read_substrait(raw: bytes) -> Node:
     Raises
     ------
     FilterError
-        The bytes are damaged, hold another number of expressions, or something that is no
-        filter.
+        The bytes are damaged, do not hold exactly one expression, or use something that
+        filters do not have.
     """
     if len(raw) > MAX_TEXT:
-        raise FilterError(f"the Substrait bytes are {len(raw)}; at most {MAX_TEXT} are read")
+        raise FilterError(f"{len(raw)} Substrait bytes; at most {MAX_TEXT} are supported")
     message = read_message(raw)
     expressions = message.get(3, [])
     if len(expressions) != 1:
@@ -79,36 +79,36 @@ def _text(raw: int | bytes) -> str:
 
 
 Columns = list[tuple[str, Any]]
-"""Names, and what is below: again columns for a struct, else None."""
+"""Names, and the members of structs (None for other types)."""
 
 
 def _members(struct: Message, names: Iterator[str], depth: int) -> Columns:
     if depth > MAX_DEPTH:
         raise FilterError(f"the Substrait schema is nested deeper than {MAX_DEPTH} levels")
-    found: Columns = []
+    columns: Columns = []
     for raw in struct.get(1, []):
         name = next(names, None)
         if name is None:
             raise FilterError("the Substrait bytes are damaged: a column has no name")
-        found.append((name, _below(read_message(raw), names, depth + 1)))
-    return found
+        columns.append((name, _children(read_message(raw), names, depth + 1)))
+    return columns
 
 
-def _below(kind: Message, names: Iterator[str], depth: int) -> Columns | None:
-    if _STRUCT in kind:
-        return _members(as_message(kind, _STRUCT), names, depth)
+def _children(message: Message, names: Iterator[str], depth: int) -> Columns | None:
+    if _STRUCT in message:
+        return _members(as_message(message, _STRUCT), names, depth)
     if depth > MAX_DEPTH:
         raise FilterError(f"the Substrait schema is nested deeper than {MAX_DEPTH} levels")
     for number, parts in ((_LIST, (1,)), (_MAP, (1, 2))):
-        if number in kind:
-            # The names below are there, though nothing can refer to them.
+        if number in message:
+            # Consume the names below lists and maps, although nothing can refer to them.
             for part in parts:
-                _below(as_message(as_message(kind, number), part), names, depth + 1)
+                _children(as_message(as_message(message, number), part), names, depth + 1)
     return None
 
 
 class _Reader:
-    """One expression on its way; it knows the functions and columns by number."""
+    """Reads one expression, with the functions and columns by number."""
 
     def __init__(self, functions: dict[int, str], columns: Columns) -> None:
         self.functions, self.columns = functions, columns
@@ -122,9 +122,9 @@ class _Reader:
                 f"the expression is nested deeper than {MAX_DEPTH} levels, or has more than "
                 f"{MAX_NODES} parts"
             )
-        found = self._read(message)
+        node = self._read(message)
         self.depth -= 1
-        return found
+        return node
 
     def _read(self, message: Message) -> Node:
         if 1 in message:
@@ -145,7 +145,7 @@ class _Reader:
             return tree.Cast(self.read(as_message(cast, 2)), _type(as_message(cast, 1)), attempt)
         if 12 in message:
             raise FilterError("a subquery is not a filter")
-        raise FilterError(f"Substrait expression {sorted(message)} is not one a filter has")
+        raise FilterError(f"filters do not have Substrait expression {sorted(message)}")
 
     def _all(self, message: Message, number: int) -> list[Node]:
         return [self.read(read_message(entry)) for entry in message.get(number, [])]
@@ -181,8 +181,8 @@ class _Reader:
         return name
 
     def _chain(self, call: Message, name: str) -> list[Message]:
-        """Operands of an AND in an AND in an AND, in order, without a level for each."""
-        found: list[Message] = []
+        """Operands of nested ANDs in order, without recursion."""
+        operands: list[Message] = []
         todo = [call]
         while todo:
             for argument in reversed(_arguments(todo.pop())):
@@ -190,20 +190,19 @@ class _Reader:
                 if 3 in argument and self._name(inner) == name:
                     todo.append(inner)
                 else:
-                    found.append(argument)
-                    continue
-        return found[::-1]
+                    operands.append(argument)
+        return operands[::-1]
 
     def _choice(self, message: Message) -> Node:
-        """``if_else`` between truths."""
+        """``if_else`` with boolean results."""
         clauses = [read_message(entry) for entry in message.get(1, [])]
         if 2 * len(clauses) + self.depth > MAX_DEPTH:
             raise FilterError(f"a choice has more than {MAX_DEPTH // 2} cases, each within another")
-        found = self.read(as_message(message, 2)) if 2 in message else Literal(None, pa.bool_())
+        result = self.read(as_message(message, 2)) if 2 in message else Literal(None, pa.bool_())
         for clause in reversed(clauses):
             test, value = self.read(as_message(clause, 1)), self.read(as_message(clause, 2))
-            found = choice(test, value, found)
-        return found
+            result = choice(test, value, result)
+        return result
 
 
 def _arguments(call: Message) -> list[Message]:
@@ -224,7 +223,7 @@ def _type(message: Message) -> Any:
     for number, zone in ((33, None), (34, "UTC")):
         if number in message:
             return pa.timestamp(_unit(as_message(message, number)), zone)
-    raise FilterError(f"Substrait type {sorted(message)} is not one a filter has")
+    raise FilterError(f"filters do not have Substrait type {sorted(message)}")
 
 
 def _checked(make: Any, *sizes: int) -> Any:
@@ -246,7 +245,7 @@ def _literal(message: Message, depth: int = 0) -> Literal:
         raise FilterError(f"a constant is nested deeper than {MAX_NESTING} levels")
     if 1 in message:
         return Literal(bool(as_int(message, 1)), pa.bool_())
-    for number, kind in _WHOLE.items():
+    for number, kind in _INTEGERS.items():
         if number in message:
             return Literal(as_int(message, number), kind)
     for number in (10, 11):
@@ -270,20 +269,20 @@ def _literal(message: Message, depth: int = 0) -> Literal:
 
 
 def _timed(message: Message) -> Literal:
-    for number, kind in ((14, 14), (16, 16), (17, 17), (27, 29)):
+    for number, type_number in ((14, 14), (16, 16), (17, 17), (27, 29)):
         if number in message:
-            return Literal(as_int(message, number), _TYPES[kind])
+            return Literal(as_int(message, number), _TYPES[type_number])
     for number, zone in ((34, None), (35, "UTC")):
         if number in message:
-            stamp = as_message(message, number)
-            return Literal(as_int(stamp, 2), pa.timestamp(_unit(stamp), zone))
+            timestamp = as_message(message, number)
+            return Literal(as_int(timestamp, 2), pa.timestamp(_unit(timestamp), zone))
     if 24 in message:
         decimal = as_message(message, 24)
-        kind = _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 3))
+        type_number = _checked(pa.decimal128, as_int(decimal, 2), as_int(decimal, 3))
         number = int.from_bytes(as_bytes(decimal, 1), "little", signed=True)
-        return Literal(Decimal(number).scaleb(-kind.scale, Context(prec=60)), kind)
+        return Literal(Decimal(number).scaleb(-type_number.scale, Context(prec=60)), type_number)
     if 29 in message:
         return Literal(None, _type(as_message(message, 29)))
     raise FilterError(
-        "a constant has a type that Substrait has no name for; make it a number, a text or a time"
+        "a constant has a type that Substrait cannot express; use a number, a string or a time"
     )

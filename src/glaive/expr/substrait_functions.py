@@ -1,4 +1,4 @@
-"""Functions of Substrait, and of Arrow within it, as the filter language has them."""
+"""Functions of Substrait and of Arrow, mapped to those of the filter language."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ALSO = frozenset(
     sin sqrt starts_with strpos substr substring tan upper
     """.split()  # noqa: SIM905  # words are easier to read than a list
 )
-"""Functions that have one name on both sides."""
+"""Functions with the same name in the filter language."""
 
 
 def called(name: str, arguments: Sequence[Node]) -> Node:
@@ -71,19 +71,19 @@ def called(name: str, arguments: Sequence[Node]) -> Node:
     Raises
     ------
     FilterError
-        The language has no such function, or not with so many arguments.
+        The language does not have the function with so many arguments.
     """
     if name.endswith(("_kleene", "_checked")):
         name = name.rsplit("_", 1)[0]
-    made = _operator(name, tuple(arguments))
-    if made is not None:
-        return made
+    node = _operator(name, tuple(arguments))
+    if node is not None:
+        return node
     known = _NAMED.get(name, name)
     if known in _ALSO:
         return tree.Call(known, tuple(arguments))
     names = [*_COMPARED, *_COMBINED, *_NAMED, *_ALSO, *_ONE, "and", "or", "between", "like"]
     hint = close_names(name, names) or "."
-    raise FilterError(f"the function {name!r} of the expression is not one of filters{hint}")
+    raise FilterError(f"filters do not have the function {name!r} of the expression{hint}")
 
 
 def _operator(name: str, arguments: tuple[Node, ...]) -> Node | None:

@@ -1,4 +1,4 @@
-"""Words of the filter language: text to tokens."""
+"""Split filter text into tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Kind", "Token", "tokenize"]
 
 
 class Kind(Enum):
-    """What a token is."""
+    """Kinds of tokens."""
 
     WORD = "word"
     QUOTED = "quoted name"
@@ -27,9 +27,9 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """``value``: the name, the contents of a text without its quotes, the digits, the sign.
+    """``value``: the name, the contents of a string without quotes, the digits, the sign.
 
-    What stands in the brackets of ``IN (…)`` is one token, when it is a long list of constants.
+    A long list of constants in the brackets of ``IN (…)`` is one token.
     """
 
     kind: Kind
@@ -39,7 +39,7 @@ class Token(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """A word in upper case; empty for all else, quoted names included."""
+        """A word in upper case; empty for other tokens, quoted names included."""
         return self.value.upper() if self.kind is Kind.WORD else ""
 
 
@@ -66,16 +66,16 @@ def tokenize(text: str) -> list[Token]:
     Raises
     ------
     FilterError
-        The text is too long, or something is in it that belongs to no token.
+        The text is too long, or has characters that are not part of a token.
     """
     if len(text) > MAX_TEXT:
         raise failure(
-            f"the filter has {len(text)} characters; at most {MAX_TEXT} are read. Join with a "
-            "table of the values instead.",
+            f"the filter has {len(text)} characters; at most {MAX_TEXT} are supported. Join with "
+            "a table of the values instead.",
             "",
             -1,
         )
-    found: list[Token] = []
+    tokens: list[Token] = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -85,15 +85,15 @@ def tokenize(text: str) -> list[Token]:
         if group == "comment":
             end = _comment_end(text, at)
         elif group != "space":
-            found.append(_token(group, match.group(), text, at, end))
-            if found[-1].value == "(" and len(found) > 1 and found[-2].upper == "IN":
+            tokens.append(_token(group, match.group(), text, at, end))
+            if tokens[-1].value == "(" and len(tokens) > 1 and tokens[-2].upper == "IN":
                 items = LONG_LIST.match(text, end)
                 if items is not None:
-                    found.append(Token(Kind.LIST, items.group(), end, items.end()))
+                    tokens.append(Token(Kind.LIST, items.group(), end, items.end()))
                     end = items.end()
         at = end
-    found.append(Token(Kind.END, "", len(text), len(text)))
-    return found
+    tokens.append(Token(Kind.END, "", len(text), len(text)))
+    return tokens
 
 
 def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:

@@ -1,9 +1,9 @@
-"""Expressions as values: what a text means, before and after its names are bound.
+"""Expression trees, before and after their names are bound.
 
-A parsed tree has :class:`Name` where it names columns and :class:`Literal` as written. Binding
-makes of it a tree of the same classes in which names are :class:`Column`, types agree and every
-conversion is a :class:`Cast`. AND and OR have any number of operands, none of them an AND in
-an AND or an OR in an OR. Where something stands in the text is no part of its equality.
+A parsed tree has a :class:`Name` for each column and each :class:`Literal` as written. Binding
+makes a tree of the same classes in which names are :class:`Column`, types agree and every
+conversion is a :class:`Cast`. AND and OR have any number of operands; an AND is never directly
+within an AND, nor an OR within an OR. Equality ignores positions in the text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+
+from glaive.arrow.scalars import scalar
 
 __all__ = [
     "FIRST_VALUE",
@@ -58,18 +60,18 @@ number of operands are one level."""
 
 
 FIRST_VALUE = frozenset({"coalesce", "nvl"})
-"""Functions that are the first of their arguments that is not null."""
+"""Functions that return the first argument that is not null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
-    """``at``: characters before the part of the text this was made from; -1 when unknown."""
+class _Positioned:
+    """``at``: position in the text; -1 if unknown."""
 
     at: int = field(default=-1, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Name(_Placed):
+class Name(_Positioned):
     """A column or, after the first part, a member of a struct, as written.
 
     Parameters
@@ -85,13 +87,13 @@ class Name(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Column(_Placed):
+class Column(_Positioned):
     """A bound column.
 
     Parameters
     ----------
     path
-        As batches name it: ``a``, ``s.x``, ``_rowid``.
+        Its name in batches: ``a``, ``s.x``, ``_rowid``.
     type
         Storage type in Arrow.
     field_id
@@ -104,16 +106,16 @@ class Column(_Placed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Literal(_Placed):
+class Literal(_Positioned):
     """A constant.
 
     Parameters
     ----------
     value
-        A Python value; dates, times, timestamps and durations are the number that Arrow
-        stores; lists are tuples; None is null. What has no such form is a ``pa.Scalar``.
+        A Python value: dates, times, timestamps and durations as the integer that Arrow
+        stores, lists as tuples, null as None, other types as a ``pa.Scalar``.
     type
-        Arrow type; ``pa.null()`` for a NULL whose type is not known.
+        Arrow type; ``pa.null()`` for a NULL of unknown type.
     """
 
     value: Any
@@ -138,7 +140,7 @@ class Literal(_Placed):
             return self.value
         if isinstance(self.value, tuple):
             return pa.scalar(list(self.value), self.type)
-        return pa.scalar(self.value, self.type)
+        return scalar(self.value, self.type)
 
     @property
     def is_null(self) -> bool:
@@ -165,14 +167,14 @@ class Literal(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf(_Placed):
-    """A list of constants, within calls of anything: ``[1, 2]``."""
+class ListOf(_Positioned):
+    """A list: ``[1, 2]``. Only in calls may items be other than constants."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Compare(_Placed):
+class Compare(_Positioned):
     """``op``: ``= != < <= > >=``, ``IS DISTINCT FROM``, ``IS NOT DISTINCT FROM``."""
 
     op: str
@@ -181,7 +183,7 @@ class Compare(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic(_Placed):
+class Arithmetic(_Positioned):
     """``op``: ``+ - * / % || << >>``."""
 
     op: str
@@ -190,35 +192,35 @@ class Arithmetic(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Negative(_Placed):
+class Negative(_Positioned):
     """Minus."""
 
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
-class And(_Placed):
-    """All of two or more; see :func:`both`."""
+class And(_Positioned):
+    """AND of two or more operands; see :func:`both`."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Or(_Placed):
-    """Any of two or more; see :func:`either`."""
+class Or(_Positioned):
+    """OR of two or more operands; see :func:`either`."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not(_Placed):
-    """Unknown stays unknown."""
+class Not(_Positioned):
+    """``NOT``; unknown stays unknown."""
 
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(_Placed):
+class IsNull(_Positioned):
     """``IS NULL``, ``IS NOT NULL``."""
 
     operand: Node
@@ -226,7 +228,7 @@ class IsNull(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class IsTruth(_Placed):
+class IsTruth(_Positioned):
     """``IS TRUE``, ``IS FALSE``, ``IS UNKNOWN`` (``truth`` is None)."""
 
     operand: Node
@@ -235,7 +237,7 @@ class IsTruth(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class InList(_Placed):
+class InList(_Positioned):
     """``IN (…)``; ``items``: a tuple, or a ``ConstantList``."""
 
     operand: Node
@@ -244,8 +246,8 @@ class InList(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Between(_Placed):
-    """``BETWEEN … AND …``, both included."""
+class Between(_Positioned):
+    """``BETWEEN … AND …``, bounds included."""
 
     operand: Node
     low: Node
@@ -254,8 +256,8 @@ class Between(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Like(_Placed):
-    """``LIKE`` and ``ILIKE``; ``escape`` takes the meaning from ``%`` and ``_``."""
+class Like(_Positioned):
+    """``LIKE`` and ``ILIKE``; ``escape`` makes ``%`` and ``_`` literal."""
 
     operand: Node
     pattern: Node
@@ -265,8 +267,8 @@ class Like(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(_Placed):
-    """``CAST``; ``attempt``: ``TRY_CAST``, null where it does not go."""
+class Cast(_Positioned):
+    """``CAST``; ``attempt``: ``TRY_CAST``, null where it fails."""
 
     operand: Node
     type: pa.DataType
@@ -274,7 +276,7 @@ class Cast(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(_Placed):
+class Call(_Positioned):
     """A function; ``name`` in lower case; ``type`` of the result, when bound."""
 
     name: str
@@ -283,16 +285,16 @@ class Call(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Member(_Placed):
-    """A member of a struct that is no column itself."""
+class Member(_Positioned):
+    """A member of a struct that is not a column."""
 
     operand: Node
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript(_Placed):
-    """An element of a list, counted from 1, from the end when negative; a member of a struct."""
+class Subscript(_Positioned):
+    """An element of a list, counted from 1, or from the end if negative; or a struct member."""
 
     operand: Node
     index: Node
@@ -322,13 +324,13 @@ Node: TypeAlias = (
 
 
 def both(*operands: Node, at: int = -1) -> Node:
-    """AND of one or more, flat."""
+    """AND of one or more operands, flattened."""
     flat = _flat(operands, And)
     return flat[0] if len(flat) == 1 else And(flat, at=at)
 
 
 def either(*operands: Node, at: int = -1) -> Node:
-    """OR of one or more, flat."""
+    """OR of one or more operands, flattened."""
     flat = _flat(operands, Or)
     return flat[0] if len(flat) == 1 else Or(flat, at=at)
 
@@ -344,7 +346,7 @@ def _flat(operands: Sequence[Node], kind: type[And | Or]) -> tuple[Node, ...]:
 
 
 def children(node: Node) -> Iterable[Node]:
-    """What an expression is made of, in the order of the text; long lists are left out."""
+    """The operands of an expression, in the order of the text; without items of long lists."""
     match node:
         case Name() | Column() | Literal():
             return ()
@@ -369,7 +371,7 @@ def children(node: Node) -> Iterable[Node]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The expression and all it is made of, from the top down."""
+    """The expression and all expressions in it, from the top down."""
     todo = [node]
     while todo:
         part = todo.pop()

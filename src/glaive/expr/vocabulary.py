@@ -1,4 +1,4 @@
-"""Operators and words of the filter language, and how tightly operators bind."""
+"""Operators and words of the filter language, and the precedence of operators."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KEYWORDS = NO_OPERAND | {
     "ARRAY", "CASE", "CAST", "CURRENT_DATE", "CURRENT_TIMESTAMP", "EXISTS", "EXTRACT", "FALSE",
     "INTERVAL", "NOT", "NULL", "SELECT", "TRUE", "TRY_CAST", "WITH",
 }  # fmt: skip
-"""Words that mean something in some places: as names they are written in back-ticks."""
+"""Words with a meaning in some positions: as names they are rendered in back-ticks."""
 
 INSTEAD = {
     "~": "call regexp_like(text, pattern)",
@@ -71,8 +71,8 @@ INSTEAD = {
     "SIMILAR": "call regexp_like(text, pattern)",
     "ISNULL": "write IS NULL",
     "NOTNULL": "write IS NOT NULL",
-    "DIV": "write /, which divides integers without a rest",
+    "DIV": "write /, which truncates quotients of integers",
     "MOD": "write %",
     "XOR": "write IS DISTINCT FROM",
 }
-"""What is not part of the language, and what to write."""
+"""Operators that are not part of the language, and what to write instead."""

@@ -1,7 +1,7 @@
-"""Messages of the Protocol Buffers wire form, opened one level at a time.
+"""Decode messages of the Protocol Buffers wire format, one level at a time.
 
-Substrait nests three messages for each operator, and runtimes stop at a hundred; here a message
-is opened when it is asked for, so that depth is the caller's to limit.
+Substrait nests three messages for each operator, and runtimes stop at a hundred levels. Here
+nested messages are decoded on demand, so that the caller limits the depth.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ __all__ = ["Message", "as_bytes", "as_float", "as_int", "as_message", "as_text",
 
 Raw = int | bytes
 Message = dict[int, list[Raw]]
-"""Values by field number, in their order: integers as they stand, all else as bytes."""
+"""Values by field number, in their order: varints as integers, others as bytes."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def read_message(raw: Raw) -> Message:
-    """Open a message.
+    """Decode a message.
 
     Raises
     ------
     FilterError
-        The bytes are no message.
+        The bytes are not a message.
     """
     if not isinstance(raw, bytes):
-        raise FilterError("the Substrait bytes are damaged: a number stands for a message")
-    found: Message = {}
+        raise FilterError("the Substrait bytes are damaged: a number instead of a message")
+    message: Message = {}
     at, end = 0, len(raw)
     while at < end:
         key, at = _varint(raw, at)
-        kind = key & 7
+        wire_type = key & 7
         value: Raw
-        if kind == _VARINT:
+        if wire_type == _VARINT:
             value, at = _varint(raw, at)
         else:
-            size, at = _size(raw, at, kind)
+            size, at = _size(raw, at, wire_type)
             value = raw[at : at + size]
             at += size
             if at > end:
                 raise FilterError("the Substrait bytes are damaged: they end within a value")
-        found.setdefault(key >> 3, []).append(value)
-    return found
+        message.setdefault(key >> 3, []).append(value)
+    return message
 
 
-def _size(raw: bytes, at: int, kind: int) -> tuple[int, int]:
-    if kind == _BYTES:
+def _size(raw: bytes, at: int, wire_type: int) -> tuple[int, int]:
+    if wire_type == _BYTES:
         return _varint(raw, at)
-    if kind == _FIXED64:
+    if wire_type == _FIXED64:
         return 8, at
-    if kind == _FIXED32:
+    if wire_type == _FIXED32:
         return 4, at
-    raise FilterError(f"the Substrait bytes are damaged: there is no wire type {kind}")
+    raise FilterError(f"the Substrait bytes are damaged: there is no wire type {wire_type}")
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
@@ -66,21 +66,21 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-    raise FilterError("the Substrait bytes are damaged: a number does not end")
+    raise FilterError("the Substrait bytes are damaged: a varint is not terminated")
 
 
 def as_message(message: Message, number: int) -> Message:
-    """The message in a field; an empty one when it is absent."""
-    found = message.get(number)
-    return read_message(found[-1]) if found else {}
+    """The message in a field; an empty one if it is absent."""
+    values = message.get(number)
+    return read_message(values[-1]) if values else {}
 
 
 def as_int(message: Message, number: int, default: int = 0) -> int:
-    """The signed number in a field."""
-    found = message.get(number)
-    if not found:
+    """The signed integer in a field."""
+    values = message.get(number)
+    if not values:
         return default
-    value = found[-1]
+    value = values[-1]
     if isinstance(value, bytes):
         raise FilterError("the Substrait bytes are damaged: a number was expected")
     return value - (1 << 64) if value >= 1 << 63 else value
@@ -88,19 +88,19 @@ def as_int(message: Message, number: int, default: int = 0) -> int:
 
 def as_bytes(message: Message, number: int) -> bytes:
     """The bytes in a field."""
-    found = message.get(number)
-    value = found[-1] if found else b""
+    values = message.get(number)
+    value = values[-1] if values else b""
     if isinstance(value, int):
         raise FilterError("the Substrait bytes are damaged: bytes were expected")
     return value
 
 
 def as_text(message: Message, number: int) -> str:
-    """The text in a field."""
+    """The string in a field."""
     try:
         return as_bytes(message, number).decode()
     except UnicodeDecodeError:
-        raise FilterError("the Substrait bytes are damaged: a text is not UTF-8") from None
+        raise FilterError("the Substrait bytes are damaged: a string is not UTF-8") from None
 
 
 def as_float(message: Message, number: int) -> float:

@@ -1,4 +1,4 @@
-"""Numbers, dates and times as texts, row by row."""
+"""Format numbers, dates and times as strings, row by row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from glaive.errors import FilterError
 from glaive.expr.rows import row_values
 
-__all__ = ["written", "written_duration"]
+__all__ = ["duration_text", "value_texts"]
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -23,13 +23,13 @@ _TO_YEAR_2000 = -10_957
 _CYCLE_DAYS = 146_097
 
 
-def written(array: Any) -> list[str | None]:
-    """The text of each value; None for nulls.
+def value_texts(array: Any) -> list[str | None]:
+    """Each value as a string; None for nulls.
 
     Raises
     ------
     FilterError
-        Values of the type have no text.
+        Values of the type cannot be formatted.
     """
     kind, types = array.type, pa.types
     write: Callable[[Any], str]
@@ -47,7 +47,7 @@ def written(array: Any) -> list[str | None]:
     elif types.is_time(kind):
         write = partial(_clock, unit=kind.unit)
     elif types.is_duration(kind):
-        write = partial(written_duration, unit=kind.unit)
+        write = partial(duration_text, unit=kind.unit)
     else:
         raise FilterError(f"{kind} cannot be cast to text")
     if types.is_temporal(kind):
@@ -56,7 +56,7 @@ def written(array: Any) -> list[str | None]:
 
 
 def _float(value: Any) -> str:
-    """The shortest text that reads as the same number."""
+    """The shortest string that reads as the same number."""
     if not np.isfinite(value):
         return "NaN" if np.isnan(value) else ("inf" if value > 0 else "-inf")
     size = abs(float(value))
@@ -68,23 +68,23 @@ def _float(value: Any) -> str:
 
 
 def _half(value: float) -> str:
-    """All digits, without a point where there is nothing behind it."""
+    """All digits; without a point for integers."""
     if not np.isfinite(value):
         return _float(np.float32(value))
     return str(np.format_float_positional(np.float32(value), unique=True, trim="-"))
 
 
 def _date(days: int) -> str:
-    # Years beyond those of ``datetime``: in steps of 400, after which days repeat.
+    # For years that ``datetime`` does not have: the calendar repeats every 400 years.
     cycles, rest = divmod(days + _TO_YEAR_2000, _CYCLE_DAYS)
     day = date(2000, 1, 1) + timedelta(days=rest)
     year = day.year + 400 * cycles
-    shown = f"{year:04}" if 0 <= year < 10_000 else f"{year:+05}"
-    return f"{shown}-{day.month:02}-{day.day:02}"
+    year_text = f"{year:04}" if 0 <= year < 10_000 else f"{year:+05}"
+    return f"{year_text}-{day.month:02}-{day.day:02}"
 
 
 def _at(seconds: int) -> datetime:
-    """A moment of the same zone rules, if not of the same year."""
+    """A point in time with the same zone rules, within the range of ``datetime``."""
     return _EPOCH + timedelta(seconds=min(max(seconds, 0), _LAST_SECOND))
 
 
@@ -101,8 +101,8 @@ def _moment(value: int, unit: str, zone: str | None) -> str:
     else:
         offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
     minutes = int(offset.total_seconds()) // 60
-    shown = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
-    return f"{_to_second(seconds + minutes * 60)}{_fraction(rest, unit)}{shown}"
+    zone_text = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+    return f"{_to_second(seconds + minutes * 60)}{_fraction(rest, unit)}{zone_text}"
 
 
 def _to_second(seconds: int) -> str:
@@ -111,7 +111,7 @@ def _to_second(seconds: int) -> str:
 
 
 def _fraction(rest: int, unit: str) -> str:
-    """Three, six or nine digits, as few as are needed."""
+    """Three, six or nine digits, as few as possible."""
     nanos = rest * (10**9 // _PER_SECOND[unit])
     if not nanos:
         return ""
@@ -126,13 +126,13 @@ def _clock(value: int, unit: str) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(rest, unit)}"
 
 
-def written_duration(value: int, unit: str) -> str:
+def duration_text(value: int, unit: str) -> str:
     """``0 days 0 hours 0 mins 1.500 secs``; each part has the sign."""
     size = _PER_SECOND[unit]
-    whole, rest = divmod(abs(value), size)
+    seconds_total, rest = divmod(abs(value), size)
     sign = "-" if value < 0 else ""
-    parts = [whole // 86_400, whole // 3600 % 24, whole // 60 % 60]
+    parts = [seconds_total // 86_400, seconds_total // 3600 % 24, seconds_total // 60 % 60]
     days, hours, minutes = (f"{sign if part else ''}{part}" for part in parts)
     fraction = f".{rest:0{len(str(size)) - 1}}" if size > 1 else ""
-    seconds = f"{sign}{whole % 60}{fraction}" if value else f"0{fraction}"
+    seconds = f"{sign}{seconds_total % 60}{fraction}" if value else f"0{fraction}"
     return f"{days} days {hours} hours {minutes} mins {seconds} secs"

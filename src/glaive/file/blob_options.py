@@ -1,4 +1,4 @@
-"""How the values of blob columns of the second kind are kept.
+"""How the values of blob v2 columns are stored.
 
 Specification: "Where values lie" in ``docs/format/blobs.md``.
 """
@@ -21,20 +21,20 @@ _PREFIX = "lance-encoding:blob-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobOptions:
-    """What a writer is told of blobs.
+    """Options of a writer for blobs.
 
     Parameters
     ----------
     pack_file_size
-        Bytes of a file with several blobs, at most; what a column says wins.
+        Bytes of a file with several blobs, at most; options of a column take precedence.
     external
-        ``reference`` keeps the URIs of values that lie elsewhere, ``ingest`` copies the values.
+        ``reference`` keeps the URIs of external values, ``ingest`` copies the values.
     outside_bases
-        Allow URIs below none of ``bases``.
+        Allow URIs outside of all ``bases``.
     bases
-        Places that URIs may lie below, by their id; those are kept as paths below them.
+        Base URIs by their id; URIs below them are stored as relative paths.
     opener
-        Store and path of an object that is copied, by its URI.
+        Returns store and path of an object to be copied, by its URI.
     """
 
     pack_file_size: int | None = None
@@ -62,10 +62,10 @@ class BlobOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobThresholds:
-    """Sizes in bytes that decide where the values of one column lie.
+    """Sizes in bytes that determine where the values of one column are stored.
 
-    Above ``own_file`` a value has a file of its own; else above ``inline`` it lies in a file
-    with others, of up to ``pack_file`` bytes; else in the data file.
+    A value above ``own_file`` has its own file; else above ``inline`` it is in a file of up to
+    ``pack_file`` bytes with several values; else in the data file.
     """
 
     inline: int = 64 * 1024
@@ -74,25 +74,26 @@ class BlobThresholds:
 
     @classmethod
     def of(cls, column: Field, options: BlobOptions) -> BlobThresholds:
-        """What the metadata of a column says, else the writer's options, else the usual.
+        """Thresholds from the metadata of a column, else from the options, else the defaults.
 
         Raises
         ------
         SchemaError
-            A threshold is no number that it can be.
+            A threshold is not a valid number of bytes.
         """
-        usual = cls() if options.pack_file_size is None else cls(pack_file=options.pack_file_size)
+        size = options.pack_file_size
+        default = cls() if size is None else cls(pack_file=size)
         return cls(
-            inline=_threshold(column, "inline-size-threshold", 0, usual.inline),
-            own_file=_threshold(column, "dedicated-size-threshold", 1, usual.own_file),
-            pack_file=_threshold(column, "pack-file-size-threshold", 1, usual.pack_file),
+            inline=_threshold(column, "inline-size-threshold", 0, default.inline),
+            own_file=_threshold(column, "dedicated-size-threshold", 1, default.own_file),
+            pack_file=_threshold(column, "pack-file-size-threshold", 1, default.pack_file),
         )
 
 
-def _threshold(column: Field, name: str, least: int, usual: int) -> int:
+def _threshold(column: Field, name: str, least: int, default: int) -> int:
     text = column.option(_PREFIX + name)
     if text is None:
-        return usual
+        return default
     if not text.isascii() or not text.isdecimal() or not least <= int(text) < 2**63:
         raise SchemaError(
             f"column {column.name!r}: {_PREFIX}{name}: expected a number of bytes ≥ {least}, "

@@ -1,8 +1,8 @@
-"""Values of blob columns that lie elsewhere, on their way from one data file into another.
+"""References to external blobs, on their way from one data file into another.
 
-Rows that are written again keep their references: nothing is fetched, and nothing is checked
-that was allowed when they were first written. In memory such a value is a ``uri`` that holds
-the whole description, and a token that only this process has: no row of a user can pass for one.
+Rewritten rows keep their references: nothing is fetched, and nothing is checked again. In
+memory such a value is a ``uri`` that contains the whole descriptor and a token of this process,
+so that users cannot forge one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS: Final = 5
 
 
 class BlobReference(NamedTuple):
-    """Where a value lies that no file of the dataset holds, as its description says."""
+    """The location of an external value, from its descriptor."""
 
     position: int
     size: int
@@ -25,12 +25,12 @@ class BlobReference(NamedTuple):
     uri: str
 
     def to_text(self) -> str:
-        """As the ``uri`` of a value in memory."""
+        """The ``uri`` of the value in memory."""
         return f"{_TOKEN}:{self.position}:{self.size}:{self.base_id}:{self.uri}"
 
     @classmethod
     def of_text(cls, text: str) -> BlobReference | None:
-        """What :meth:`to_text` gave; ``None`` for any other text."""
+        """Parse the result of :meth:`to_text`; ``None`` for any other text."""
         parts = text.split(":", _PARTS - 1)
         if parts[0] != _TOKEN or len(parts) < _PARTS:
             return None

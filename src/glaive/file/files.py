@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
-from glaive.file.extension_columns import PresentedColumns
+from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
@@ -28,6 +28,7 @@ from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
+from glaive.types import Int64s
 
 __all__ = [
     "ColumnStatistics",
@@ -55,13 +56,13 @@ class FileStatistics(NamedTuple):
 
 
 class ReaderResults:
-    """Rows that were asked for: as a table, or as batches that are decoded when needed."""
+    """The requested rows: as a table, or as batches that are decoded when needed."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.reader = reader
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """The batches, each decoded when the reader comes to it."""
+        """The batches, each decoded when the reader reaches it."""
         return self.reader
 
     def to_table(self) -> pa.Table:
@@ -84,14 +85,14 @@ class LanceFileReader:
     Raises
     ------
     DataFileMissingError, NotLanceError, CorruptFileError, UnsupportedFeatureError
-        The file is absent, something else, damaged, or of an unknown version.
+        The file is missing, not a Lance file, damaged, or of an unknown version.
     ColumnNotFoundError
         A column does not exist; the message names the closest ones.
 
     Notes
     -----
     Opening takes one request for the last 64 KiB, and one more when the metadata is larger.
-    Only the metadata of the columns asked for is parsed.
+    Only the metadata of the requested columns is parsed.
     """
 
     def __init__(
@@ -119,15 +120,15 @@ class LanceFileReader:
     def _columns(self) -> BoundColumns:
         if self._bound is None:
             bound = self._file.bind(self._schema.fields)
-            seen = self.schema
-            same = seen.equals(bound.schema)
-            self._bound = bound if same else PresentedColumns(bound, seen)
+            schema = self.schema
+            same = schema.equals(bound.schema)
+            self._bound = bound if same else ExtensionColumns(bound, schema)
         return self._bound
 
     @property
     def schema(self) -> pa.Schema:
         """The columns read, with the file's schema metadata; JSON is in its binary form."""
-        return self._schema.presented(json=False)
+        return self._schema.logical_schema(json=False)
 
     def num_rows(self) -> int:
         """Rows in the file."""
@@ -147,7 +148,7 @@ class LanceFileReader:
         Raises
         ------
         RowIndexError
-            The range leaves the file.
+            The range exceeds the file.
         """
         _check_counts(batch_size, batch_readahead)
         rows = self.num_rows()
@@ -155,7 +156,7 @@ class LanceFileReader:
             raise RowIndexError(
                 f"rows {start}..{start + num_rows} of {self._file_name()}, which has {rows} rows"
             )
-        return self._results(self._ranges(start, start + num_rows, batch_size))
+        return self._results(self._batches(start, start + num_rows, batch_size))
 
     def take_rows(
         self,
@@ -177,10 +178,10 @@ class LanceFileReader:
         if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < rows:
             outside = int(wanted[(wanted < 0) | (wanted >= rows)][0])
             raise RowIndexError(f"row {outside} of {self._file_name()}, which has {rows} rows")
-        return self._results(self._taken(wanted, batch_size))
+        return self._results(self._batches(0, len(wanted), batch_size, wanted))
 
     def read_global_buffer(self, index: int) -> bytes:
-        """Bytes of a global buffer; 0 is the schema, those that were added follow."""
+        """Bytes of a global buffer; 0 is the schema, added buffers follow."""
         return bytes(self._v2().container.global_buffer(index).to_pybytes())
 
     def metadata(self) -> FileLayout:
@@ -208,24 +209,18 @@ class LanceFileReader:
     def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
         return ReaderResults(pa.RecordBatchReader.from_batches(self.schema, batches))
 
-    def _ranges(self, start: int, stop: int, size: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, start: int, stop: int, size: int, rows: Int64s | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of a range of rows; of ``rows``, by position, if they are given."""
         columns, schema = self._columns(), self.schema
         step = max(1, WINDOW_ROWS // size) * size
+
+        def read(first: int, last: int) -> list[pa.Array]:
+            return columns.read(first, last) if rows is None else columns.take(rows[first:last])
+
         for first in range(start, stop, step):
-            for arrays in in_parts(columns.read, first, min(first + step, stop)):
-                window = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                for at in range(0, window.num_rows, size):
-                    yield window.slice(at, size)
-
-    def _taken(self, rows: NDArray[np.int64], size: int) -> Iterator[pa.RecordBatch]:
-        columns, schema = self._columns(), self.schema
-        step = max(1, WINDOW_ROWS // size) * size
-
-        def take(start: int, stop: int) -> list[pa.Array]:
-            return columns.take(rows[start:stop])
-
-        for first in range(0, len(rows), step):
-            for arrays in in_parts(take, first, min(first + step, len(rows))):
+            for arrays in in_parts(read, first, min(first + step, stop)):
                 window = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 for at in range(0, window.num_rows, size):
                     yield window.slice(at, size)
@@ -241,7 +236,7 @@ class LanceFileWriter:
     schema
         The columns; taken from the first batch when omitted.
     data_cache_bytes
-        Arrow bytes that wait in all columns together before pages are written.
+        Arrow bytes that all columns buffer in total before pages are written.
     version
         Format version such as ``"2.1"`` or ``"stable"``; 2.2 when omitted.
     storage_options
@@ -287,11 +282,7 @@ class LanceFileWriter:
         lance = LanceSchema.from_arrow(schema)
         self._given, self._stored = schema, lance.to_arrow()
         self._writer = create_writer(
-            self._store,
-            self._name,
-            lance,
-            self._version,
-            encoding_options=options,
+            self._store, self._name, lance, self._version, encoding_options=options
         )
         if isinstance(self._writer, FileV2Writer) and self._cache_bytes is not None:
             self._writer.limit_cache(self._cache_bytes)
@@ -309,7 +300,7 @@ class LanceFileWriter:
         self._rows += batch.num_rows
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Write bytes that belong to no column; returns the number to read them by."""
+        """Write bytes that belong to no column; returns the number of the buffer."""
         self._check_open()
         if self._writer is None:
             self._buffers.append(bytes(data))
@@ -326,7 +317,7 @@ class LanceFileWriter:
         self._metadata[key] = value
 
     def close(self) -> int | None:
-        """Write what waits and the footer; returns the rows, None without a schema."""
+        """Write buffered rows and the footer; returns the rows, None without a schema."""
         if self._closed:
             return self._rows
         if self._writer is None:
@@ -339,7 +330,7 @@ class LanceFileWriter:
         return self._rows
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file."""
         if self._writer is not None and not self._closed:
             self._writer.abort()
         self._closed = True
@@ -364,7 +355,7 @@ class LanceFileWriter:
 
 
 def _as_stored(batch: Any, schema: pa.Schema) -> Any:
-    """The batch with storage types in place of extension types and views."""
+    """The batch with storage types instead of extension types and views."""
     if batch.schema.equals(schema):
         return batch
     arrays = [

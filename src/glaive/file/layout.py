@@ -1,7 +1,7 @@
-"""Describe an opened file: where its columns, pages and buffers lie, and how they are encoded.
+"""Describe an opened file: the positions and encodings of its columns, pages and buffers.
 
-Nothing is decoded: all of it comes from the metadata at the end of the file. In format 0.1
-strings do not tell their size there; their first and last offsets are read for it.
+Nothing is decoded: all of it comes from the metadata at the end of the file. In format 0.1 the
+metadata has no sizes of strings; their first and last offsets are read instead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
 from glaive.errors import UnsupportedFeatureError
-from glaive.file.layout_values import BufferPlace, ColumnLayout, FileLayout, PagePlace
+from glaive.file.layout_values import BufferLocation, ColumnLayout, FileLayout, PageInfo
 from glaive.file.legacy.layout import legacy_layout
 from glaive.file.legacy.reader import LegacyFile
 from glaive.file.protocol import FileReader
@@ -20,7 +20,7 @@ from glaive.format.describe import describe_encoding
 from glaive.format.fields import Field
 from glaive.types import ByteRange, Where
 
-__all__ = ["BufferPlace", "ColumnLayout", "FileLayout", "PagePlace", "file_layout"]
+__all__ = ["BufferLocation", "ColumnLayout", "FileLayout", "PageInfo", "file_layout"]
 
 
 def file_layout(reader: FileReader) -> FileLayout:
@@ -37,7 +37,7 @@ def file_layout(reader: FileReader) -> FileLayout:
         return legacy_layout(reader)
     if not isinstance(reader, FileV2):
         raise UnsupportedFeatureError(
-            f"the layout of a file of format {reader.version} cannot be shown"
+            f"the layout of a file of format {reader.version} cannot be displayed"
         )
     container, footer = reader.container, reader.container.footer
     size = container.reader.size
@@ -50,13 +50,13 @@ def file_layout(reader: FileReader) -> FileLayout:
         schema=reader.schema,
         columns=tuple(_column(reader, index, *owner) for index, owner in enumerate(owners)),
         global_buffers=tuple(
-            BufferPlace("schema" if number == 0 else "global buffer", *place)
-            for number, place in enumerate(container.global_places())
+            BufferLocation("schema" if number == 0 else "global buffer", *pair)
+            for number, pair in enumerate(container.global_ranges())
         ),
-        column_metadata=BufferPlace(
+        column_metadata=BufferLocation(
             "column metadata", footer.metadata_start, footer.column_table - footer.metadata_start
         ),
-        footer=BufferPlace("tables and footer", footer.column_table, size - footer.column_table),
+        footer=BufferLocation("tables and footer", footer.column_table, size - footer.column_table),
     )
 
 
@@ -77,14 +77,14 @@ def _owners(reader: FileV2) -> list[tuple[str, Field | None]]:
 
     for field in reader.schema.fields:
         visit(field, "")
-    found: list[tuple[str, Field | None]] = []
+    owners: list[tuple[str, Field | None]] = []
     for column in range(reader.num_columns):
         if column in by_column:
-            found.append(by_column[column])
+            owners.append(by_column[column])
         else:
-            before = found[-1][0] if found else ""
-            found.append((f"{before} (bytes)" if before else f"column {column}", None))
-    return found
+            before = owners[-1][0] if owners else ""
+            owners.append((f"{before} (bytes)" if before else f"column {column}", None))
+    return owners
 
 
 def _column(reader: FileV2, index: int, path: str, field: Field | None) -> ColumnLayout:
@@ -95,16 +95,16 @@ def _column(reader: FileV2, index: int, path: str, field: Field | None) -> Colum
     blobs = False
     for page in message.pages:
         node = describe_encoding(container.page_encoding(page.encoding, where), where)
-        places = list(map(ByteRange, page.buffer_offsets, page.buffer_sizes))
-        kinds = buffer_kinds(node, len(places))
+        ranges = list(map(ByteRange, page.buffer_offsets, page.buffer_sizes))
+        kinds = buffer_kinds(node, len(ranges))
         values = count_values(node, page.length)
         blobs = blobs or node.name == "blob_layout"
         pages.append(
-            PagePlace(
+            PageInfo(
                 rows=page.length,
                 values=values,
                 buffers=tuple(
-                    BufferPlace(name, *place) for name, place in zip(kinds, places, strict=True)
+                    BufferLocation(name, *pair) for name, pair in zip(kinds, ranges, strict=True)
                 ),
                 encoding=node,
                 raw_bytes=_raw_bytes(kind, values),
@@ -113,13 +113,13 @@ def _column(reader: FileV2, index: int, path: str, field: Field | None) -> Colum
     if message.HasField("encoding"):
         own = describe_encoding(container.page_encoding(message.encoding, where), where)
         blobs = blobs or own.name == "blob"
-    own_places = map(ByteRange, message.buffer_offsets, message.buffer_sizes)
+    own_ranges = map(ByteRange, message.buffer_offsets, message.buffer_sizes)
     return ColumnLayout(
         index=index,
         path=path,
         type="" if field is None else field.logical_type,
         pages=tuple(pages),
-        buffers=tuple(BufferPlace("column buffer", *place) for place in own_places),
+        buffers=tuple(BufferLocation("column buffer", *pair) for pair in own_ranges),
         blobs=blobs,
     )
 

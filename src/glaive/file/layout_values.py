@@ -1,6 +1,6 @@
-"""The layout of a data file as plain values: columns, pages, buffers and what lies between.
+"""The layout of a data file as plain values: columns, pages, buffers and gaps.
 
-Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` makes these values.
+Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` returns these values.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from glaive.format.describe import EncodingNode
 from glaive.format.fields import LanceSchema
 from glaive.types import FormatVersion
 
-__all__ = ["MOST_PADDING", "BufferPlace", "ColumnLayout", "FileLayout", "PagePlace"]
+__all__ = ["MAX_PADDING", "BufferLocation", "ColumnLayout", "FileLayout", "PageInfo"]
 
-MOST_PADDING = 4096
-"""Bytes between two buffers that are taken for padding; no writer aligns to more."""
+MAX_PADDING = 4096
+"""Fewer bytes between two buffers count as padding; no writer aligns to more."""
 
 
 @dataclass(frozen=True, slots=True)
-class BufferPlace:
-    """One buffer: what it holds and where it lies."""
+class BufferLocation:
+    """One buffer: its content and its position."""
 
     kind: str
     position: int
@@ -29,7 +29,7 @@ class BufferPlace:
 
     @property
     def end(self) -> int:
-        """Position of the first byte behind it."""
+        """Position of the first byte after it."""
         return self.position + self.size
 
     def to_dict(self) -> dict[str, Any]:
@@ -38,17 +38,17 @@ class BufferPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagePlace:
+class PageInfo:
     """One page of a column.
 
-    ``rows`` is what the page says of itself; ``values`` are its items where it tells them
-    apart from rows, else as many. ``raw_bytes`` is the size of the values as Arrow keeps
-    them, None where that takes decoding (strings) or the column holds no values of its own.
+    ``rows`` is the number in the metadata; ``values`` is the number of items where it is stored,
+    else that of rows. ``raw_bytes`` is the size of the values in Arrow, None where that takes
+    decoding (strings) or the column has no values of its own.
     """
 
     rows: int
     values: int
-    buffers: tuple[BufferPlace, ...]
+    buffers: tuple[BufferLocation, ...]
     encoding: EncodingNode
     raw_bytes: int | None
 
@@ -85,14 +85,14 @@ class PagePlace:
 class ColumnLayout:
     """One physical column: the path of its field, its pages, and buffers outside of pages.
 
-    ``blobs`` says that its values lie outside of all buffers, wherever pages point.
+    ``blobs``: its values are outside of all buffers, where the pages point to.
     """
 
     index: int
     path: str
     type: str
-    pages: tuple[PagePlace, ...]
-    buffers: tuple[BufferPlace, ...] = ()
+    pages: tuple[PageInfo, ...]
+    buffers: tuple[BufferLocation, ...] = ()
     blobs: bool = False
 
     @property
@@ -118,11 +118,11 @@ class ColumnLayout:
 
     @property
     def ratio(self) -> float | None:
-        """Bytes in memory per byte in the file, None where some page does not tell."""
+        """Bytes in memory per byte in the file, None where it is unknown for some page."""
         raw = [page.raw_bytes for page in self.pages]
-        if any(one is None for one in raw):
+        if any(size is None for size in raw):
             return None
-        return _ratio(sum(one or 0 for one in raw), self.size)
+        return _ratio(sum(size or 0 for size in raw), self.size)
 
     @property
     def bytes_per_value(self) -> float | None:
@@ -131,10 +131,10 @@ class ColumnLayout:
 
     @property
     def encodings(self) -> tuple[str, ...]:
-        """Different encodings of the pages in a few words, in order of appearance."""
+        """Short names of the distinct encodings of the pages, in order of appearance."""
         return tuple(dict.fromkeys(page.encoding.brief for page in self.pages))
 
-    def places(self) -> Iterator[BufferPlace]:
+    def all_buffers(self) -> Iterator[BufferLocation]:
         """All buffers."""
         for page in self.pages:
             yield from page.buffers
@@ -158,8 +158,8 @@ class ColumnLayout:
 class FileLayout:
     """A whole file.
 
-    ``column_metadata`` is the section that says where pages are (in 0.1 the page table);
-    ``footer`` covers what stands behind it to the end of the file, but for ``others``.
+    ``column_metadata`` is the section with the positions of pages (in 0.1 the page table);
+    ``footer`` is the rest of the file after it, except for ``others``.
     """
 
     path: str
@@ -168,10 +168,10 @@ class FileLayout:
     num_rows: int
     schema: LanceSchema
     columns: tuple[ColumnLayout, ...]
-    global_buffers: tuple[BufferPlace, ...]
-    column_metadata: BufferPlace
-    footer: BufferPlace
-    others: tuple[BufferPlace, ...] = ()
+    global_buffers: tuple[BufferLocation, ...]
+    column_metadata: BufferLocation
+    footer: BufferLocation
+    others: tuple[BufferLocation, ...] = ()
 
     @property
     def num_pages(self) -> int:
@@ -179,24 +179,24 @@ class FileLayout:
         return sum(column.num_pages for column in self.columns)
 
     @property
-    def sections(self) -> tuple[BufferPlace, ...]:
-        """All that belongs to no column, in order of position."""
+    def sections(self) -> tuple[BufferLocation, ...]:
+        """All sections that belong to no column, in order of position."""
         parts = [*self.global_buffers, *self.others, self.column_metadata, self.footer]
-        return tuple(sorted(parts, key=lambda place: place.position))
+        return tuple(sorted(parts, key=lambda buffer: buffer.position))
 
-    def gaps(self) -> tuple[BufferPlace, ...]:
-        """Bytes that nothing in the metadata covers, in order of position.
+    def gaps(self) -> tuple[BufferLocation, ...]:
+        """Ranges that no metadata refers to, in order of position.
 
-        Most are ``padding``. Longer ones hold ``blobs`` in a file that has such columns, and
-        are ``unlisted`` else.
+        Most are ``padding``. Longer ones are ``blobs`` in a file with blob columns, else
+        ``unlisted``.
         """
-        every = [place for column in self.columns for place in column.places()]
+        every = [buffer for column in self.columns for buffer in column.all_buffers()]
         every += self.sections
         longer = "blobs" if any(column.blobs for column in self.columns) else "unlisted"
-        found = []
+        gaps = []
         for start, size in _between(every, self.size):
-            found.append(BufferPlace("padding" if size < MOST_PADDING else longer, start, size))
-        return tuple(found)
+            gaps.append(BufferLocation("padding" if size < MAX_PADDING else longer, start, size))
+        return tuple(gaps)
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain values, ready for JSON."""
@@ -208,8 +208,8 @@ class FileLayout:
             "global_buffers": [buffer.to_dict() for buffer in self.global_buffers],
             "column_metadata": self.column_metadata.to_dict(),
             "footer": self.footer.to_dict(),
-            "others": [place.to_dict() for place in self.others],
-            "gaps": [place.to_dict() for place in self.gaps()],
+            "others": [buffer.to_dict() for buffer in self.others],
+            "gaps": [gap.to_dict() for gap in self.gaps()],
             "columns": [column.to_dict() for column in self.columns],
         }
 
@@ -218,12 +218,12 @@ def _ratio(part: float | None, whole: float) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _between(places: Iterable[BufferPlace], size: int) -> Iterator[tuple[int, int]]:
-    """Start and size of what lies between places, which may overlap."""
+def _between(buffers: Iterable[BufferLocation], size: int) -> Iterator[tuple[int, int]]:
+    """Start and size of the gaps between buffers, which may overlap."""
     end = 0
-    for place in sorted(places, key=lambda one: one.position):
-        if place.size and place.position > end:
-            yield end, place.position - end
-        end = max(end, place.end) if place.size else end
+    for buffer in sorted(buffers, key=lambda buffer: buffer.position):
+        if buffer.size and buffer.position > end:
+            yield end, buffer.position - end
+        end = max(end, buffer.end) if buffer.size else end
     if size > end:
         yield end, size - end

@@ -1,4 +1,4 @@
-"""Open a data file whatever its version, or begin a new one."""
+"""Open a data file of any version, or begin a new one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _READERS = {
     "arrays": "glaive.file.v2.reading.arrays_reader:ArraysFile",
     "planes": "glaive.file.v2.reading.reader:FileV2",
 }
-_PAGE_BYTES = 8 * 1024 * 1024
-"""Of a page, where nothing is said: larger ones are not made."""
+_MAX_PAGE_BYTES = 8 * 1024 * 1024
+"""Default and maximum size of a page in bytes."""
 
 _WRITERS = {
     "layouts": "glaive.file.v2.writing.writer:FileV2Writer",
@@ -40,9 +40,9 @@ _WRITERS = {
 
 
 @cache
-def _load(place: str) -> Any:
-    """The class at ``module:name``; a process loads only the page grammars it meets."""
-    module, _, name = place.partition(":")
+def _load(location: str) -> Any:
+    """The class at ``module:name``; only the page grammars in use are loaded."""
+    module, _, name = location.partition(":")
     return getattr(import_module(module), name)
 
 
@@ -52,18 +52,18 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
     Parameters
     ----------
     size
-        Size in bytes as far as it is known; spares asking for it.
+        Size in bytes, if it is known; saves a request.
 
     Raises
     ------
     DataFileMissingError
         There is no such file.
     NotLanceError, CorruptFileError, UnsupportedFeatureError
-        It is not a Lance file, it is cut off or damaged, or its version is unknown.
+        It is not a Lance file, it is truncated or damaged, or its version is unknown.
 
     Notes
     -----
-    One request for the last 64 KiB; a second one when the metadata is larger than that.
+    One request for the last 64 KiB; a second one when the metadata is larger.
     """
     try:
         reader = store.open(path, size=size)
@@ -82,7 +82,7 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
     return opened
 
 
-def create_writer(  # noqa: PLR0913  # each concerns another part of a file
+def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     store: ObjectStore,
     path: str,
     schema: LanceSchema,
@@ -100,17 +100,17 @@ def create_writer(  # noqa: PLR0913  # each concerns another part of a file
     ----------
     encoding_options
         How columns at or below a path are to be encoded, such as
-        ``{"text": {"compression": "zstd"}}``; they win over what the metadata of a field
-        says. The options are those of :class:`glaive.encodings.options.EncodingOptions`.
+        ``{"text": {"compression": "zstd"}}``; they take precedence over the metadata of a
+        field. The options are those of :class:`glaive.encodings.options.EncodingOptions`.
     dictionaries
         Items of dictionary columns by field id, which in format 0.1 all files of a dataset
-        share; those of further columns are added.
+        share; those of new columns are added.
     blobs
-        How the values of blob columns are kept, from format 2.2 on.
+        How the values of blob columns are stored, from format 2.2 on.
     rows_per_batch
         Rows of a page at most, in format 0.1; 1024 by default.
     page_bytes
-        Bytes of values in a page at most, about, from format 2.0 on; 8 MiB by default.
+        Approximate maximum bytes of values in a page, from format 2.0 on; 8 MiB by default.
 
     Raises
     ------
@@ -129,17 +129,12 @@ def create_writer(  # noqa: PLR0913  # each concerns another part of a file
 
         check_columns(schema, version, encoding_options)
         return LegacyFileWriter(
-            store,
-            path,
-            schema,
-            profile,
-            rows_per_batch=rows_per_batch,
-            dictionaries=dictionaries,
+            store, path, schema, profile, rows_per_batch=rows_per_batch, dictionaries=dictionaries
         )
     if not profile.stable:
         _warn_unstable(str(profile.version))
     writer = _load(_WRITERS[profile.pages])
-    sizes = {} if page_bytes is None else {"page_bytes": min(page_bytes, _PAGE_BYTES)}
+    sizes = {} if page_bytes is None else {"page_bytes": min(page_bytes, _MAX_PAGE_BYTES)}
     begun: FileWriter = writer(
         store, path, schema, profile, encoding_options=encoding_options, blobs=blobs, **sizes
     )
@@ -149,8 +144,8 @@ def create_writer(  # noqa: PLR0913  # each concerns another part of a file
 @cache
 def _warn_unstable(version: str) -> None:
     logging.getLogger(__name__).warning(
-        "Format %s is not stable yet: later readers may not know files written in it now. Keep "
-        "data that matters in format %s.",
+        "Format %s is not stable yet: later readers may not read files written in it now. Keep "
+        "important data in format %s.",
         version,
         DEFAULT,
     )
@@ -159,15 +154,15 @@ def _warn_unstable(version: str) -> None:
 def check_columns(
     schema: LanceSchema, version: str | None, encoding_options: GivenOptions | None
 ) -> None:
-    """Refuse types, options and keys of the schema's metadata, as :func:`create_writer` would."""
+    """Refuse types, options and metadata keys of a schema, like :func:`create_writer`."""
     if not encoding_options:
-        _check_unasked(schema, resolve_version(version))
+        _check_without_options(schema, resolve_version(version))
     else:
         _check(schema, resolve_version(version), encoding_options)
 
 
 @lru_cache(maxsize=64)
-def _check_unasked(schema: LanceSchema, version: str) -> None:
+def _check_without_options(schema: LanceSchema, version: str) -> None:
     _check(schema, version, None)
 
 

@@ -1,6 +1,6 @@
 """What one version of the 2.x file format allows a writer, as plain data.
 
-Readers accept every encoding they know, whatever the profile says; only writers ask it.
+Only writers use profiles; readers accept every encoding they know.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class FormatProfile:
     footer
         ``(major, minor)`` written to the footer of a file.
     on_disk
-        All ``(major, minor)`` pairs by which a footer may say this version.
+        All ``(major, minor)`` pairs in footers that identify this version.
     large_chunks
         Mini-block chunk words and value buffer sizes are 32 bits wide, else 16.
     scalar_constants
-        A page whose non-null values are all equal may hold that one value.
+        A page whose non-null values are all equal may store a single value.
     compressed_constant_levels
         Levels of constant pages go through a block codec, else they are raw 16 bits.
     dictionary_bits
@@ -40,20 +40,19 @@ class FormatProfile:
     packed_runs
         The values of runs may be packed.
     types
-        Names of the types that this version has beyond those of all; see
+        Names of the types that this version supports and others do not; see
         ``glaive.file.types.FEATURES``.
     leaf_columns
-        Each leaf of a struct is a column, so that one file may have some members and another
-        the rest.
+        Each leaf of a struct is a column, so that the members may be in different files.
     grows_structs
-        Structs may get further members: readers fill them in for files that lack them.
+        Structs may get new members: readers add nulls for files that lack them.
     blob_type
-        New blob columns are of type ``lance.blob.v2``, else binary with a mark.
+        New blob columns are of type ``lance.blob.v2``, else binary with metadata.
     pages
-        What pages are made of: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes``
-        of structure and of values as in 2.3.
+        The page grammar: ``layouts`` with levels, ``arrays`` as in 2.0, or ``planes`` of
+        structure and of values as in 2.3.
     stable
-        Whether files of this version will be readable for good.
+        Whether all later releases will read files of this version.
     """
 
     version: FormatVersion

@@ -1,20 +1,19 @@
-"""The common face of file readers and writers of all versions."""
+"""The common interface of file readers and writers of all versions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.conditions import Condition
 from glaive.encodings.fetch import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
-from glaive.kernels.keep import DeletionMask
-from glaive.types import FormatVersion, RowRange
+from glaive.kernels.compact import DeletionMask
+from glaive.types import FormatVersion, Int64s, RowRange
 
 __all__ = [
     "BoundColumn",
@@ -31,20 +30,20 @@ Entries = Callable[[pa.Array], pa.BooleanArray]
 
 
 class Searchable:
-    """Rows by what a condition says of their values, without an array of the values.
+    """Finds the rows that pass a condition without building an array of their values.
 
-    These defaults know no way, and send the caller to ``read`` and the condition's ``mask``.
+    By default callers must ``read`` the values and apply the condition's ``mask``.
     """
 
     __slots__ = ()
 
-    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass, ascending.
 
         Returns
         -------
         numpy.ndarray or None
-            None when there is no quicker way than to read the rows and apply the condition.
+            None when reading the rows and applying the condition is the quickest way.
 
         Raises
         ------
@@ -56,30 +55,29 @@ class Searchable:
         return None
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
-        """``find`` with one bit per row, set for those that pass, 0 behind the last.
+        """``find`` with one bit per row, set for those that pass, 0 after the last.
 
-        None also where rows are only known by their numbers.
+        None also where only :meth:`find` is possible.
         """
         return None
 
-    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
-        """``find`` by a test that is to be made once per distinct value.
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is evaluated once per distinct value.
 
-        ``passing`` must depend on nothing but the value. It is called once for each
-        dictionary, with its entries and a null at the end. None where there are no
-        dictionaries.
+        ``passing`` must depend on the value only. It is called once for each dictionary, with
+        its entries and a null at the end. None where there are no dictionaries.
         """
         return None
 
-    def read_live(self, start: int, stop: int, gone: DeletionMask) -> pa.Array | None:
-        """``read`` without the rows that are gone, whose numbers are those of the column.
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
+        """``read`` without deleted rows, which are numbered like those of the column.
 
-        None when there is no quicker way than to drop them from what was read.
+        None when dropping them after the read is the quickest way.
         """
         return None
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The parts of ``start`` to ``stop``, ascending, in which rows may pass.
+        """The ranges of ``start`` to ``stop``, ascending, in which rows may pass.
 
         Reads statistics where the file has them, never values.
         """
@@ -92,43 +90,43 @@ class BoundColumn(Protocol):
     field: pa.Field
     num_rows: int
 
-    def cuts(self) -> NDArray[np.int64]:
+    def cuts(self) -> Int64s:
         """Row numbers at which pages of this field begin, ascending, both ends included."""
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array; without a copy where the page allows."""
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+    def take(self, rows: Int64s) -> pa.Array:
         """The rows at these positions, in this order, repeats allowed."""
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """``read`` as a value."""
 
-    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
 
-    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass; see :class:`Searchable`."""
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """``find`` with one bit per row."""
 
-    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
-        """``find`` by a test that is to be made once per distinct value."""
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is evaluated once per distinct value."""
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The parts of ``start`` to ``stop`` in which rows may pass."""
+        """The ranges of ``start`` to ``stop`` in which rows may pass."""
 
-    def read_live(self, start: int, stop: int, gone: DeletionMask) -> pa.Array | None:
-        """``read`` without the rows that are gone; see :class:`Searchable`."""
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
+        """``read`` without deleted rows; see :class:`Searchable`."""
 
 
 class BoundColumns(Protocol):
-    """Some columns of a file, tied to the fields (names, types, ids) a dataset gives them.
+    """Some columns of a file, bound to the fields (names, types, ids) of a dataset.
 
-    Made once per (file, projection) and kept: everything here is ready to read. To build a
-    whole table, read each of ``columns`` between its own ``cuts`` and keep the arrays as
-    chunks; to stream, read all of them in windows.
+    Created once per (file, projection) and cached, ready to read. To build a whole table, read
+    each of ``columns`` between its own ``cuts`` and use the arrays as chunks; to stream, read
+    all of them in windows.
     """
 
     schema: pa.Schema
@@ -136,13 +134,13 @@ class BoundColumns(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held once everything was read from; an estimate."""
+        """Bytes of memory held after all pages were read from; an estimate."""
 
     @property
     def columns(self) -> Sequence[BoundColumn]:
         """The fields, one by one."""
 
-    def cuts(self) -> NDArray[np.int64]:
+    def cuts(self) -> Int64s:
         """Row numbers at which pages of these columns begin, ascending, ends included.
 
         A reader that stays between two cuts decodes no page twice.
@@ -151,34 +149,34 @@ class BoundColumns(Protocol):
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Rows ``start`` to ``stop``, one array per column of ``schema``.
 
-        Drives its own fetches. Flat pages come back as views of the memory map.
+        Flat pages are returned as views of the memory map.
         """
 
-    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+    def take(self, rows: Int64s) -> list[pa.Array]:
         """The rows at these positions, in this order, repeats allowed."""
 
-    def prefetch(self, rows: NDArray[np.int64]) -> bool:
-        """Have the system read what a take of these rows touches in a mapped file.
+    def prefetch(self, rows: Int64s) -> bool:
+        """Have the system read the bytes of a mapped file that a take of these rows needs.
 
-        False where that is only known as requests are made; then nothing was done.
+        False where they are not known in advance; then nothing was done.
         """
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value: for callers that fetch for several files at once."""
 
-    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value."""
 
 
 class FileReader(Protocol):
-    """An opened data file: footer parsed, columns parsed when first asked for."""
+    """An opened data file: the footer is parsed, columns are parsed on first use."""
 
     reader: RangeReader
     version: FormatVersion
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, columns that are bound left out; an estimate."""
+        """Bytes of memory held, without bound columns; an estimate."""
 
     @property
     def num_columns(self) -> int:
@@ -198,41 +196,28 @@ class FileReader(Protocol):
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
     ) -> BoundColumns:
-        """Tie columns to fields (top-level, possibly with some children left out).
+        """Bind columns to fields (top-level, possibly with some children left out).
 
-        ``column_of`` maps field id to column index as a manifest's ``DataFile`` does; by
-        default the file's own schema is numbered depth first. A leaf that the mapping lacks
-        reads as all null. ``rows`` spares reading the file's schema; every column is checked
-        to have as many.
+        ``column_of`` maps field id to column index like a manifest's ``DataFile``; by default
+        the file's own schema is numbered depth first. A leaf that the mapping lacks reads as all
+        null. With ``rows`` the file's schema is not read; every column is checked to have as
+        many.
         """
 
 
-class WrittenFile(Protocol):
-    """What a finished writer reports: enough for a manifest's ``DataFile``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A finished file: all that a manifest's ``DataFile`` needs.
 
-    @property
-    def path(self) -> str:
-        """Path within the store."""
+    ``fields`` are the ids of the fields that own a column, ``column_indices`` the column of each.
+    """
 
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def rows(self) -> int:
-        """Rows."""
-
-    @property
-    def version(self) -> FormatVersion:
-        """Format version."""
-
-    @property
-    def fields(self) -> list[int]:
-        """Ids of the fields that own a column."""
-
-    @property
-    def column_indices(self) -> list[int]:
-        """The column of each of ``fields``."""
+    path: str
+    size: int
+    rows: int
+    version: FormatVersion
+    fields: list[int]
+    column_indices: list[int]
 
 
 class FileWriter(Protocol):
@@ -249,4 +234,4 @@ class FileWriter(Protocol):
         """Write what is pending and the footer; the file becomes visible."""
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file."""

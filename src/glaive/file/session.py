@@ -1,4 +1,4 @@
-"""Several files below one place, in pylance's names: the store is connected once."""
+"""Several files below one directory, with pylance's names: the store is connected once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LanceFileSession"]
 
 
 class LanceFileSession:
-    """Several files below one place: the store is connected once.
+    """Several files below one directory: the store is connected once.
 
     Parameters
     ----------
@@ -27,9 +27,7 @@ class LanceFileSession:
     """
 
     def __init__(
-        self,
-        base_path: str | os.PathLike[str],
-        storage_options: Mapping[str, str] | None = None,
+        self, base_path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
     ) -> None:
         self._base = os.fspath(base_path)
         self._storage_options = storage_options
@@ -57,22 +55,22 @@ class LanceFileSession:
         )
 
     def contains(self, path: str) -> bool:
-        """Whether there is a file under this path."""
+        """Whether there is a file with this path."""
         folder = str(PurePosixPath(path).parent)
         prefix = "" if folder == "." else folder
-        return any(one.path == path for one in self._store.list(prefix))
+        return any(entry.path == path for entry in self._store.list(prefix))
 
     def list(self, path: str | None = None) -> list[str]:
         """Paths of all files below a directory, in order."""
-        return [one.path for one in self._store.walk(path or "")]
+        return [entry.path for entry in self._store.walk(path or "")]
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Bytes of a file as they are."""
-        with_range = self._store.open(path).read([ByteRange(offset, length)])
-        return bytes(with_range[0].to_pybytes())
+        """Raw bytes of a file."""
+        buffers = self._store.open(path).read([ByteRange(offset, length)])
+        return bytes(buffers[0].to_pybytes())
 
     def delete_file(self, path: str) -> None:
-        """Delete a file; one that is gone already is no error."""
+        """Delete a file; a missing file is not an error."""
         self._store.delete([path])
 
     def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:

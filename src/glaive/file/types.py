@@ -1,7 +1,7 @@
 """Which types a format version can hold.
 
 Most types are common to all versions. The others are *features* with a name; each version's
-profile lists those it has. A feature is looked for in a field and in what stands around it.
+profile lists those it has. A feature is a property of a field and the fields around it.
 
 Specification: "Types by version" in ``docs/format/schema.md``.
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from glaive.arrow.build import offset_bits
 from glaive.errors import SchemaError
 from glaive.file.profile import FormatProfile
 from glaive.file.versions import PROFILES
@@ -27,18 +28,18 @@ _FIXED_STRUCTS = "fixed_size_list:struct:"
 _LISTS = ("list", "large_list", "map")
 
 
-class _Place(NamedTuple):
-    """A field, and the fields it lies within, outer-most first."""
+class _Context(NamedTuple):
+    """A field and the fields around it, outer-most first."""
 
     field: Field
     outside: tuple[Field, ...]
 
 
-def _is_map(at: _Place) -> bool:
+def _is_map(at: _Context) -> bool:
     return at.field.logical_type == "map"
 
 
-def _is_fixed_structs(at: _Place) -> bool:
+def _is_fixed_structs(at: _Context) -> bool:
     return at.field.logical_type.startswith(_FIXED_STRUCTS)
 
 
@@ -46,26 +47,26 @@ def _is_list(field: Field) -> bool:
     return field.logical_type.startswith(_LISTS)
 
 
-def _lies_in_lists(at: _Place) -> bool:
+def _lies_in_lists(at: _Context) -> bool:
     """A fixed-size list of structs with lists outside."""
     return _is_fixed_structs(at) and any(map(_is_list, at.outside))
 
 
-def _has_lists(at: _Place) -> bool:
+def _has_lists(at: _Context) -> bool:
     """A fixed-size list of structs with lists inside, but not around its first column."""
     return _is_fixed_structs(at) and _lists_inside(at) and not _lists_first(at)
 
 
-def _begins_with_lists(at: _Place) -> bool:
-    """A fixed-size list of structs of which the first column is that of a list."""
+def _begins_with_lists(at: _Context) -> bool:
+    """A fixed-size list of structs whose first column is that of a list."""
     return _is_fixed_structs(at) and _lists_first(at)
 
 
-def _lists_inside(at: _Place) -> bool:
-    return any(_is_list(one) for child in at.field.children for one in child.walk())
+def _lists_inside(at: _Context) -> bool:
+    return any(_is_list(field) for child in at.field.children for field in child.walk())
 
 
-def _lists_first(at: _Place) -> bool:
+def _lists_first(at: _Context) -> bool:
     field = at.field
     while field.children and not field.is_packed:
         field = field.children[0]
@@ -74,28 +75,31 @@ def _lists_first(at: _Place) -> bool:
     return False
 
 
-def _is_uneven(at: _Place) -> bool:
-    """A struct of which some members are multiplied by fixed-size lists, and others not."""
+def _is_uneven(at: _Context) -> bool:
+    """A struct whose members are multiplied differently by fixed-size lists."""
     if at.field.logical_type != "struct" or at.field.is_packed:
         return False
     return len({_multiple(child) for child in at.field.children}) > 1
 
 
-def _has_uneven_members(at: _Place) -> bool:
+def _has_uneven_members(at: _Context) -> bool:
     return _is_uneven(at) and not _has_uneven_items(at) and not _has_uneven_entries(at)
 
 
-def _has_uneven_items(at: _Place) -> bool:
+def _has_uneven_items(at: _Context) -> bool:
     return _is_uneven(at) and any(map(_is_list, at.outside))
 
 
-def _has_uneven_entries(at: _Place) -> bool:
-    fixed = any(one.logical_type.startswith(_FIXED_STRUCTS) for one in at.outside)
-    return _is_uneven(at) and fixed and not _has_uneven_items(at)
+def _has_uneven_entries(at: _Context) -> bool:
+    return _is_uneven(at) and _in_fixed_structs(at) and not _has_uneven_items(at)
+
+
+def _in_fixed_structs(at: _Context) -> bool:
+    return any(field.logical_type.startswith(_FIXED_STRUCTS) for field in at.outside)
 
 
 def _multiple(field: Field) -> int:
-    """Entries per row that the first column below a field has."""
+    """Entries per row of the first column below a field."""
     size = 1
     while field.children and not field.is_packed:
         if field.logical_type.startswith(_FIXED_STRUCTS):
@@ -104,38 +108,38 @@ def _multiple(field: Field) -> int:
     return size
 
 
-def _is_packed_member(at: _Place) -> bool:
-    return any(one.is_packed for one in at.outside)
+def _is_packed_member(at: _Context) -> bool:
+    return any(field.is_packed for field in at.outside)
 
 
-def _is_struct_member(at: _Place) -> bool:
-    """A struct in a packed struct, all members of which have one width."""
+def _is_struct_member(at: _Context) -> bool:
+    """A struct in a packed struct whose members all have a fixed width."""
     return _is_packed_member(at) and bool(at.field.children) and not _varies(at.field)
 
 
-def _is_varying_struct_member(at: _Place) -> bool:
-    """A struct in a packed struct that is not of a fixed width, as pylance has it."""
+def _is_varying_struct_member(at: _Context) -> bool:
+    """A struct in a packed struct that pylance treats as being of variable width."""
     return _is_packed_member(at) and bool(at.field.children) and _varies(at.field)
 
 
 def _varies(field: Field) -> bool:
     kinds = [child.arrow_type for child in field.children]
     return any(
-        child.children or _is_bytes(kind) or pa.types.is_fixed_size_list(kind)
+        child.children or offset_bits(kind) or pa.types.is_fixed_size_list(kind)
         for child, kind in zip(field.children, kinds, strict=True)
     )
 
 
-def _is_text_member(at: _Place) -> bool:
-    return _is_packed_member(at) and _is_bytes(at.field.arrow_type)
+def _is_text_member(at: _Context) -> bool:
+    return _is_packed_member(at) and offset_bits(at.field.arrow_type) is not None
 
 
-def _is_list_member(at: _Place) -> bool:
+def _is_list_member(at: _Context) -> bool:
     return _is_packed_member(at) and pa.types.is_fixed_size_list(at.field.arrow_type)
 
 
-def _is_nested_member(at: _Place) -> bool:
-    """A member of a packed struct without a place in a row of bytes."""
+def _is_nested_member(at: _Context) -> bool:
+    """A member of a packed struct that cannot be stored in a row of bytes."""
     if not _is_packed_member(at) or (at.field.children and at.field.logical_type == "struct"):
         return False
     kind = at.field.arrow_type
@@ -153,16 +157,16 @@ def _fills_bytes(kind: pa.DataType) -> bool:
     return not pa.types.is_boolean(kind) or bits % 8 == 0
 
 
-def _is_empty_packed(at: _Place) -> bool:
+def _is_empty_packed(at: _Context) -> bool:
     return at.field.is_packed and not at.field.children
 
 
-def _is_empty(at: _Place) -> bool:
+def _is_empty(at: _Context) -> bool:
     return at.field.logical_type == "struct" and not at.field.children and bool(at.outside)
 
 
-def _is_hidden_empty(at: _Place) -> bool:
-    """An empty struct within a list, or as what its parent takes its shape from."""
+def _is_hidden_empty(at: _Context) -> bool:
+    """An empty struct within a list, or as the first member, which defines its parent's shape."""
     if not _is_empty(at):
         return False
     parent = at.outside[-1]
@@ -170,56 +174,46 @@ def _is_hidden_empty(at: _Place) -> bool:
     return any(map(_is_list, at.outside)) or first
 
 
-def _is_fixed_empty(at: _Place) -> bool:
+def _is_fixed_empty(at: _Context) -> bool:
     """An empty struct within a fixed-size list of structs."""
-    return _is_empty(at) and any(one.logical_type.startswith(_FIXED_STRUCTS) for one in at.outside)
+    return _is_empty(at) and _in_fixed_structs(at)
 
 
-def _is_text_list(at: _Place) -> bool:
+def _is_text_list(at: _Context) -> bool:
     kind = at.field.arrow_type
     if at.field.children or not pa.types.is_fixed_size_list(kind):
         return False
     while pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
-    return _is_bytes(kind) or pa.types.is_dictionary(kind)
+    return offset_bits(kind) is not None or pa.types.is_dictionary(kind)
 
 
-def _is_null_dictionary(at: _Place) -> bool:
+def _is_null_dictionary(at: _Context) -> bool:
     return at.field.logical_type.startswith("dict:null:")
 
 
-def _is_no_bytes(at: _Place) -> bool:
+def _is_no_bytes(at: _Context) -> bool:
     return at.field.logical_type == "fixed_size_binary:0"
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    return (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-    )
-
-
-def _is_blob(at: _Place) -> bool:
+def _is_blob(at: _Context) -> bool:
     return is_blob(at.field)
 
 
-def _is_listed_blob(at: _Place) -> bool:
+def _is_listed_blob(at: _Context) -> bool:
     return is_blob(at.field) and any(map(_is_list, at.outside))
 
 
-def _is_blob_v2(at: _Place) -> bool:
+def _is_blob_v2(at: _Context) -> bool:
     return at.field.is_blob_v2
 
 
-def _is_other_blob(at: _Place) -> bool:
-    """Metadata that makes blobs, on a type that cannot be; descriptions that were read, say."""
+def _is_other_blob(at: _Context) -> bool:
+    """Blob metadata on a type that cannot be a blob, such as descriptors that were read."""
     return at.field.option(BLOB) == "true" and not is_blob(at.field)
 
 
-FEATURES: dict[str, Callable[[_Place], bool]] = {
+FEATURES: dict[str, Callable[[_Context], bool]] = {
     "large binary with lance-encoding:blob": _is_blob,
     "lists of large binary with lance-encoding:blob": _is_listed_blob,
     "columns of type lance.blob.v2": _is_blob_v2,
@@ -248,7 +242,7 @@ FEATURES: dict[str, Callable[[_Place], bool]] = {
     "dictionaries of nulls": _is_null_dictionary,
     "binary of 0 bytes": _is_no_bytes,
 }
-"""What only some versions can hold, by name; profiles list the names."""
+"""Tests of the types that only some versions support; profiles list the names."""
 
 
 @lru_cache(maxsize=64)  # appends have the same schema again and again
@@ -258,21 +252,22 @@ def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
     Raises
     ------
     SchemaError
-        Names the column, its type, the version, and the versions that take it.
+        Names the column, its type, the version, and the versions that support it.
     """
     needed = [
         (path, at, name)
         for path, at in _walk(schema.fields, "", ())
-        for name, is_there in FEATURES.items()
-        if is_there(at)
+        for name, has_feature in FEATURES.items()
+        if has_feature(at)
     ]
     for path, at, name in needed:
         if name in profile.types:
             continue
         top = path.split(".")[0]
-        column = {one for where, _, one in needed if where.split(".")[0] == top}
-        takers = [key for key, one in PROFILES.items() if column <= getattr(one, "types", set())]
-        remedy = f"use data_storage_version {' or '.join(takers)}, or " if takers else ""
+        column = {feature for where, _, feature in needed if where.split(".")[0] == top}
+        allowed: dict[str, Any] = {v: getattr(PROFILES[v], "types", set()) for v in PROFILES}
+        versions = [version for version, types in allowed.items() if column <= types]
+        remedy = f"use data_storage_version {' or '.join(versions)}, or " if versions else ""
         raise SchemaError(
             f"column {path!r} has type {at.field.arrow_type}, which format {profile.version} "
             f"cannot hold: it has no {name}; {remedy}cast the column"
@@ -281,8 +276,8 @@ def check_types(schema: LanceSchema, profile: FormatProfile) -> None:
 
 def _walk(
     fields: tuple[Field, ...], prefix: str, outside: tuple[Field, ...]
-) -> Iterator[tuple[str, _Place]]:
+) -> Iterator[tuple[str, _Context]]:
     for field in fields:
         path = f"{prefix}{field.name}"
-        yield path, _Place(field, outside)
+        yield path, _Context(field, outside)
         yield from _walk(field.children, path + ".", (*outside, field))

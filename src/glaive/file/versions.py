@@ -1,4 +1,4 @@
-"""The format versions there are, by name and by footer.
+"""The format versions, by name and by footer.
 
 ``PROFILES`` holds one value per version that glaive reads and writes; the modules
 ``glaive.file.v2.v2_*`` and ``glaive.file.legacy.profile`` define them.
@@ -23,7 +23,7 @@ _ALL: tuple[Profile, ...] = (V0_1, V2_0, V2_1, V2_2, V2_3)
 PROFILES: dict[str, Profile] = {str(p.version): p for p in _ALL}
 
 DEFAULT = str(V2_2.version)
-"""What new datasets are written in."""
+"""The version of new datasets."""
 
 _ALIASES = {"stable": "2.2", "next": "2.3", "legacy": "0.1", "0.3": "2.0"}
 

@@ -1,10 +1,10 @@
-"""Arrow IPC files with one column of 32-bit numbers, as deletion files are.
+"""Read Arrow IPC files with one column of 32-bit numbers, as used for deletion files.
 
-They are read here and not by Arrow, which makes whatever lengths a file names: how many numbers
-there are, and how large compressed ones become, is known before anything is made of them.
+Arrow's own reader would allocate whatever lengths a file specifies. Here the number of values, and
+the size of compressed ones, are checked before anything is allocated.
 
-A file is, in order: ``ARROW1``, padding, messages, a footer, its length, ``ARROW1``. The footer and
-the head of each message are flatbuffers: tables of fields, found by way of a list of offsets.
+A file consists of ``ARROW1``, padding, messages, a footer, its length, ``ARROW1``. The footer and
+the head of each message are flatbuffers: tables of fields, addressed by a list of offsets.
 
 Specification: "Deletion files" in ``docs/format``.
 """
@@ -34,18 +34,18 @@ _CONTINUED: Final = -1
 _BATCH: Final = 3
 _INTEGER: Final = 2
 _CODECS: Final = {0: "lz4", 1: "zstd"}
-_STORED: Final = -1
-"""In place of a length: the bytes of a buffer are not compressed, though others are."""
+_UNCOMPRESSED: Final = -1
+"""Instead of a length: this buffer is not compressed."""
 
-_SHRUNK: Final = 256
-"""Bytes that a byte of the file stands for, at most: numbers that differ shrink far less."""
+_MAX_RATIO: Final = 256
+"""Maximum compression ratio: that of distinct numbers is far lower."""
 
-_SLACK: Final = 64
-"""Bytes of padding that a writer may have compressed along."""
+_MAX_PADDING: Final = 64
+"""Bytes of padding that a writer may have compressed as well."""
 
 
 class _Table:
-    """A table of a flatbuffer; a field that is left out is 0."""
+    """A table of a flatbuffer; missing fields are 0."""
 
     __slots__ = ("_at", "_data", "_fields", "_offsets")
 
@@ -56,57 +56,57 @@ class _Table:
 
     @classmethod
     def first(cls, data: memoryview) -> _Table:
-        """The table that a buffer begins with."""
+        """The root table of a buffer."""
         (at,) = struct.unpack_from("<I", data, 0)
         return cls(data, at)
 
     def _unpack(self, form: str, at: int) -> int:
         if at < 0:
             raise struct.error(f"position {at}")
-        found: int = struct.unpack_from(form, self._data, at)[0]
-        return found
+        number: int = struct.unpack_from(form, self._data, at)[0]
+        return number
 
-    def _place(self, field: int) -> int:
+    def _position(self, field: int) -> int:
         at = self._unpack("<H", self._offsets + 4 + 2 * field) if field < self._fields else 0
         return self._at + at if at else 0
 
     def number(self, field: int, form: str) -> int:
-        """A number."""
-        at = self._place(field)
+        """A scalar field."""
+        at = self._position(field)
         return self._unpack(form, at) if at else 0
 
     def table(self, field: int) -> _Table | None:
-        """A table within."""
-        at = self._place(field)
+        """A nested table."""
+        at = self._position(field)
         return _Table(self._data, at + self._unpack("<I", at)) if at else None
 
     def items(self, field: int, size: int) -> list[memoryview]:
         """Entries of ``size`` bytes each."""
-        at = self._place(field)
+        at = self._position(field)
         if not at:
             return []
         at += self._unpack("<I", at)
         count = self._unpack("<I", at)
-        whole = self._data[at + 4 : at + 4 + count * size]
-        if len(whole) != count * size:
+        entries = self._data[at + 4 : at + 4 + count * size]
+        if len(entries) != count * size:
             raise struct.error(f"{count} entries of {size} bytes")
-        return [whole[place : place + size] for place in range(0, len(whole), size)]
+        return [entries[start : start + size] for start in range(0, len(entries), size)]
 
     def tables(self, field: int) -> list[_Table]:
-        """Tables within, in order."""
-        at = self._place(field)
+        """Nested tables, in order."""
+        at = self._position(field)
         entries = self.items(field, 4)
         first = at + self._unpack("<I", at) + 4 if entries else 0
         return [
-            _Table(self._data, place + self._unpack("<I", place))
-            for place in range(first, first + 4 * len(entries), 4)
+            _Table(self._data, start + self._unpack("<I", start))
+            for start in range(first, first + 4 * len(entries), 4)
         ]
 
 
 class _Numbers(NamedTuple):
-    """The numbers of one record batch: how many, and the bytes that hold them.
+    """The numbers of one record batch: their count and bytes.
 
-    These become ``size`` bytes if they are compressed, which ``codec`` says.
+    ``size`` is the size in bytes after decompression with ``codec``, if any.
     """
 
     length: int
@@ -121,12 +121,12 @@ def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArra
     Parameters
     ----------
     most
-        How many there can be.
+        Maximum number of values.
 
     Raises
     ------
     CorruptFileError
-        It is no such file, has nulls or more numbers, or its lengths do not fit each other.
+        It is no such file, has nulls or too many numbers, or its lengths are inconsistent.
     """
     try:
         batches = list(_batches(memoryview(data), name, most, where))
@@ -136,14 +136,14 @@ def read_numbers(data: pa.Buffer, name: str, most: int, where: object) -> NDArra
     return np.concatenate([np.empty(0, np.uint32), *parts])
 
 
-def _unfit(where: object, what: str, expected: str, found: object) -> CorruptFileError:
-    return CorruptFileError(what, expected=expected, found=str(found), where=where)
+def _unfit(where: object, subject: str, expected: str, found: object) -> CorruptFileError:
+    return CorruptFileError(subject, expected=expected, found=str(found), where=where)
 
 
 def _batches(data: memoryview, name: str, most: int, where: object) -> Iterator[_Numbers]:
     footer = _footer(data, where)
     _check_schema(footer.table(1), name, where)
-    left, room = most, _SHRUNK * len(data)
+    remaining, budget = most, _MAX_RATIO * len(data)
     for entry in footer.items(3, _BLOCK.size):
         start, head, body = _BLOCK.unpack(entry)
         if min(start, head, body) < 0 or start + head + body > len(data) or head < _HEAD.size:
@@ -152,15 +152,12 @@ def _batches(data: memoryview, name: str, most: int, where: object) -> Iterator[
             )
         middle = start + head
         batch = _numbers(data[start:middle], data[middle : middle + body], where)
-        left, room = left - batch.length, room - batch.size
-        if left < 0:
-            raise _unfit(
-                where, "numbers of an Arrow file", f"at most {most}", f"{most - left} or more"
-            )
-        if room < 0:  # many batches of the same bytes
-            raise _unfit(
-                where, "numbers of an Arrow file", "each once", "the same ones again and again"
-            )
+        remaining, budget = remaining - batch.length, budget - batch.size
+        if remaining < 0:
+            found = f"{most - remaining} or more"
+            raise _unfit(where, "numbers of an Arrow file", f"at most {most}", found)
+        if budget < 0:  # many batches with the same bytes
+            raise _unfit(where, "numbers of an Arrow file", "unique numbers", "repeated batches")
         yield batch
 
 
@@ -169,26 +166,26 @@ def _footer(data: memoryview, where: object) -> _Table:
     end = len(data) - _TAIL.size
     if magic != _MAGIC or bytes(data[: len(_MAGIC)]) != _MAGIC or not 0 < size <= end:
         raise _unfit(
-            where, "Arrow file", "ARROW1, messages, a footer and its length, ARROW1", "others"
+            where, "Arrow file", "ARROW1, messages, a footer and its length, ARROW1", "other bytes"
         )
     return _Table.first(data[end - size : end])
 
 
 def _check_schema(schema: _Table | None, name: str, where: object) -> None:
-    """Refuse all but one column of unsigned numbers of 32 bits that are never null."""
+    """Check that there is one non-nullable column of unsigned 32-bit numbers."""
     fields = schema.tables(1) if schema is not None else []
     found: Any = None
     if schema is not None and len(fields) == 1:
-        (one,) = fields
-        kind = one.table(3)
-        text = b"".join(map(bytes, one.items(0, 1))).decode("utf-8", "replace")
-        plain = one.table(4) is None and not one.tables(5)  # no dictionary, nothing within
-        nullable, form = one.number(1, "<B"), one.number(2, "<B")
+        (field,) = fields
+        kind = field.table(3)
+        text = b"".join(map(bytes, field.items(0, 1))).decode("utf-8", "replace")
+        plain = field.table(4) is None and not field.tables(5)  # no dictionary, no children
+        nullable, form = field.number(1, "<B"), field.number(2, "<B")
         bits = (0, 0) if kind is None else (kind.number(0, "<i"), kind.number(1, "<B"))
         if plain and (text, form, bits) == (name, _INTEGER, (8 * _WIDTH, 0)) and not nullable:
             if schema.number(0, "<h") == 0:
                 return
-            found = "the most significant byte first"
+            found = "big-endian numbers"
         else:
             found = f"column {text!r} of another type"
     expected = f"a column {name}: uint32 not null"
@@ -196,7 +193,7 @@ def _check_schema(schema: _Table | None, name: str, where: object) -> None:
 
 
 def _numbers(head: memoryview, body: memoryview, where: object) -> _Numbers:
-    """What a message says of its numbers; they are not looked at."""
+    """The numbers of a message, not decoded."""
     continued, size = _HEAD.unpack_from(head, 0)
     if continued != _CONTINUED or size > len(head) - _HEAD.size:
         raise _unfit(where, "record batch", "a message with its length before it", f"{size} bytes")
@@ -211,7 +208,7 @@ def _numbers(head: memoryview, body: memoryview, where: object) -> _Numbers:
     length, nulls = _PAIR.unpack(nodes[0])
     if count < 0 or length != count or nulls:
         raise _unfit(
-            where, "record batch", f"{count} numbers, none null", f"{length}, {nulls} of them"
+            where, "record batch", f"{count} numbers without nulls", f"{length}, {nulls} nulls"
         )
     start, size = _PAIR.unpack(buffers[1])
     if min(start, size) < 0 or start + size > len(body):
@@ -220,20 +217,20 @@ def _numbers(head: memoryview, body: memoryview, where: object) -> _Numbers:
 
 
 def _within(count: int, data: memoryview, compression: _Table | None, where: object) -> _Numbers:
-    """The numbers of a buffer, which has as many bytes as they need."""
+    """The numbers of a buffer, whose size must match their count."""
     codec, size = None, len(data)
     if compression is not None and size:
         codec = _CODECS.get(compression.number(0, "<b"))
         if codec is None or compression.number(1, "<b"):
             raise _unfit(
-                where, "compressed numbers", "LZ4 or Zstandard, buffer by buffer", "another way"
+                where, "compressed numbers", "LZ4 or Zstandard by buffer", "another compression"
             )
         (size,) = _LENGTH.unpack_from(data, 0)
         data = data[_LENGTH.size :]
-        if size == _STORED:
+        if size == _UNCOMPRESSED:
             codec, size = None, len(data)
     needed = count * _WIDTH
-    most = len(data) if codec is None else min(needed + _SLACK, _SHRUNK * len(data))
+    most = len(data) if codec is None else min(needed + _MAX_PADDING, _MAX_RATIO * len(data))
     if not needed <= size <= most:
         raise _unfit(
             where, "numbers", f"{needed} bytes for {count} of them", f"{size}, in {len(data)} bytes"
@@ -246,7 +243,7 @@ def _content(batch: _Numbers, where: object) -> NDArray[np.uint32]:
     if batch.codec == "zstd":
         data = pa.Codec(batch.codec).decompress(pa.py_buffer(data), batch.size)
     elif batch.codec is not None:
-        # Taken as a whole, a frame that is too short would leave bytes as they happen to be.
+        # One-shot decompression would leave trailing bytes undefined if a frame is too short.
         data = pa.CompressedInputStream(pa.BufferReader(data), batch.codec).read(batch.size)
     if memoryview(data).nbytes < batch.length * _WIDTH:
         raise _unfit(

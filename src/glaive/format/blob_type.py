@@ -1,6 +1,6 @@
 """The extension type of blob columns, ``lance.blob.v2``, and single values of it.
 
-Importing this module makes the type known to Arrow.
+Importing this module registers the type with Arrow.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from glaive.format.blobs import BLOB_V2, LOGICAL
 
 __all__ = ["Blob", "BlobArray", "BlobType"]
 
-_FEWEST = 2
-"""Members that may not be left out: ``data`` and ``uri``."""
+_REQUIRED_MEMBERS = 2
+"""Number of required members: ``data`` and ``uri``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One value: bytes, or a URI of an object that holds them, or of a part of it.
+    """One value: bytes, or the URI of an object, or of a part of it.
 
-    ``None`` stands for a null; :meth:`empty` makes a value without bytes.
+    ``None`` is a null; :meth:`empty` creates a value of 0 bytes.
 
     Parameters
     ----------
     data
         The bytes.
     uri
-        Where they are.
+        The URI of the object with the bytes.
     position, size
-        The part of the object, in bytes; all of it when both are left out.
+        The part of the object, in bytes; default: all of it.
 
     Raises
     ------
     OptionError
-        Both or neither of ``data`` and ``uri`` are given, or half of a part.
+        Both or neither of ``data`` and ``uri`` are given, or only one of ``position`` and ``size``.
     """
 
     data: bytes | None = None
@@ -65,24 +65,24 @@ class Blob:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
-        """A value that is given here."""
+        """A value of the given bytes."""
         return cls(data=bytes(data))
 
     @classmethod
     def from_uri(cls, uri: str, position: int | None = None, size: int | None = None) -> Self:
-        """A value that lies elsewhere."""
+        """An external value."""
         return cls(uri=uri, position=position, size=size)
 
     @classmethod
     def empty(cls) -> Self:
-        """A value without bytes."""
+        """A value of 0 bytes."""
         return cls(data=b"")
 
 
 class BlobType(pa.ExtensionType):
     """Type of blob columns in memory: ``struct<data, uri, position, size>``.
 
-    Every value has ``data`` or ``uri``; the last two members tell a part of the object.
+    Every value has ``data`` or ``uri``; the last two members specify a part of the object.
     """
 
     def __init__(self) -> None:
@@ -94,9 +94,11 @@ class BlobType(pa.ExtensionType):
     @classmethod
     def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> BlobType:
         fields = list(LOGICAL)
-        shapes = [[(one.name, one.type) for one in part] for part in (fields, fields[:_FEWEST])]
-        found: Any = storage_type
-        members = list(found) if pa.types.is_struct(found) else []
+        shapes = [
+            [(field.name, field.type) for field in part]
+            for part in (fields, fields[:_REQUIRED_MEMBERS])
+        ]
+        members: list[Any] = list(storage_type) if pa.types.is_struct(storage_type) else []
         if [(member.name, member.type) for member in members] not in shapes:
             raise SchemaError(f"blobs are stored as {LOGICAL}, found {storage_type}")
         made = cls.__new__(cls)
@@ -112,7 +114,7 @@ class BlobArray(pa.ExtensionArray):
 
     @classmethod
     def from_pylist(cls, values: Iterable[object]) -> BlobArray:
-        """Make an array; see :func:`blob_array`."""
+        """Create an array; see :func:`blob_array`."""
         rows = [_as_row(value, at) for at, value in enumerate(values)]
         storage: Any = pa.array(rows, LOGICAL)
         made: Any = pa.ExtensionArray.from_storage(BlobType(), storage)
@@ -135,6 +137,6 @@ def _as_row(value: object, at: int) -> dict[str, object] | None:
     if all(hasattr(value, name) for name in names):  # a Blob, of lance perhaps
         return {name: getattr(value, name) for name in names}
     raise OptionError(
-        f"value {at} of a blob array: expected bytes, a URI as text, a Blob or None, found "
+        f"value {at} of a blob array: expected bytes, a URI, a Blob or None, found "
         f"{type(value).__name__}"
     )

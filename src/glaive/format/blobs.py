@@ -1,9 +1,9 @@
-"""Blob columns: large values that lie apart from the pages of their column.
+"""Blob columns: large values that are stored outside of the pages of their column.
 
-In a blob column of the first kind, ``large_binary`` with ``lance-encoding:blob``, values lie in
-the data file; from 2.2 on there are columns of the second kind, the extension type
-``lance.blob.v2``, whose values may also lie in files beside the data file or anywhere else.
-Pages of both hold descriptions of where a value is.
+In a blob column of the first kind, ``large_binary`` with ``lance-encoding:blob``, values are in
+the data file; from format 2.2 on there are columns of the second kind, the extension type
+``lance.blob.v2``, whose values may also be in files beside the data file or in any other location.
+The pages of both have descriptors with the location of each value.
 
 Specification: ``docs/format/blobs.md``.
 """
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 DESCRIPTION: Final = pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
-"""Where a value of the first kind lies: in the data file."""
+"""Descriptor of a value of the first kind, in the data file."""
 
 DESCRIPTOR: Final = pa.struct(
     [
@@ -51,7 +51,7 @@ DESCRIPTOR: Final = pa.struct(
         pa.field("blob_uri", pa.string(), nullable=False),
     ]
 )
-"""Where a value of the second kind lies."""
+"""Descriptor of a value of the second kind."""
 
 LOGICAL: Final = pa.struct(
     [
@@ -61,10 +61,10 @@ LOGICAL: Final = pa.struct(
         ("size", pa.uint64()),
     ]
 )
-"""What the author of a column of the second kind hands over; the last two may be left out."""
+"""Storage of a value that is to be written; the last two members are optional."""
 
 INLINE, PACKED_FILE, OWN_FILE, EXTERNAL = range(4)
-"""Kinds of descriptors: in the data file, in a file with others, in one of its own, elsewhere."""
+"""Kinds of descriptors: in the data file, in a shared file, in a file of its own, external."""
 
 _TYPES: Final = {
     pa.large_binary(): "large_binary",
@@ -75,12 +75,12 @@ _TYPES: Final = {
 }
 
 
-_MEMBERS: Final = [(one.name, _TYPES[one.type]) for one in LOGICAL]
+_MEMBERS: Final = [(field.name, _TYPES[field.type]) for field in LOGICAL]
 _SHORT: Final = 2
-"""Members that are always there."""
+"""Number of required members."""
 
 MEMBERS: Final = "data: large_binary, uri: string, and perhaps position and size: uint64"
-"""The same in words."""
+"""The same as text."""
 
 
 def is_blob(field: Field) -> bool:
@@ -89,30 +89,30 @@ def is_blob(field: Field) -> bool:
 
 
 def is_described(field: Field) -> bool:
-    """Whether a field is one that :func:`described` made, or a file holds, of a blob column."""
+    """Whether a field is a blob column converted by :func:`described`, as in files."""
     return field.logical_type == "struct" and BLOB in field.metadata
 
 
 def has_blobs(field: Field) -> bool:
     """Whether there is a blob column at or below a field."""
-    return any(is_blob(one) or one.is_blob_v2 for one in field.walk())
+    return any(is_blob(part) or part.is_blob_v2 for part in field.walk())
 
 
 def has_blobs_v2(field: Field) -> bool:
     """Whether there is a blob column of the second kind at or below a field."""
-    return any(one.is_blob_v2 for one in field.walk())
+    return any(part.is_blob_v2 for part in field.walk())
 
 
 def unfit_members(field: Field) -> str | None:
-    """The members of a blob column of the second kind, if they are not those its values have."""
-    found = [(child.name, child.logical_type) for child in field.children]
-    if not field.is_blob_v2 or found in (_MEMBERS, _MEMBERS[:_SHORT]):
+    """The members of a blob column of the second kind, if they are invalid."""
+    members = [(child.name, child.logical_type) for child in field.children]
+    if not field.is_blob_v2 or members in (_MEMBERS, _MEMBERS[:_SHORT]):
         return None
-    return ", ".join(f"{name}: {kind}" for name, kind in found) or "none"
+    return ", ".join(f"{name}: {logical_type}" for name, logical_type in members) or "none"
 
 
 def described(field: Field) -> Field:
-    """The field with the blob columns at or below it as descriptions, under their ids."""
+    """The field with the blob columns at or below it as descriptors, with the same ids."""
     if is_blob(field):
         return replace(field, logical_type="struct", children=_members(DESCRIPTION))
     if field.is_blob_v2:
@@ -124,7 +124,7 @@ def described(field: Field) -> Field:
 
 
 def stored(field: Field) -> Field:
-    """The field as the schema of a data file has it: the second kind as descriptions."""
+    """The field as in the schema of a data file: the second kind as descriptors."""
     if field.is_blob_v2:
         return described(field)
     if not has_blobs_v2(field):
@@ -142,7 +142,7 @@ def as_binary(field: Field) -> Field:
 
 
 def logical(field: Field) -> Field:
-    """The field with the blob columns at or below it as the structs that authors hand over."""
+    """The field with the blob columns at or below it as structs to be written."""
     if field.is_blob_v2:
         return _plain(field)
     if not has_blobs_v2(field):
@@ -157,9 +157,9 @@ def _plain(field: Field) -> Field:
     return replace(field, metadata=metadata)
 
 
-def _members(kind: pa.StructType) -> tuple[Field, ...]:
-    """Members of a description; they have no identity of their own."""
+def _members(data_type: pa.StructType) -> tuple[Field, ...]:
+    """Members of a descriptor; they have no field ids."""
     return tuple(
-        Field(id=-1, name=one.name, logical_type=_TYPES[one.type], nullable=one.nullable)
-        for one in kind
+        Field(id=-1, name=field.name, logical_type=_TYPES[field.type], nullable=field.nullable)
+        for field in data_type
     )

@@ -1,7 +1,7 @@
-"""Deletion files: which physical rows of a fragment are gone.
+"""Deletion files: the deleted physical rows of a fragment.
 
-Two forms hold the same set of 32-bit offsets: an Arrow IPC file with one column ``row_id``
-(``u32``, not nullable, in any order) for few of them, and a roaring bitmap in the portable
+They are a set of 32-bit offsets in one of two encodings: an Arrow IPC file with one column
+``row_id`` (``u32``, not nullable, in any order) for few rows, and a roaring bitmap in the portable
 layout for many.
 
 Specification: "Deletion files" in ``docs/format``.
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.arrow_numbers import read_numbers
 
-__all__ = ["BITMAP_FROM", "MOST_DELETED", "decode_deletions", "encode_deletions"]
+__all__ = ["BITMAP_FROM", "MAX_DELETED_ROWS", "decode_deletions", "encode_deletions"]
 
 BITMAP_FROM: Final = 5000
-"""Deleted rows from which on a file is a bitmap instead of an Arrow file."""
+"""Minimum deleted rows of a bitmap; fewer are written to an Arrow file."""
 
-MOST_DELETED: Final = 1 << 27
-"""Deleted rows of one fragment at most: they take 20 bytes each when the fragment is read."""
+MAX_DELETED_ROWS: Final = 1 << 27
+"""Limit of deleted rows per fragment: they take 20 bytes each when the fragment is read."""
 
 _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
@@ -33,30 +33,29 @@ _SCHEMA: Final = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 def decode_deletions(
     data: pa.Buffer, *, bitmap: bool, rows: int, count: int | None = None, where: object
 ) -> NDArray[np.uint32]:
-    """Deleted offsets, ascending, each once.
+    """Deleted offsets, ascending and unique.
 
     Parameters
     ----------
     data
-        The whole file.
+        The contents of the file.
     bitmap
-        Whether it is a roaring bitmap, else an Arrow file.
+        Whether it is a roaring bitmap; otherwise an Arrow file.
     rows
-        Physical rows of the fragment; every offset is below.
+        Physical rows of the fragment: the upper bound of offsets.
     count
-        Deleted rows as the manifest has them; ``None`` in old datasets, where only the file tells.
+        Deleted rows according to the manifest; ``None`` in old datasets.
 
     Raises
     ------
     CorruptFileError
-        The file cannot be parsed, holds another number of rows, or names a row that the fragment
-        does not have.
+        The file cannot be parsed, has another number of rows, or an offset is out of range.
     UnsupportedFeatureError
-        More rows are deleted than this reader holds.
+        The number of deleted rows exceeds the limit of this reader.
 
     Notes
     -----
-    A few bytes can stand for any number of rows: they are counted before they are made.
+    A few bytes can stand for any number of rows: they are counted before they are decoded.
     """
     most = rows if count is None else min(rows, count)
     if bitmap:
@@ -73,11 +72,11 @@ def decode_deletions(
 
 
 def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
-    """File content for ascending offsets: a roaring bitmap or an Arrow file."""
+    """Encode ascending offsets as a roaring bitmap or an Arrow file."""
     if bitmap:
         from pyroaring import BitMap
 
-        # Of all that pyroaring takes, an array is by far the quickest.
+        # An array is by far the fastest input of pyroaring.
         numbers = array("I", offsets.astype(np.uint32).tobytes())
         serialized: bytes = BitMap(numbers).serialize()
         return serialized
@@ -102,10 +101,10 @@ def _from_bitmap(data: pa.Buffer, rows: int, most: int, where: object) -> NDArra
         _check_highest(bitmap.max(), rows, where)
     if len(bitmap) > most:
         raise _miscounted(f"at most {most}", len(bitmap), where)
-    if len(bitmap) > MOST_DELETED:
+    if len(bitmap) > MAX_DELETED_ROWS:
         raise UnsupportedFeatureError(
-            f"{len(bitmap)} rows of one fragment are deleted (in {where}); this reader holds "
-            f"{MOST_DELETED} at most. Compact the dataset with the library that wrote it."
+            f"{len(bitmap)} rows of one fragment are deleted (in {where}); this reader supports "
+            f"at most {MAX_DELETED_ROWS}. Compact the dataset with the library that wrote it."
         )
     return np.asarray(bitmap.to_array(), dtype=np.uint32)
 

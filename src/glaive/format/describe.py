@@ -1,7 +1,7 @@
-"""Wire descriptions of encodings as a tree of plain values, for people and for JSON.
+"""Encoding messages as a tree of plain values, for display and JSON.
 
-Wrappers whose only content is which of several messages they hold are left out: the tree
-names the encoding itself. Bytes are shown by their length, short ones in hexadecimal.
+Wrapper messages that only select one of several messages are omitted. Bytes are represented by
+their length, short ones in hexadecimal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOTS: dict[str, Any] = {
 _SHOWN_BYTES = 32
 
 _VALUE_ROLES = ("value_compression", "values", "inner_layout", "binary", "inner")
-"""Roles of the encodings through which values pass, from the page down."""
+"""Roles of the encodings that encode values, from the page down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class EncodingNode:
     children: tuple[tuple[str, EncodingNode], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested plain values, ready for JSON."""
+        """Convert to values that JSON can represent."""
         children = [{"role": role, **node.to_dict()} for role, node in self.children]
         return {"encoding": self.name, **self.settings, "inside": children}
 
     @property
     def brief(self) -> str:
-        """The layout and how it encodes values, in a few words; levels are left out."""
+        """The layout and the value encodings, without levels."""
         names, node = [self.name.removesuffix("_layout")], self
         dictionary = False
         while True:
@@ -96,15 +96,17 @@ def _node(message: Any, name: str) -> EncodingNode:
     for entry, value in message.ListFields():
         if entry.type == FieldDescriptor.TYPE_MESSAGE:
             many = list(value) if entry.is_repeated else [value]
-            children.extend((entry.name, _node(one, entry.name)) for one in many)
+            children.extend((entry.name, _node(child, entry.name)) for child in many)
         elif entry.type == FieldDescriptor.TYPE_ENUM:
             names = entry.enum_type.values_by_number
             many = list(value) if entry.is_repeated else [value]
-            shown = [_short(names[one].name) if one in names else str(one) for one in many]
-            settings[entry.name] = shown if entry.is_repeated else shown[0]
+            displayed = [
+                _short(names[number].name) if number in names else str(number) for number in many
+            ]
+            settings[entry.name] = displayed if entry.is_repeated else displayed[0]
         else:
             settings[entry.name] = (
-                [_plain(one) for one in value] if entry.is_repeated else _plain(value)
+                [_plain(item) for item in value] if entry.is_repeated else _plain(value)
             )
     return EncodingNode(name, settings, tuple(children))
 

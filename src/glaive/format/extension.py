@@ -1,7 +1,6 @@
-"""Extension types as files keep them: a storage type and two entries of metadata.
+"""Extension types in files: a storage type and two metadata entries.
 
-Arrow's JSON type has a name of its own in files, ``lance.json``, as its values have another
-form there.
+Arrow's JSON type is called ``lance.json`` in files, because its values are encoded differently.
 """
 
 from __future__ import annotations
@@ -21,43 +20,43 @@ _ARROW_JSON = "arrow.json"
 _NAME = EXTENSION_NAME.encode()
 
 
-def storage_type(kind: pa.DataType) -> Any:
-    """The type itself, or what an extension type is stored as (JSON: large binary)."""
-    found: Any = kind
-    if getattr(kind, "extension_name", None) == _ARROW_JSON:
+def storage_type(data_type: pa.DataType) -> Any:
+    """The type itself, or the storage type of an extension type (JSON: large binary)."""
+    stored: Any = data_type
+    if getattr(data_type, "extension_name", None) == _ARROW_JSON:
         return pa.large_binary()
-    while isinstance(found, pa.BaseExtensionType):
-        found = found.storage_type
-    return found
+    while isinstance(stored, pa.BaseExtensionType):
+        stored = stored.storage_type
+    return stored
 
 
 def field_metadata(field: pa.Field[Any]) -> dict[str, bytes]:
-    """Metadata of a field, with the entries that stand for an extension type."""
+    """Metadata of a field, with the entries for its extension type."""
     metadata = {
         key.decode("utf-8", "replace"): value for key, value in (field.metadata or {}).items()
     }
-    kind: Any = field.type
-    if getattr(kind, "extension_name", None) == _ARROW_JSON:
+    data_type: Any = field.type
+    if getattr(data_type, "extension_name", None) == _ARROW_JSON:
         metadata |= {EXTENSION_NAME: JSON.encode(), EXTENSION_METADATA: b""}
-    elif isinstance(kind, pa.BaseExtensionType):
-        metadata[EXTENSION_NAME] = kind.extension_name.encode()
+    elif isinstance(data_type, pa.BaseExtensionType):
+        metadata[EXTENSION_NAME] = data_type.extension_name.encode()
         metadata[EXTENSION_METADATA] = _exported(field).get(EXTENSION_METADATA.encode(), b"")
     return metadata
 
 
 def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
-    """The schema with extension types in place of the metadata that stands for them.
+    """The schema with extension types instead of their metadata entries.
 
-    Those that pyarrow does not know stay what they are stored as. ``json`` tells whether
-    JSONB becomes Arrow's JSON type.
+    Types that pyarrow does not know remain storage types. ``json`` specifies whether JSONB becomes
+    Arrow's JSON type.
     """
     if not any(map(_is_extended, schema)):
         return schema
-    import_module("glaive.format.blob_type")  # makes the type of blobs known
+    import_module("glaive.format.blob_type")  # registers the blob type
     fields = [_with_json(field) for field in schema] if json else list(schema)
     given = pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # bytes are fine
     try:
-        # Arrow's C interface is where metadata becomes types.
+        # Importing by Arrow's C interface converts metadata to types.
         return pa.schema(_Exported(given))  # type: ignore[arg-type]  # anything with a capsule
     except pa.ArrowException:
         return schema  # a known name with metadata that does not fit it
@@ -69,39 +68,39 @@ def _is_extended(field: pa.Field[Any]) -> bool:
     return any(map(_is_extended, _below(field.type)))
 
 
-def _below(kind: Any) -> list[pa.Field[Any]]:
-    if isinstance(kind, pa.MapType):
-        return [kind.key_field, kind.item_field]
-    return [kind.field(at) for at in range(kind.num_fields)]
+def _below(data_type: Any) -> list[pa.Field[Any]]:
+    if isinstance(data_type, pa.MapType):
+        return [data_type.key_field, data_type.item_field]
+    return [data_type.field(at) for at in range(data_type.num_fields)]
 
 
 def _with_json(field: pa.Field[Any]) -> pa.Field[Any]:
     """The field with Arrow's JSON type at any depth."""
-    metadata, kind = dict(field.metadata or {}), field.type
-    if metadata.get(_NAME) == JSON.encode() and pa.types.is_large_binary(kind):
+    metadata, data_type = dict(field.metadata or {}), field.type
+    if metadata.get(_NAME) == JSON.encode() and pa.types.is_large_binary(data_type):
         for key in (EXTENSION_NAME, EXTENSION_METADATA):
             metadata.pop(key.encode(), None)
         return pa.field(field.name, pa.json_(), field.nullable, metadata or None)
-    stored = _below(kind)
-    below = [_with_json(one) for one in stored]
-    if all(one is other for one, other in zip(below, stored, strict=True)):
+    stored = _below(data_type)
+    below = [_with_json(field) for field in stored]
+    if all(field is other for field, other in zip(below, stored, strict=True)):
         return field
-    made: Any = kind
-    if pa.types.is_struct(kind):
+    made: Any = data_type
+    if pa.types.is_struct(data_type):
         made = pa.struct(below)
-    elif isinstance(kind, pa.MapType):
+    elif isinstance(data_type, pa.MapType):
         made = pa.map_(*below)
-    elif pa.types.is_large_list(kind):
+    elif pa.types.is_large_list(data_type):
         made = pa.large_list(below[0])
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(data_type):
         made = pa.list_(below[0])
-    elif isinstance(kind, pa.FixedSizeListType):
-        made = pa.list_(below[0], kind.list_size)
+    elif isinstance(data_type, pa.FixedSizeListType):
+        made = pa.list_(below[0], data_type.list_size)
     return field.with_type(made)
 
 
 class _Exported:
-    """A schema behind the one method that Arrow's C interface asks for."""
+    """A schema with the method of Arrow's C interface."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -122,9 +121,9 @@ class _ArrowSchema(ctypes.Structure):
 
 
 def _exported(field: pa.Field[Any]) -> dict[bytes, bytes]:
-    """Metadata as it crosses Arrow's C data interface.
+    """Metadata exported by Arrow's C data interface.
 
-    Types that are built into pyarrow tell the parameters of an extension nowhere else.
+    The parameters of pyarrow's built-in extension types are not available in any other way.
     """
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

@@ -1,6 +1,6 @@
 """One column of a schema, or one level of a nested one.
 
-Field ids are the identity of columns: files and fragments speak of ids, names may change.
+Field ids identify columns in files and fragments; names may change.
 
 Specification: "Fields" and "Physical columns" in ``docs/format``.
 """
@@ -35,19 +35,19 @@ class Field:
     Parameters
     ----------
     id
-        Identity within the dataset; -1 for the parts of a blob descriptor.
+        Identity within the dataset; -1 for members of a blob descriptor.
     name
-        The field's own name, not qualified by its parents.
+        The field's own name, without its parents.
     logical_type
-        The wire's name of the type, without children.
+        Name of the type in wire format, without children.
     nullable
         Whether values may be null.
     children
-        Members of a struct; the one item field of a list; the entries of a map.
+        Members of a struct; the item field of a list; the entries of a map.
     metadata
         Arrow's field metadata.
     dictionary
-        Position and length of the values of a dictionary column, in 0.1 datasets.
+        Position and length of the dictionary in the manifest, in format 0.1.
     """
 
     id: int
@@ -60,42 +60,42 @@ class Field:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the type is one of those that have fields below them."""
-        kind = self.logical_type
-        return kind == "struct" or kind in _LISTS or kind.startswith(_FIXED_LISTS)
+        """Whether the type has children."""
+        type_name = self.logical_type
+        return type_name == "struct" or type_name in _LISTS or type_name.startswith(_FIXED_LISTS)
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """Arrow storage type with children; extension types are told by ``metadata`` only."""
-        kind = self.logical_type
-        if kind == "struct":
+        """Arrow storage type with children; extension types are only in ``metadata``."""
+        type_name = self.logical_type
+        if type_name == "struct":
             return pa.struct([child.to_arrow() for child in self.children])
-        if kind in _LISTS:
+        if type_name in _LISTS:
             item = self._only_child().to_arrow()
-            if kind == "map":
+            if type_name == "map":
                 return _map_type(item.type, self.name)
-            return pa.list_(item) if kind.startswith("list") else pa.large_list(item)
-        if kind.startswith(_FIXED_LISTS):
+            return pa.list_(item) if type_name.startswith("list") else pa.large_list(item)
+        if type_name.startswith(_FIXED_LISTS):
             return pa.list_(self._only_child().to_arrow(), self._list_size())
-        leaf: pa.DataType = leaf_type(kind)
+        leaf: pa.DataType = leaf_type(type_name)
         return leaf
 
     def to_arrow(self) -> pa.Field[Any]:
         """Arrow field with type, nullability and metadata."""
         metadata: Any = dict(self.metadata) if self.metadata else None
-        kind = self.arrow_type
-        # Arrow knows no other nulls; a file may say so all the same.
-        nullable = self.nullable or pa.types.is_null(kind)
-        return pa.field(self.name, kind, nullable, metadata)
+        data_type = self.arrow_type
+        # Arrow's null type is always nullable, but a file may declare it non-nullable.
+        nullable = self.nullable or pa.types.is_null(data_type)
+        return pa.field(self.name, data_type, nullable, metadata)
 
     def option(self, key: str) -> str | None:
-        """Text of a metadata entry, ``None`` when it is absent."""
+        """A metadata entry as a string; ``None`` if it is missing."""
         value = self.metadata.get(key)
         return None if value is None else value.decode("utf-8", "replace")
 
     @property
     def is_packed(self) -> bool:
-        """Whether a struct is kept as one column of rows instead of one column per member."""
+        """Whether a struct is stored as one column of rows instead of one column per member."""
         if self.logical_type != "struct":
             return False
         if any((self.option(key) or "").lower() in _TRUE for key in (PACKED, _LEGACY_PACKED)):
@@ -104,7 +104,7 @@ class Field:
 
     @property
     def is_blob_v2(self) -> bool:
-        """Whether this is a blob column of the second kind, kept as one column of descriptors."""
+        """Whether this is a blob column of the second kind, a column of descriptors in files."""
         return self.logical_type == "struct" and self.option(EXTENSION_NAME) == BLOB_V2
 
     def walk(self) -> Iterator[Field]:
@@ -115,7 +115,7 @@ class Field:
 
     def leaves(self) -> Iterator[Field]:
         """Fields at or below this one that have no children, depth first."""
-        return (one for one in self.walk() if not one.children)
+        return (field for field in self.walk() if not field.children)
 
     def leaf_columns(self) -> Iterator[Field]:
         """Fields at or below this one that own a physical column from format 2.1 on."""
@@ -155,7 +155,7 @@ def _map_type(entries: Any, name: str) -> pa.DataType:
             found=str(entries),
             where="schema",
         )
-    # Maps have one name each for their parts in Arrow, whatever the fields are called.
+    # Arrow has fixed names for the children of maps.
     key, value = entries.field(0).with_name("key"), entries.field(1).with_name("value")
     made: Any = pa.map_(key.with_nullable(False), value)
     return made  # type: ignore[no-any-return]  # the stubs know maps of types, not of fields

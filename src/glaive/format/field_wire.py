@@ -1,7 +1,7 @@
-"""The wire's flat list of fields and the tree it stands for.
+"""Convert between the flat list of fields in wire format and the tree.
 
-Each field of the list names its parent by id, -1 at the top level; a parent stands before
-its children. A parent that is left out on the wire is field 0, not the top level.
+Each field of the list has the id of its parent, -1 at the top level; parents precede their
+children. A parent that is omitted on the wire is field 0, not the top level.
 
 Specification: "Fields" in ``docs/format``.
 """
@@ -25,27 +25,26 @@ _TRUE = frozenset({"true", "1", "yes"})
 
 
 def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field, ...]:
-    """Put the list together: find each field's place, then build from the last one back.
+    """Build the tree: find the parent of each field, then build from the last field backwards.
 
     Raises
     ------
     CorruptFileError
-        Two fields have one id, a parent does not stand before its children, or a blob column
-        lacks members.
+        An id is repeated, a parent does not precede its children, or a blob column lacks members.
     UnsupportedFeatureError
-        Fields are nested deeper than :data:`MAX_NESTING`, or lie below one that is not nested.
+        Fields are nested deeper than :data:`MAX_NESTING`, or a field of a leaf type has children.
     """
     at: dict[int, int] = {}
     below: list[list[int]] = []
     depth: list[int] = []
     top: list[int] = []
     blob = -1
-    for position, one in enumerate(wire):
-        field_id, parent = one.id, one.parent_id
+    for position, message in enumerate(wire):
+        field_id, parent = message.id, message.parent_id
         below.append([])
         is_part = field_id == -1 and blob >= 0
         if is_part:
-            # The parts of a blob descriptor have neither an id nor a parent's.
+            # Members of a blob descriptor have neither an id nor a parent id.
             owner = blob
         elif parent == -1:
             owner = -1
@@ -53,18 +52,23 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
             owner = at[parent]
         else:
             raise CorruptFileError(
-                f"parent of field {field_id} {one.name!r}",
-                expected="the id of a field before it, or -1",
+                f"parent of field {field_id} {message.name!r}",
+                expected="the id of a preceding field, or -1",
                 found=f"{parent}",
                 where=where,
             )
         if field_id in at or (field_id < 0 and not is_part):
             raise CorruptFileError(
-                f"id of field {one.name!r}", expected="a new id", found=f"{field_id}", where=where
+                f"id of field {message.name!r}",
+                expected="a new id",
+                found=f"{field_id}",
+                where=where,
             )
         if field_id >= 0:
             at[field_id] = position
-            blob = position if one.logical_type == "struct" and PACKED in one.metadata else -1
+            blob = (
+                position if message.logical_type == "struct" and PACKED in message.metadata else -1
+            )
         if owner < 0:
             top.append(position)
             depth.append(1)
@@ -73,28 +77,30 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
             depth.append(depth[owner] + 1)
     if depth and max(depth) > MAX_NESTING:
         raise UnsupportedFeatureError(
-            f"fields are nested {max(depth)} levels deep (in {where}); this reader takes "
-            f"{MAX_NESTING} levels at most."
+            f"fields are nested {max(depth)} levels deep (in {where}); this reader supports at "
+            f"most {MAX_NESTING} levels."
         )
     built: dict[int, Field] = {}
     for position in range(len(wire) - 1, -1, -1):
-        one = wire[position]
+        message = wire[position]
         built[position] = field = Field(
-            id=one.id,
-            name=one.name,
-            logical_type=one.logical_type,
-            nullable=one.nullable,
+            id=message.id,
+            name=message.name,
+            logical_type=message.logical_type,
+            nullable=message.nullable,
             children=tuple(built.pop(child) for child in below[position]),
-            metadata=_wire_metadata(one),
+            metadata=_wire_metadata(message),
             dictionary=(
-                (one.dictionary.offset, one.dictionary.length) if one.dictionary.length else None
+                (message.dictionary.offset, message.dictionary.length)
+                if message.dictionary.length
+                else None
             ),
         )
         if field.children and not field.is_nested:
             raise UnsupportedFeatureError(
-                f"field {field.name!r} of type {field.logical_type!r} has fields below it (in "
-                f"{where}), of which this reader does not know the meaning. The schema is damaged, "
-                "or was written by a newer Lance: upgrade glaive."
+                f"field {field.name!r} of type {field.logical_type!r} has children (in {where}), "
+                "which this reader does not support. The schema is damaged, or was written by a "
+                "newer Lance: upgrade glaive."
             )
         unfit = unfit_members(field)
         if unfit is not None:
@@ -104,15 +110,15 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
     return tuple(built[position] for position in top)
 
 
-def _wire_metadata(one: file_pb2.Field) -> dict[str, bytes]:
-    metadata = dict(one.metadata)
-    if one.unenforced_primary_key:
+def _wire_metadata(field: file_pb2.Field) -> dict[str, bytes]:
+    metadata = dict(field.metadata)
+    if field.unenforced_primary_key:
         metadata.setdefault(_PRIMARY_KEY, b"true")
-        if one.unenforced_primary_key_position:
-            position = str(one.unenforced_primary_key_position).encode()
+        if field.unenforced_primary_key_position:
+            position = str(field.unenforced_primary_key_position).encode()
             metadata.setdefault(_PRIMARY_KEY_POSITION, position)
-    if one.extension_name:
-        metadata.setdefault(EXTENSION_NAME, one.extension_name.encode())
+    if field.extension_name:
+        metadata.setdefault(EXTENSION_NAME, field.extension_name.encode())
     return metadata
 
 
@@ -124,25 +130,25 @@ def fields_to_wire(fields: Sequence[Field]) -> list[file_pb2.Field]:
     return out
 
 
-def _to_wire(one: Field, parent: int, out: list[file_pb2.Field]) -> None:
+def _to_wire(field: Field, parent: int, out: list[file_pb2.Field]) -> None:
     wire = file_pb2.Field(
-        name=one.name,
-        id=one.id,
+        name=field.name,
+        id=field.id,
         parent_id=parent,
-        logical_type=one.logical_type,
-        nullable=one.nullable,
-        encoding=encoding_hint(one.logical_type),  # type: ignore[arg-type]  # its number
-        extension_name=one.option(EXTENSION_NAME) or "",
-        metadata=one.metadata,
+        logical_type=field.logical_type,
+        nullable=field.nullable,
+        encoding=encoding_hint(field.logical_type),  # type: ignore[arg-type]  # its number
+        extension_name=field.option(EXTENSION_NAME) or "",
+        metadata=field.metadata,
     )
-    if one.dictionary is not None or one.logical_type.startswith("dict:"):
-        offset, length = one.dictionary or (0, 0)
+    if field.dictionary is not None or field.logical_type.startswith("dict:"):
+        offset, length = field.dictionary or (0, 0)
         wire.dictionary.offset, wire.dictionary.length = offset, length
         wire.dictionary.SetInParent()
-    if (one.option(_PRIMARY_KEY) or "").lower() in _TRUE:
+    if (field.option(_PRIMARY_KEY) or "").lower() in _TRUE:
         wire.unenforced_primary_key = True
-        position = one.option(_PRIMARY_KEY_POSITION) or "0"
+        position = field.option(_PRIMARY_KEY_POSITION) or "0"
         wire.unenforced_primary_key_position = int(position) if position.isdecimal() else 0
     out.append(wire)
-    for child in one.children:
-        _to_wire(child, one.id if one.id >= 0 else -1, out)
+    for child in field.children:
+        _to_wire(child, field.id if field.id >= 0 else -1, out)

@@ -1,7 +1,7 @@
-"""Schemas: columns with ids, and how they come from and go to Arrow.
+"""Schemas: columns with field ids, and their conversion from and to Arrow.
 
-Ids are given depth first. Whoever appends takes the ids of the dataset for columns of the
-same name; whoever overwrites starts again at 0, unless the dataset never uses an id twice.
+Ids are assigned depth first. Appends use the ids of the dataset for columns with the same name;
+overwrites start again at 0, unless the dataset does not reuse ids.
 
 Specification: "Fields" and "Physical columns" in ``docs/format``.
 """
@@ -57,38 +57,38 @@ class LanceSchema:
 
     @classmethod
     def from_pyarrow(cls, schema: pa.Schema) -> LanceSchema:
-        """The same under pylance's name, with ids from 0 on."""
+        """Same as :meth:`from_arrow`, under pylance's name, with ids from 0 on."""
         return cls.from_arrow(schema)
 
     def to_pyarrow(self) -> pa.Schema:
-        """Columns as users see them, as ``LanceDataset.schema`` has them."""
-        return self.presented()
+        """The schema with logical types, as in ``LanceDataset.schema``."""
+        return self.logical_schema()
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> LanceSchema:
-        """Give ids from ``first_id`` on, depth first.
+        """Convert an Arrow schema, assigning ids from ``first_id`` on, depth first.
 
         Raises
         ------
         SchemaError
-            Lance has no such type, two columns have one name, or the ids are used up.
+            Lance has no such type, a name is repeated, or the ids are exhausted.
         """
         ids = new_field_ids(first_id)
-        _refuse_twins(schema.names, "column")
-        fields = tuple(_from_arrow(one, one.name, ids, 1) for one in schema)
+        _refuse_duplicates(schema.names, "column")
+        fields = tuple(_from_arrow(field, field.name, ids, 1) for field in schema)
         return cls(fields, _text_keys(schema.metadata))
 
     def to_arrow(self) -> pa.Schema:
-        """Arrow schema with metadata; made once."""
+        """Arrow schema of storage types, with metadata; cached."""
         return self._arrow
 
     @cached_property
     def _arrow(self) -> pa.Schema:
         metadata: Any = dict(self.metadata) if self.metadata else None
-        return pa.schema([one.to_arrow() for one in self.fields], metadata)
+        return pa.schema([field.to_arrow() for field in self.fields], metadata)
 
-    def presented(self, *, json: bool = True) -> pa.Schema:
-        """Arrow schema with the extension types that pyarrow knows; see ``extended``."""
+    def logical_schema(self, *, json: bool = True) -> pa.Schema:
+        """Arrow schema with logical types: the extension types that pyarrow knows."""
         return extended(self.to_arrow(), json=json)
 
     # ------------------------------------------------------------------- wire
@@ -101,42 +101,42 @@ class LanceSchema:
         *,
         where: str = "schema",
     ) -> LanceSchema:
-        """Put the wire's flat list together; ``where`` is named in errors.
+        """Build the tree from the flat list of the wire format; ``where`` is for messages.
 
         Raises
         ------
         CorruptFileError
-            Two fields have one id, or a parent does not stand before its children.
+            An id is repeated, or a parent does not precede its children.
         UnsupportedFeatureError
             Fields are nested too deeply.
         """
-        # Versions of a dataset have the same schema, and much is remembered by schema.
+        # Versions of a dataset share the schema object, which caches derived values.
         key = (
-            tuple([one.SerializeToString(deterministic=True) for one in fields]),
+            tuple([field.SerializeToString(deterministic=True) for field in fields]),
             tuple(sorted(metadata.items())) if metadata else (),
         )
-        found = _KNOWN.get(key)
-        if found is None:
-            found = cls(fields_from_wire(fields, where), dict(metadata) if metadata else {})
-            if len(_KNOWN) >= _MOST_KNOWN:
-                _KNOWN.clear()
-            _KNOWN[key] = found
-        return found
+        schema = _CACHE.get(key)
+        if schema is None:
+            schema = cls(fields_from_wire(fields, where), dict(metadata) if metadata else {})
+            if len(_CACHE) >= _CACHE_SIZE:
+                _CACHE.clear()
+            _CACHE[key] = schema
+        return schema
 
     @cached_property
     def repeated_name(self) -> str | None:
-        """A name that two fields beside each other have, if there is one."""
+        """A name that two siblings have, if there is one."""
         levels = [self.fields]
         while levels:
-            beside = levels.pop()
-            names = [one.name for one in beside]
+            siblings = levels.pop()
+            names = [sibling.name for sibling in siblings]
             if len(set(names)) < len(names):
                 return next(name for name in names if names.count(name) > 1)
-            levels += [one.children for one in beside if one.children]
+            levels += [sibling.children for sibling in siblings if sibling.children]
         return None
 
     def to_wire(self) -> list[file_pb2.Field]:
-        """The flat list as files and manifests hold it."""
+        """The flat list of the wire format."""
         return fields_to_wire(self.fields)
 
     # ------------------------------------------------------------------ lookup
@@ -144,24 +144,24 @@ class LanceSchema:
     @property
     def names(self) -> list[str]:
         """Names of the top-level fields."""
-        return [one.name for one in self.fields]
+        return [field.name for field in self.fields]
 
     def walk(self) -> Iterator[Field]:
         """All fields, depth first."""
-        for one in self.fields:
-            yield from one.walk()
+        for top in self.fields:
+            yield from top.walk()
 
     def leaves(self) -> list[Field]:
         """All fields without children, depth first."""
-        return [leaf for one in self.fields for leaf in one.leaves()]
+        return [leaf for field in self.fields for leaf in field.leaves()]
 
     def leaf_columns(self) -> list[Field]:
         """Fields that own a physical column from format 2.1 on, in column order."""
-        return [leaf for one in self.fields for leaf in one.leaf_columns()]
+        return [leaf for field in self.fields for leaf in field.leaf_columns()]
 
     def field_ids(self) -> list[int]:
         """All ids, depth first."""
-        return [one.id for one in self.walk()]
+        return [field.id for field in self.walk()]
 
     @property
     def max_field_id(self) -> int:
@@ -169,24 +169,23 @@ class LanceSchema:
         return max(self.field_ids(), default=-1)
 
     def field_by_id(self, field_id: int) -> Field:
-        """The field with this id; :class:`ColumnNotFoundError` when there is none."""
-        found = self._by_id.get(field_id)
-        if found is None:
+        """The field with this id; :class:`ColumnNotFoundError` if there is none."""
+        if field_id not in self._by_id:
             raise ColumnNotFoundError(f"no field with id {field_id} in the schema: {self.names}")
-        return found
+        return self._by_id[field_id]
 
     @cached_property
     def _by_id(self) -> dict[int, Field]:
-        return {one.id: one for one in self.walk()}
+        return {field.id: field for field in self.walk()}
 
     @cached_property
     def _by_name(self) -> dict[str, Field]:
-        return {one.name: one for one in self.fields}
+        return {field.name: field for field in self.fields}
 
     def find(self, path: str) -> tuple[Field, ...]:
         """The fields from the top level down to ``path``, such as ``"meta.name"``.
 
-        A name that contains dots is found as it is, or put in backticks within a path.
+        A top-level name with dots is found as it is; within a path it needs backticks.
         """
         top = self._by_name.get(path)
         if top is not None:
@@ -194,33 +193,33 @@ class LanceSchema:
         chain: list[Field] = []
         among: Sequence[Field] = self.fields
         for part in split_path(path):
-            found = next((one for one in among if one.name == part), None)
-            if found is None:
-                prefix = ".".join(one.name for one in chain)
-                known = [f"{prefix}.{one.name}" if prefix else one.name for one in among]
+            member = next((field for field in among if field.name == part), None)
+            if member is None:
+                prefix = ".".join(field.name for field in chain)
+                known = [f"{prefix}.{field.name}" if prefix else field.name for field in among]
                 raise ColumnNotFoundError.among(path, known, where="schema")
-            chain.append(found)
-            among = found.children
+            chain.append(member)
+            among = member.children
         return tuple(chain)
 
     # -------------------------------------------------------------- derivation
 
     def project(self, paths: Sequence[str]) -> LanceSchema:
-        """Only the fields at ``paths`` and their parents, in the order asked for.
+        """Only the fields at ``paths`` and their parents, in the order of ``paths``.
 
         Raises
         ------
         ColumnNotFoundError
-            A path does not exist; the message names the closest ones.
+            A path does not exist; the message suggests similar ones.
         """
         order: dict[int, Field] = {}
         wanted: set[int] = set()
         for path in paths:
             chain = self.find(path)
             order.setdefault(chain[0].id, chain[0])
-            wanted.update(one.id for one in chain[-1].walk())
+            wanted.update(field.id for field in chain[-1].walk())
         kept = (_prune(top, wanted) for top in order.values())
-        return LanceSchema(tuple(one for one in kept if one is not None), self.metadata)
+        return LanceSchema(tuple(field for field in kept if field is not None), self.metadata)
 
 
 def new_field_ids(first: int) -> Iterator[int]:
@@ -229,7 +228,7 @@ def new_field_ids(first: int) -> Iterator[int]:
     Raises
     ------
     SchemaError
-        When asked for more than there are.
+        The ids are exhausted.
     """
     yield from range(first, MAX_FIELD_ID + 1)
     raise SchemaError(
@@ -253,11 +252,11 @@ def split_path(path: str) -> list[str]:
     return parts
 
 
-def _prune(one: Field, wanted: set[int]) -> Field | None:
-    pruned = [_prune(child, wanted) for child in one.children]
+def _prune(field: Field, wanted: set[int]) -> Field | None:
+    pruned = [_prune(child, wanted) for child in field.children]
     kept = tuple(child for child in pruned if child is not None)
-    if one.id in wanted or kept:
-        return replace(one, children=kept)
+    if field.id in wanted or kept:
+        return replace(field, children=kept)
     return None
 
 
@@ -265,18 +264,18 @@ def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int)
     if depth > MAX_NESTING:
         raise SchemaError(f"column {path!r}: nested deeper than {MAX_NESTING} levels. Flatten it.")
     metadata = field_metadata(arrow)
-    kind = storage_type(arrow.type)
+    data_type = storage_type(arrow.type)
     extension = metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace")
     if extension == "arrow.json":
         raise SchemaError(
-            f"column {path!r}: its metadata says JSON, its type is {arrow.type}. Make it of type "
+            f"column {path!r}: its metadata declares JSON, but its type is {arrow.type}. Use type "
             "pyarrow.json_(), or remove the metadata."
         )
     field_id = next(ids)
-    name, children = _children(kind, path)
-    if extension == JSON and pa.types.is_large_binary(kind):
+    name, children = _children(data_type, path)
+    if extension == JSON and pa.types.is_large_binary(data_type):
         name = "json"
-    made = Field(
+    field = Field(
         id=field_id,
         name=arrow.name,
         logical_type=name,
@@ -286,50 +285,50 @@ def _from_arrow(arrow: pa.Field[Any], path: str, ids: Iterator[int], depth: int)
         ),
         metadata=metadata,
     )
-    unfit = unfit_members(made)
+    unfit = unfit_members(field)
     if unfit is not None:
         raise SchemaError(
-            f"column {path!r}: blobs have the members {MEMBERS}; found {unfit}. Make the column "
+            f"column {path!r}: blobs have the members {MEMBERS}; found {unfit}. Create the column "
             "with blob_field, and its values with blob_array."
         )
-    return made
+    return field
 
 
-def _children(kind: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
+def _children(data_type: Any, path: str) -> tuple[str, list[pa.Field[Any]]]:
     """Logical type and child fields of an Arrow storage type."""
     types = pa.types
-    if types.is_struct(kind):
-        members = [kind.field(i) for i in range(kind.num_fields)]
-        _refuse_twins((member.name for member in members), f"member of {path!r}")
+    if types.is_struct(data_type):
+        members = [data_type.field(i) for i in range(data_type.num_fields)]
+        _refuse_duplicates((member.name for member in members), f"member of {path!r}")
         return "struct", members
-    if types.is_map(kind):
-        if kind.keys_sorted:
+    if types.is_map(data_type):
+        if data_type.keys_sorted:
             raise SchemaError(
-                f"column {path!r}: Lance has no maps with sorted keys. Cast it to "
-                f"map<{kind.key_type}, {kind.item_type}> without the order."
+                f"column {path!r}: Lance has no maps with sorted keys. Cast it to an unsorted "
+                f"map<{data_type.key_type}, {data_type.item_type}>."
             )
-        entries = pa.struct([kind.key_field, kind.item_field])
+        entries = pa.struct([data_type.key_field, data_type.item_field])
         return "map", [pa.field("entries", entries, nullable=False)]
-    if types.is_list(kind) or types.is_large_list(kind):
-        name = "list" if types.is_list(kind) else "large_list"
-        item = kind.value_field
+    if types.is_list(data_type) or types.is_large_list(data_type):
+        name = "list" if types.is_list(data_type) else "large_list"
+        item = data_type.value_field
         return (f"{name}.struct" if types.is_struct(storage_type(item.type)) else name), [item]
-    if types.is_fixed_size_list(kind) and types.is_struct(kind.value_type):
-        check_list_size(kind, path)
-        return f"fixed_size_list:struct:{kind.list_size}", [kind.value_field]
-    return logical_type(kind, path), []
+    if types.is_fixed_size_list(data_type) and types.is_struct(data_type.value_type):
+        check_list_size(data_type, path)
+        return f"fixed_size_list:struct:{data_type.list_size}", [data_type.value_field]
+    return logical_type(data_type, path), []
 
 
-_MOST_KNOWN = 64
-_KNOWN: dict[object, LanceSchema] = {}
-"""Schemas by their bytes on the wire."""
+_CACHE_SIZE = 64
+_CACHE: dict[object, LanceSchema] = {}
+"""Schemas by their wire format."""
 
 
-def _refuse_twins(names: Iterable[str], what: str) -> None:
+def _refuse_duplicates(names: Iterable[str], kind: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise SchemaError(f"{what} {name!r} is there twice. Rename one of the two.")
+            raise SchemaError(f"{kind} {name!r} exists twice. Rename one of the two.")
         seen.add(name)
 
 

@@ -1,7 +1,7 @@
-"""Feature flags: what a dataset uses that not every reader or writer knows.
+"""Feature flags: features of a dataset that not every reader or writer supports.
 
-A manifest has one word of flags for readers and one for writers. Both are rebuilt from
-the content of each version, but for the few that stay once they are set.
+A manifest has one word of flags for readers and one for writers. Both are recomputed from the
+contents of each version, except for a few permanent flags.
 
 Specification: "Feature flags" in ``docs/format``.
 """
@@ -61,14 +61,14 @@ _BOTH_OR_NEITHER: Final = (
 
 
 def check_readable(reader: int, writer: int, *, where: object) -> None:
-    """Refuse a dataset that uses what this reader does not know.
+    """Check that this reader supports all features.
 
     Raises
     ------
     UnsupportedFeatureError
-        A reader flag is not known; the message names all such flags.
+        A reader flag is unknown.
     CorruptFileError
-        A flag that belongs in both words or none is in one of them.
+        A flag that must be in both words is in only one of them.
     """
     unknown = reader & ~int(READABLE)
     if unknown:
@@ -84,12 +84,12 @@ def check_readable(reader: int, writer: int, *, where: object) -> None:
 
 
 def check_writable(reader: int, writer: int, *, where: object) -> None:
-    """Refuse to change a dataset that uses what this writer does not know.
+    """Check that this writer supports all features.
 
     Raises
     ------
     UnsupportedFeatureError
-        A flag is not known; the message names all such flags.
+        A flag is unknown.
     """
     check_readable(reader, writer, where=where)
     unknown = writer & ~int(WRITABLE)
@@ -100,7 +100,7 @@ def check_writable(reader: int, writer: int, *, where: object) -> None:
 def _unsupported(doing: str, unknown: int, where: object) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"{doing} this dataset needs {_names(unknown)} (in {where}), which this version of "
-        "glaive does not know. The dataset was probably written by a newer Lance: upgrade "
+        "glaive does not support. The dataset was probably written by a newer Lance: upgrade "
         "glaive, or use the library that wrote it."
     )
 
@@ -120,12 +120,12 @@ def recompute(
     spilled_row_lineage: bool,
     covering_indices: bool,
 ) -> None:
-    """Set both words from the content of a manifest that is about to be written.
+    """Set both words from the contents of a new manifest.
 
     Parameters
     ----------
     manifest
-        Changed in place. Stable row ids and the flags that never go again are taken over.
+        Changed in place. Stable row ids and permanent flags are kept.
     deletion_files
         Whether a fragment has a deletion file.
     spilled_row_lineage

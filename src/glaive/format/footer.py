@@ -1,4 +1,4 @@
-"""The last bytes of a file: where its parts begin, and which version it is.
+"""Footers: the last bytes of a file, with the offsets of its parts and its version.
 
 ======== ======= ====================================================================
 file     bytes   content
@@ -45,7 +45,7 @@ _MANIFEST_VERSIONS: Final = frozenset({(0, 0), (0, 1), (0, 2)})
 
 
 def file_version(tail: pa.Buffer, size: int, *, where: object) -> tuple[int, int]:
-    """Major and minor version in the last bytes of a data file, whatever its container.
+    """Major and minor version in the last bytes of a data file of any format.
 
     Raises
     ------
@@ -73,9 +73,9 @@ class FileFooter:
     global_table
         Position of the table of global buffers: one (position, size) pair each.
     global_buffers, columns
-        Entries of the two tables.
+        Number of entries of the two tables.
     major, minor
-        Version as it stands in the footer; 2.0 files say (0, 3).
+        Version in the footer; (0, 3) for format 2.0.
     """
 
     SIZE: ClassVar[int] = _FILE.size
@@ -97,9 +97,9 @@ class FileFooter:
         NotLanceError
             The file is too short or does not end in ``LANC``.
         UnsupportedFeatureError
-            The footer names a version this reader does not know.
+            The version is not supported.
         CorruptFileError
-            The tables do not lie within the file, before the footer.
+            The tables are not within the file, before the footer.
         """
         if tail.size < cls.SIZE or size < cls.SIZE:
             _refuse_tail(tail, size, cls.SIZE, where, "file")
@@ -110,12 +110,12 @@ class FileFooter:
             _refuse_tail(tail, size, cls.SIZE, where, "file")
         if (major, minor) in _LEGACY_VERSIONS:
             raise UnsupportedFeatureError(
-                f"{where} is a file of format 0.1 (footer {major}.{minor}), whose footer is "
-                "another. Open it through its dataset."
+                f"{where} is a file of format 0.1 (footer {major}.{minor}), which has another "
+                "footer. Open it through its dataset."
             )
         if (major, minor) not in _FILE_VERSIONS:
             raise UnsupportedFeatureError(
-                f"{where} has file version {major}.{minor}; this reader knows 2.0 to 2.3. "
+                f"{where} has file version {major}.{minor}; this reader supports 2.0 to 2.3. "
                 "The file was probably written by a newer Lance: upgrade glaive."
             )
         end = size - cls.SIZE
@@ -157,10 +157,10 @@ class FileFooter:
 
 @dataclass(frozen=True, slots=True)
 class _ShortFooter:
-    """A footer that only says where the metadata begins."""
+    """A footer with only the position of the metadata."""
 
     SIZE: ClassVar[int] = _SHORT.size
-    WHAT: ClassVar[str]
+    KIND: ClassVar[str]
 
     position: int
     major: int = 0
@@ -175,19 +175,19 @@ class _ShortFooter:
         NotLanceError
             The file is too short or does not end in ``LANC``.
         UnsupportedFeatureError
-            The footer names a version this reader does not know.
+            The version is not supported.
         CorruptFileError
-            The metadata does not lie within the file, before the footer.
+            The metadata is not within the file, before the footer.
         """
         if tail.size < cls.SIZE or size < cls.SIZE:
-            _refuse_tail(tail, size, cls.SIZE, where, cls.WHAT)
+            _refuse_tail(tail, size, cls.SIZE, where, cls.KIND)
         position, major, minor, magic = _SHORT.unpack_from(tail, tail.size - cls.SIZE)
         if magic != MAGIC:
-            _refuse_tail(tail, size, cls.SIZE, where, cls.WHAT)
+            _refuse_tail(tail, size, cls.SIZE, where, cls.KIND)
         cls._check_version(major, minor, where)
         if position + 4 > size - cls.SIZE:
             raise CorruptFileError(
-                f"position of the metadata of a {cls.WHAT}",
+                f"position of the metadata of a {cls.KIND}",
                 expected=f"at most {size - cls.SIZE - 4} bytes",
                 found=f"{position}",
                 where=where,
@@ -196,7 +196,7 @@ class _ShortFooter:
 
     @classmethod
     def _check_version(cls, major: int, minor: int, where: object) -> None:
-        """Files of another version are told apart before their footer is read."""
+        """Check the version; data files are dispatched by version before."""
 
     def build(self) -> bytes:
         """The 16 bytes of the footer."""
@@ -207,32 +207,31 @@ class _ShortFooter:
 class LegacyFooter(_ShortFooter):
     """Footer of a 0.1 data file: position of the metadata message's length, in bytes."""
 
-    WHAT: ClassVar[str] = "file"
+    KIND: ClassVar[str] = "file"
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFooter(_ShortFooter):
     """Footer of a manifest file: position of the manifest message's length, in bytes."""
 
-    WHAT: ClassVar[str] = "manifest"
+    KIND: ClassVar[str] = "manifest"
 
     @classmethod
     def _check_version(cls, major: int, minor: int, where: object) -> None:
         if (major, minor) not in _MANIFEST_VERSIONS:
             raise UnsupportedFeatureError(
-                f"{where} has manifest version {major}.{minor}; this reader knows 0.1 and 0.2. "
+                f"{where} has manifest version {major}.{minor}; this reader supports 0.1 and 0.2. "
                 "The dataset was probably written by a newer Lance: upgrade glaive."
             )
 
 
-def _refuse_tail(tail: pa.Buffer, size: int, need: int, where: object, what: str) -> None:
+def _refuse_tail(tail: pa.Buffer, size: int, need: int, where: object, kind: str) -> None:
+    last = tail.slice(max(0, tail.size - 4)).to_pybytes()
     if size < need:
-        raise NotLanceError(
-            f"{where} is not a Lance {what}: it has {size} bytes, the footer alone takes {need}. "
-            "It is another kind of file, or was cut off while it was written or copied."
-        )
-    found = tail.slice(max(0, tail.size - 4)).to_pybytes()
+        reason = f"it has {size} bytes, the footer alone takes {need}"
+    else:
+        reason = f"expected {MAGIC!r} as the last 4 bytes, found {last!r}"
     raise NotLanceError(
-        f"{where} is not a Lance {what}: expected {MAGIC!r} as the last 4 bytes, found {found!r}. "
-        "It is another kind of file, or was cut off while it was written or copied."
+        f"{where} is not a Lance {kind}: {reason}. It is another kind of file, or was truncated "
+        "while it was written or copied."
     )

@@ -1,7 +1,6 @@
-"""Fragments as manifests and transactions list them: rows, data files, deletions.
+"""Fragments in manifests and transactions: rows, data files, deletions.
 
-These are values made on demand from the wire message; a manifest with many fragments keeps
-the message and makes only those that are asked for.
+These values are created on demand from the wire message, as a manifest can have many fragments.
 
 Specification: "Fragments and data files" in ``docs/format``.
 """
@@ -35,18 +34,18 @@ __all__ = [
 ]
 
 TOMBSTONE = -2
-"""In place of a field id: the column's data moved to another file."""
+"""Replaces a field id if the data of the column is now in another file."""
 
 
 LEGACY = FormatVersion(0, 1)
-"""Files of this version say which fields they have, not which columns."""
+"""Entries of files in this version list fields, but not columns."""
 
 _TRANSACTION = "the transaction"
-"""Where fragments come from that no manifest lists yet."""
+"""Source of uncommitted fragments, for messages."""
 
 
 def storage_version(major: int, minor: int) -> FormatVersion:
-    """Format version by the numbers in a data file entry; old numbers of 2.0 and 0.1 as well."""
+    """Format version from the numbers in a data file entry, including old ones of 2.0 and 0.1."""
     if (major, minor) == (0, 3):
         return FormatVersion(2, 0)
     return FormatVersion(0, 1) if major == 0 else FormatVersion(major, minor)
@@ -67,9 +66,9 @@ class DataFile:
     version
         Format version of the file.
     size
-        Bytes, when known.
+        Bytes, if known.
     base_id
-        Base path that holds the file; this dataset when absent.
+        Base path of the file; ``None`` for the dataset itself.
     """
 
     path: str
@@ -90,10 +89,10 @@ class DataFile:
         if not self.column_indices and self.version == LEGACY:
             lowest = min((field for field in self.fields if field >= 0), default=0)
             return {field: field - lowest for field in self.fields if field >= 0}
-        return {one: column for one, column in self._pairs() if one >= 0}
+        return {field_id: column for field_id, column in self._pairs() if field_id >= 0}
 
     def column_of(self, field_id: int) -> int | None:
-        """Physical column of a field, hidden ones too; ``None`` where the file has it not.
+        """Physical column of a field, including hidden ones; ``None`` if it is not in the file.
 
         Raises
         ------
@@ -102,7 +101,7 @@ class DataFile:
         """
         if field_id not in self.fields:
             return None
-        return next((column for one, column in self._pairs() if one == field_id), None)
+        return next((column for candidate, column in self._pairs() if candidate == field_id), None)
 
     def _pairs(self) -> Iterator[tuple[int, int]]:
         if len(self.fields) != len(self.column_indices):
@@ -121,7 +120,7 @@ class DataFile:
         Raises
         ------
         CorruptFileError
-            Its path leads elsewhere than below the folder of data files.
+            Its path leads out of the folder of data files.
         """
         check_file_name(wire.path, "path of a data file", where)
         return cls(
@@ -149,18 +148,18 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionFile:
-    """Which rows of a fragment are deleted.
+    """The deleted rows of a fragment.
 
     Parameters
     ----------
     bitmap
-        Whether the file is a roaring bitmap, else an Arrow file.
+        Whether the file is a roaring bitmap; otherwise an Arrow file.
     read_version, number
         Parts of the file's name.
     rows
-        Deleted rows; ``None`` in old datasets, where only the file tells.
+        Number of deleted rows; ``None`` in old datasets.
     base_id
-        Base path that holds the file; this dataset when absent.
+        Base path of the file; ``None`` for the dataset itself.
     """
 
     bitmap: bool
@@ -199,21 +198,21 @@ class Fragment:
     Parameters
     ----------
     id
-        Identity within the dataset; 0 in transactions, where the commit gives one.
+        Identity within the dataset; 0 in transactions if the commit assigns it.
     files
-        Data files; together they hold each live column at most once.
+        Data files; each live column is in at most one of them.
     physical_rows
         Rows in the files, deleted ones included.
     deletion_file
         Absent when no row is deleted.
     row_ids
-        Wire form of the stable row ids, if the dataset has them.
+        Stable row ids in wire format, if the dataset has them.
     row_ids_in_column
-        Whether the stable row ids are the hidden column of field -3 instead.
+        Whether the stable row ids are in the hidden column of field -3 instead.
     updated_at, created_at
-        Wire forms of the versions in which rows were last changed and created.
+        Versions in which rows were last updated and created, in wire format.
     updated_at_in_column, created_at_in_column
-        Whether those versions are the hidden columns of fields -5 and -4 instead.
+        Whether those versions are in the hidden columns of fields -5 and -4 instead.
     """
 
     id: int = 0
@@ -229,7 +228,7 @@ class Fragment:
 
     @property
     def num_deletions(self) -> int | None:
-        """Deleted rows; ``None`` when only the deletion file tells."""
+        """Deleted rows; ``None`` if only the deletion file has their number."""
         return 0 if self.deletion_file is None else self.deletion_file.rows
 
     @classmethod
@@ -239,7 +238,7 @@ class Fragment:
         Raises
         ------
         CorruptFileError
-            As :func:`check_fragment`.
+            As for :func:`check_fragment`.
         """
         _check_numbers(wire, where)
         deleted = wire.HasField("deletion_file")
@@ -286,13 +285,13 @@ class SingleFile(NamedTuple):
     Parameters
     ----------
     path, size
-        Its path below the dataset, checked, and its bytes as the manifest says.
+        Its path below the dataset, checked, and its bytes according to the manifest.
     rows
         Physical rows of the fragment.
     has_deletions
         Whether some of them are deleted.
     layout
-        Format version, field ids and their columns: files with the same layout are read alike.
+        Format version, field ids and their columns: the same for files with a common layout.
     """
 
     path: str
@@ -303,9 +302,9 @@ class SingleFile(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFragment, max_size: int) -> SingleFile | None:
-        """Read the message of a fragment; None where it has not one such file up to a size.
+        """The file of a fragment; None unless it has a single such file of at most a size.
 
-        A file whose name leads elsewhere is none either: whoever opens it says so.
+        None too if its name leads elsewhere: whoever opens it reports that.
         """
         if len(wire.files) != 1:
             return None
@@ -325,13 +324,13 @@ class SingleFile(NamedTuple):
 
 
 def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:
-    """Make sure that what a message says of a fragment can be.
+    """Check the message of a fragment.
 
     Raises
     ------
     CorruptFileError
-        Its id or its rows are more than a row address can tell, it has more deleted rows than
-        rows, or the path of a file leads elsewhere than below the folder of data files.
+        Its id or row count exceeds the range of row addresses, it has more deleted rows than
+        rows, or the path of a file leads out of the folder of data files.
     """
     _check_numbers(wire, where)
     for file in wire.files:
@@ -349,7 +348,7 @@ def _check_numbers(wire: table_pb2.DataFragment, where: object) -> None:
         )
     if wire.HasField("deletion_file"):
         deleted = wire.deletion_file.num_deleted_rows
-        if 0 < rows < deleted:  # releases up to 0.7 left out the rows
+        if 0 < rows < deleted:  # releases up to 0.7 omitted the rows
             raise CorruptFileError(
                 f"deleted rows of fragment {number}",
                 expected=f"at most {rows}, its rows",

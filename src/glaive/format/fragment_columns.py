@@ -1,9 +1,9 @@
-"""Numbers of all fragments of a manifest, read without a step per fragment.
+"""Numbers of all fragments of a manifest, read without work per fragment.
 
-Parsing merges a message field that is there more than once. Read as a message whose numbers
-are lists, all fragments become one: their ids, one after the other, come out of a single
-parse. A number that is 0 is left out on the wire; where that leaves a list too short, a
-marker is put between the fragments, so that the list shows which of them has none.
+Protobuf merges repeated occurrences of a message field. Parsed as a message whose numbers are
+lists, all fragments become one message, so a single parse yields the list of their ids. Zeros are
+omitted on the wire; if that makes a list too short, a marker is inserted before each fragment to
+identify the fragments without a number.
 
 Specification: "Fragments and data files" in ``docs/format``.
 """
@@ -11,27 +11,29 @@ Specification: "Fragments and data files" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 
 __all__ = ["FragmentColumns"]
 
+M = TypeVar("M", bound=Message)
 Int64s = NDArray[np.int64]
 
 _MARK: Final = 2**64 - 1
 
 
 class FragmentColumns:
-    """Columns of the fragments of one manifest, each made when it is first asked for.
+    """Columns of the fragments of one manifest, computed on first use.
 
     Parameters
     ----------
@@ -40,10 +42,10 @@ class FragmentColumns:
     where
         Full path of the manifest, for messages.
     raw
-        The bytes ``wire`` was parsed from, if they are at hand; let go of after first use.
+        The bytes of ``wire``, if available; released after first use.
     all_rows
-        Rows that are told are all rows of a fragment. Manifests that name no writer may tell
-        only the live ones where there is a deletion file.
+        Whether row counts are physical rows. Manifests without a writer may have live rows for
+        fragments with a deletion file.
     """
 
     def __init__(
@@ -66,9 +68,9 @@ class FragmentColumns:
     def _merged(self) -> table_pb2.FragmentColumns:
         raw = self._raw
         if raw is None:
-            alone = table_pb2.ManifestOutline(fragments=self._wire.fragments)
-            raw = memoryview(alone.SerializeToString())
-        columns: table_pb2.ManifestColumns = self._parse(table_pb2.ManifestColumns, raw)
+            outline = table_pb2.ManifestOutline(fragments=self._wire.fragments)
+            raw = memoryview(outline.SerializeToString())
+        columns = self._parse(table_pb2.ManifestColumns(), raw)
         self._raw = None
         return columns.fragments
 
@@ -79,20 +81,20 @@ class FragmentColumns:
 
     @cached_property
     def physical_rows(self) -> Int64s:
-        """Rows in the files of each fragment, 2^32 at most; 0 where the manifest does not tell."""
+        """Physical rows of each fragment, at most 2^32; 0 if unknown."""
         rows = self._numbers("physical_rows", self._merged.physical_rows)
         return self._within(rows, MAX_FRAGMENT_ROWS)
 
     @property
     def rows_known(self) -> bool:
-        """Whether the manifest tells the rows of each fragment, deleted ones included."""
+        """Whether the manifest has the physical rows of each fragment."""
         merged = self._merged
-        told = self._all_rows or not merged.deletion_file
-        return told and len(merged.physical_rows) == len(self)
+        are_physical = self._all_rows or not merged.deletion_file
+        return are_physical and len(merged.physical_rows) == len(self)
 
     @property
     def unknown_rows(self) -> Int64s:
-        """Positions of the fragments whose rows only their data files tell."""
+        """Positions of the fragments whose physical rows are only in their data files."""
         unknown = self.physical_rows == 0
         if not self._all_rows:
             unknown |= self.deleted_rows != 0
@@ -100,45 +102,44 @@ class FragmentColumns:
 
     @cached_property
     def deleted_rows(self) -> Int64s:
-        """Deleted rows of each fragment; -1 where only the deletion file tells.
+        """Deleted rows of each fragment; -1 if only the deletion file has their number.
 
-        Not more than the fragment has rows, where the manifest tells these.
+        At most its physical rows, if known.
         """
         if not len(self._merged.deletion_file):
             return np.zeros(len(self), np.int64)
-        found, rows = self._deleted_rows(), self.physical_rows
-        wrong = np.flatnonzero((found > rows) & (rows > 0))
+        deleted, rows = self._deleted_rows(), self.physical_rows
+        wrong = np.flatnonzero((deleted > rows) & (rows > 0))
         if len(wrong) and self._all_rows:
             raise CorruptFileError(
                 f"deleted rows of fragment {self.ids[wrong[0]]}",
                 expected=f"at most {rows[wrong[0]]}, its rows",
-                found=f"{found[wrong[0]]}",
+                found=f"{deleted[wrong[0]]}",
                 where=self._where,
             )
-        return found
+        return deleted
 
     def _deleted_rows(self) -> Int64s:
         marked = table_pb2.DeletionColumns()
         marked.deletion_file.num_deleted_rows.append(_MARK)
         raw = self._between(marked)
-        found: table_pb2.DeletionColumns = self._parse(table_pb2.DeletionColumns, raw)
-        numbers = found.deletion_file.num_deleted_rows
+        numbers = self._parse(table_pb2.DeletionColumns(), raw).deletion_file.num_deleted_rows
         if len(numbers) == len(self) + len(self._merged.deletion_file):
-            return self._placed(numbers)
-        parsed = partial(self._parse, table_pb2.DataFragment)
+            return self._marked(numbers)
+        fragments = (self._parse(table_pb2.DataFragment(), raw) for raw in self._wire.fragments)
         return self._column(
             (fragment.deletion_file.num_deleted_rows or -1)
             if fragment.HasField("deletion_file")
             else 0
-            for fragment in map(parsed, self._wire.fragments)
+            for fragment in fragments
         )
 
     def count_rows(self) -> int | None:
-        """Live rows; ``None`` in an old dataset where only the files tell."""
+        """Live rows; ``None`` in old datasets if the manifest lacks the counts."""
         merged = self._merged
         if not merged.deletion_file and self.rows_known:
             total = sum(merged.physical_rows)
-            # Only of more rows in all can one fragment have too many.
+            # Only if the total exceeds the limit, a fragment can exceed it.
             return total if total <= MAX_FRAGMENT_ROWS else int(self.physical_rows.sum())
         physical, deleted = self.physical_rows, self.deleted_rows
         if len(deleted) and (int(deleted.min()) < 0 or int(physical.min()) == 0):
@@ -152,11 +153,11 @@ class FragmentColumns:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of all data files as far as their sizes are known."""
+        """Total bytes of data files of known size."""
         return sum(self._merged.files.file_size_bytes)
 
     def since(self, position: int) -> FragmentColumns:
-        """The columns of the fragments from a position of the list on."""
+        """The columns of the fragments from a list position on."""
         rest = table_pb2.ManifestOutline(fragments=self._wire.fragments[position:])
         return FragmentColumns(rest, self._where)
 
@@ -167,7 +168,7 @@ class FragmentColumns:
 
     @property
     def any_lineage_in_files(self) -> bool:
-        """Whether row ids or row versions of a fragment are hidden columns of its files."""
+        """Whether a fragment has row lineage in hidden columns of its files."""
         merged = self._merged
         return bool(
             merged.column_row_ids
@@ -177,14 +178,14 @@ class FragmentColumns:
 
     @property
     def row_ids(self) -> list[bytes] | None:
-        """Wire form of the row ids of each fragment; ``None`` unless all carry them so."""
-        found = self._merged.inline_row_ids
-        return list(found) if len(found) == len(self) else None
+        """Row ids of each fragment in wire format; ``None`` unless all have them inline."""
+        sequences = self._merged.inline_row_ids
+        return list(sequences) if len(sequences) == len(self) else None
 
     def row_ids_at(self, position: int) -> bytes | None:
-        """Wire form of the row ids of one fragment; ``None`` where they are elsewhere."""
-        one = self._parse(table_pb2.DataFragment, self._wire.fragments[position])
-        return None if one.HasField("column_row_ids") else one.inline_row_ids
+        """Row ids of one fragment in wire format; ``None`` if they are in its files."""
+        fragment = self._parse(table_pb2.DataFragment(), self._wire.fragments[position])
+        return None if fragment.HasField("column_row_ids") else fragment.inline_row_ids
 
     # ----------------------------------------------------------------- parsing
 
@@ -192,36 +193,36 @@ class FragmentColumns:
         if len(merged) == len(self):
             return self._column(merged)
         if len(merged) == len(self) - 1:
-            first = self._parse(table_pb2.DataFragment, self._wire.fragments[0])
-            if not getattr(first, name):  # as of a list that begins with fragment 0
+            first = self._parse(table_pb2.DataFragment(), self._wire.fragments[0])
+            if not getattr(first, name):  # usually the list starts with fragment 0
                 return self._column(chain((0,), merged))
         marked = table_pb2.FragmentColumns()
         getattr(marked, name).append(_MARK)
-        found = self._parse(table_pb2.FragmentColumns, self._between(marked))
-        return self._placed(getattr(found, name))
+        columns = self._parse(table_pb2.FragmentColumns(), self._between(marked))
+        return self._marked(getattr(columns, name))
 
     def _between(self, mark: Any) -> bytes:
-        """All fragments, each behind a marker."""
+        """All fragments, each preceded by a marker."""
         marker = mark.SerializeToString()
         return marker + marker.join(self._wire.fragments) if len(self) else b""
 
-    def _within(self, numbers: Int64s, most: int) -> Int64s:
-        if len(numbers) and int(numbers.max()) > most:
+    def _within(self, numbers: Int64s, limit: int) -> Int64s:
+        if len(numbers) and int(numbers.max()) > limit:
             raise self._beyond()
         return numbers
 
-    def _placed(self, numbers: Any) -> Int64s:
-        """The number behind each marker; 0 where there is none, the last of several."""
+    def _marked(self, numbers: Any) -> Int64s:
+        """The number after each marker: 0 if there is none, the last of several."""
         flat = np.fromiter(numbers, np.uint64, len(numbers))
-        marks = flat == np.uint64(_MARK)
-        if int(marks.sum()) != len(self):
+        is_marker = flat == np.uint64(_MARK)
+        if int(is_marker.sum()) != len(self):
             raise self._beyond()
-        owner = np.cumsum(marks) - 1
-        placed = np.zeros(len(self), np.uint64)
-        placed[owner[~marks]] = flat[~marks]
-        if len(placed) and int(placed.max()) >= 2**63:
+        owner = np.cumsum(is_marker) - 1
+        column = np.zeros(len(self), np.uint64)
+        column[owner[~is_marker]] = flat[~is_marker]
+        if len(column) and int(column.max()) >= 2**63:
             raise self._beyond()
-        return placed.view(np.int64)
+        return column.view(np.int64)
 
     def _column(self, values: Iterable[int]) -> Int64s:
         try:
@@ -229,16 +230,8 @@ class FragmentColumns:
         except OverflowError as error:
             raise self._beyond() from error
 
-    def _parse(self, kind: Any, raw: bytes | memoryview) -> Any:
-        try:
-            return kind.FromString(raw)
-        except DecodeError as error:
-            raise CorruptFileError(
-                "fragments",
-                expected="protobuf messages",
-                found=f"{len(raw)} bytes that are none",
-                where=self._where,
-            ) from error
+    def _parse(self, message: M, raw: bytes | memoryview) -> M:
+        return parse(message, raw, "fragments", self._where)
 
     def _beyond(self) -> CorruptFileError:
         return CorruptFileError(

@@ -19,11 +19,9 @@ __all__ = ["check_entry", "check_uuid", "count_covered", "decode_index_section",
 
 _UUID_BYTES: Final = 16
 _LAST_MOMENT: Final = 253_402_300_799_999
-"""The end of the year 9999, in milliseconds since 1970: no later time can be shown."""
-_MOST_COVERED: Final = 1 << 22
-"""Fragments under all segments together: each of them is listed, and a bitmap of a few bytes can
-stand for billions.
-"""
+"""The end of the year 9999, in milliseconds since 1970: the maximum of ``datetime``."""
+_MAX_COVERED: Final = 1 << 22
+"""Limit of the total coverage of all segments: a bitmap of a few bytes can stand for billions."""
 
 
 def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMetadata]:
@@ -32,18 +30,18 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
     Raises
     ------
     CorruptFileError
-        The section cannot be parsed, its segments cover more than 2^22 fragments together, or as
-        :func:`check_entry` and :func:`count_covered`.
+        The section cannot be parsed, its segments cover more than 2^22 fragments in total, or as
+        for :func:`check_entry` and :func:`count_covered`.
     """
     section = parse(table_pb2.IndexSection(), data, "index section", where)
     covered = 0
     for entry in section.indices:
         check_entry(entry, where)
         covered += count_covered(entry, where)
-    if covered > _MOST_COVERED:
+    if covered > _MAX_COVERED:
         raise CorruptFileError(
             "fragments covered by all segments of indices",
-            expected=f"at most {_MOST_COVERED}",
+            expected=f"at most {_MAX_COVERED}",
             found=f"{covered}",
             where=where,
         )
@@ -51,7 +49,7 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
 
 
 def count_covered(entry: table_pb2.IndexMetadata, where: object) -> int:
-    """How many fragments a segment covers; 0 when it does not say.
+    """Number of fragments that a segment covers; 0 if unknown.
 
     Raises
     ------
@@ -83,13 +81,12 @@ def open_coverage(entry: table_pb2.IndexMetadata, where: object) -> BitMap:
 
 
 def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
-    """Make sure that what an entry says of a segment can be.
+    """Check the entry of a segment.
 
     Raises
     ------
     CorruptFileError
-        Its uuid, which names its folder, is none; a file leads elsewhere; or its version or its
-        time cannot be.
+        Its uuid, a path of a file, its version or its time is invalid.
     """
     check_uuid(entry.uuid, f"uuid of index {entry.name!r}", where)
     if entry.index_version < 0:
@@ -110,15 +107,15 @@ def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:
         check_file_name(file.path, f"path of a file of index {entry.name!r}", where)
 
 
-def check_uuid(uuid: table_pb2.UUID, what: str, where: object) -> None:
-    """Make sure that a uuid has the bytes of one.
+def check_uuid(uuid: table_pb2.UUID, subject: str, where: object) -> None:
+    """Check the length of a uuid.
 
     Raises
     ------
     CorruptFileError
-        It has more or fewer, or is not there.
+        It is missing or has another length.
     """
     if len(uuid.uuid) != _UUID_BYTES:
         raise CorruptFileError(
-            what, expected=f"{_UUID_BYTES} bytes", found=f"{len(uuid.uuid)}", where=where
+            subject, expected=f"{_UUID_BYTES} bytes", found=f"{len(uuid.uuid)}", where=where
         )

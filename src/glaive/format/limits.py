@@ -1,8 +1,8 @@
-"""What the numbers and names of a manifest can be, whatever it says.
+"""Limits of numbers and names in manifests.
 
-Manifests, transactions and index sections are checked against these when they are read, so that
-everything behind them may rely on it: a row address holds a fragment id and a row, and a name
-leads to a file below the folder it is meant for.
+Manifests, transactions and index sections are checked when they are read, so that later code can
+rely on it: a row address has room for a fragment id and an offset, and a name leads to a file
+below its folder.
 
 Specification: "Fragments and data files" in ``docs/format``.
 """
@@ -26,7 +26,7 @@ MAX_FRAGMENT_ID: Final = 2**32 - 1
 """Highest id of a fragment: the upper half of a row address."""
 
 MAX_FRAGMENT_ROWS: Final = 2**32
-"""Rows of a fragment at most: the lower half of a row address tells them apart."""
+"""Maximum rows of a fragment: the range of the lower half of a row address."""
 
 MAX_FIELD_ID: Final = 2**31 - 1
 """Highest id of a field."""
@@ -37,18 +37,18 @@ or name a folder.
 """
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
-"""Nearly all names are plain, which is told far sooner."""
+"""Nearly all names match this pattern, which is much faster to check."""
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name leads to a file below the folder that it is joined to, on any system."""
+    """Whether a name leads to a file below the folder it is joined to, on any system."""
     return bool(_PLAIN(name)) or not _UNFIT.search(name)
 
 
-def check_file_name(name: str, what: str, where: object) -> str:
-    """Make sure that a name from a file or a row leads to a file below its folder; returns it.
+def check_file_name(name: str, subject: str, where: object) -> str:
+    """Check that a name from a file or a row leads to a file below its folder; returns it.
 
-    Every such name goes through here before it is joined to a place.
+    Must be called for every such name before it is joined to a path.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def check_file_name(name: str, what: str, where: object) -> str:
     if is_file_name(name):
         return name
     raise CorruptFileError(
-        what,
+        subject,
         expected="a path below its folder, without '.', '..', backslashes or control characters",
         found=f"{name!r:.300}",
         where=where,

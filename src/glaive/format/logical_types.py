@@ -1,8 +1,8 @@
-"""Arrow types and the strings that stand for them in schemas: ``timestamp:us:UTC``.
+"""Convert between Arrow types and logical types, their names in schemas: ``timestamp:us:UTC``.
 
-A logical type says all about a type but its children, which are fields of their own. Types
-without children are translated here both ways; ``struct``, lists, maps and lists of fixed
-size of structs get their children in :mod:`glaive.format.fields`.
+A logical type describes a type without its children, which are separate fields. This module
+converts types without children; :mod:`glaive.format.fields` adds the children of ``struct``,
+lists, maps and fixed-size lists of structs.
 
 Specification: "Logical types" in ``docs/format``.
 """
@@ -62,7 +62,7 @@ _SIMPLE: Final[dict[str, pa.DataType]] = {
 }
 
 _ALIASES: Final[dict[str, pa.DataType]] = {
-    # Kept as large binary; the extension name tells them apart.
+    # Stored as large binary; the extension name distinguishes them.
     "json": pa.large_binary(),
     "blob": pa.large_binary(),
     BFLOAT16: pa.binary(2),
@@ -70,7 +70,7 @@ _ALIASES: Final[dict[str, pa.DataType]] = {
 
 _NAMES: Final[dict[pa.DataType, str]] = {
     **{arrow: name for name, arrow in _SIMPLE.items()},
-    # Views are a layout in memory: files hold plain strings.
+    # Views are a layout in memory: files store plain strings.
     pa.string_view(): "string",
     pa.binary_view(): "binary",
 }
@@ -86,17 +86,17 @@ def leaf_type(text: str) -> Any:
     Raises
     ------
     UnsupportedFeatureError
-        The type is not one this reader knows.
+        The type is unknown.
     CorruptFileError
-        The type is known, a number in it cannot be right.
+        The type is known, but a parameter is invalid.
     """
     known = _SIMPLE.get(text) or _ALIASES.get(text)
     if known is not None:
         return known
     if text.count("fixed_size_list:") + text.count("dict:") > MAX_NESTING:
         raise UnsupportedFeatureError(
-            f"a logical type is nested deeper than {MAX_NESTING} levels: {text[:60]}…; no writer "
-            "does that, the schema is damaged or was made to do harm"
+            f"a logical type is nested deeper than {MAX_NESTING} levels: {text[:60]}…; the schema "
+            "is damaged or malicious"
         )
     head, _, rest = text.partition(":")
     try:
@@ -127,7 +127,7 @@ def leaf_type(text: str) -> Any:
             where="schema",
         ) from error
     raise UnsupportedFeatureError(
-        f"unknown logical type {text!r} in a schema; this reader knows {', '.join(_SIMPLE)}, "
+        f"unknown logical type {text!r} in a schema; this reader supports {', '.join(_SIMPLE)}, "
         "timestamps with a time zone, decimals, fixed_size_binary, fixed_size_list, dict, struct, "
         "list, large_list and map. The dataset was probably written by a newer Lance: "
         "upgrade glaive."
@@ -135,7 +135,7 @@ def leaf_type(text: str) -> Any:
 
 
 def _item(text: str) -> Any:
-    """Type of the items of a fixed-size list, or a field where the type does not say all."""
+    """Item type of a fixed-size list, or a field if the type needs metadata."""
     if text != BFLOAT16:
         return leaf_type(text)
     metadata = {EXTENSION_NAME: BFLOAT16, EXTENSION_METADATA: ""}
@@ -143,7 +143,7 @@ def _item(text: str) -> Any:
 
 
 def _count(text: str) -> int:
-    # Arrow keeps sizes in 32 bits.
+    # Arrow sizes have 32 bits.
     if not (text.isascii() and text.isdecimal()) or int(text) > 2**31 - 1:
         raise ValueError(text)
     return int(text)
@@ -155,7 +155,7 @@ def logical_type(arrow: Any, column: str) -> str:
     Raises
     ------
     SchemaError
-        Lance has no such type; the message names ``column`` and the way out.
+        Lance has no such type; the message has ``column`` and a remedy.
     """
     name = _NAMES.get(arrow)
     if name is not None:
@@ -174,7 +174,7 @@ def logical_type(arrow: Any, column: str) -> str:
     if types.is_dictionary(arrow):
         return _dictionary(arrow, column)
     raise SchemaError(
-        f"column {column!r}: Lance has no type for {arrow}. Cast the column before writing it, "
+        f"column {column!r}: Lance has no type for {arrow}. Cast the column before writing, "
         f"{_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
     )
 
@@ -204,7 +204,7 @@ def _kind(arrow: pa.DataType) -> str:
 
 
 def check_list_size(arrow: Any, column: str) -> None:
-    """Refuse a fixed-size list without items, which no file can hold."""
+    """Refuse a fixed-size list without items, which files cannot store."""
     if arrow.list_size < 1:
         raise SchemaError(
             f"column {column!r}: a fixed_size_list has at least 1 item, found {arrow}. "
@@ -221,8 +221,8 @@ def _fixed_size_list(arrow: Any, column: str) -> str:
         return f"fixed_size_list:{_fixed_size_list(item, column)}:{arrow.list_size}"
     if isinstance(item, pa.BaseExtensionType) or pa.types.is_nested(item):
         raise SchemaError(
-            f"column {column!r}: a fixed_size_list cannot hold {item} here. "
-            "Cast the column to list before writing it."
+            f"column {column!r}: items of type {item} are not supported in a fixed_size_list. "
+            "Cast the column to list before writing."
         )
     return f"fixed_size_list:{logical_type(item, column)}:{arrow.list_size}"
 
@@ -231,16 +231,16 @@ def _dictionary(arrow: Any, column: str) -> str:
     values = _NAMES.get(arrow.value_type)
     if values is None or ":" in values:
         raise SchemaError(
-            f"column {column!r}: Lance keeps dictionaries of strings, binary, numbers and "
+            f"column {column!r}: Lance supports dictionaries of strings, binary, numbers and "
             f"booleans, not of {arrow.value_type}. Cast the column to {arrow.value_type} before "
-            "writing it."
+            "writing."
         )
-    # The order flag is not kept by the format.
+    # The format does not store the ordered flag.
     return f"dict:{values}:{_NAMES[arrow.index_type]}:false"
 
 
 def encoding_hint(text: str) -> int:
-    """Wire value of ``Field.encoding`` for a logical type: what 0.1 readers expect."""
+    """Wire value of ``Field.encoding`` for a logical type, as readers of format 0.1 expect."""
     if text in _VARIABLE:
         return 2
     if text.startswith("dict:"):

@@ -1,12 +1,11 @@
-"""Manifests: what one version of a dataset consists of.
+"""Manifests: the description of one version of a dataset.
 
-A manifest file is, in order: the index section (if there are indices), the transaction that
-made the version, the manifest message, each behind its length as ``u32``, and the footer.
-The message says where the first two begin.
+A manifest file consists of the index section (if there are indices), the transaction of the
+version, the manifest message, each preceded by its length as ``u32``, and the footer. The message
+has the offsets of the first two.
 
-:class:`Manifest` keeps the message with its fragments left unparsed, and makes Python values
-of those that are asked for: a dataset of 100,000 fragments opens, counts its rows and is
-appended to without a step per fragment.
+:class:`Manifest` holds the message with unparsed fragments, and parses only requested ones:
+opening a dataset of 100,000 fragments, counting its rows and appending need no work per fragment.
 
 Specification: "Manifest file" in ``docs/format``.
 """
@@ -17,11 +16,10 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, NotFoundError, UnsupportedFeatureError
@@ -34,12 +32,13 @@ from glaive.format.index_section import decode_index_section
 from glaive.format.limits import check_file_name
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 from glaive.types import FormatVersion
 
 __all__ = ["WRITER", "Manifest", "decode_manifest", "encode_manifest"]
 
 WRITER: Final = ("glaive", "0.1.0")
-"""Library and version as manifests name them."""
+"""Library and version in manifests."""
 
 _LENGTH: Final = struct.Struct("<I")
 _FORMATS: Final = {
@@ -53,15 +52,15 @@ class Manifest:
     Parameters
     ----------
     wire
-        The message, each of its fragments in wire form; never changed.
+        The message, with its fragments in wire format; never changed.
     where
         Full path of the file, for messages.
     scheme
-        How this dataset's manifests are named.
+        Naming scheme of the manifests of this dataset.
     transaction
-        Wire form of the transaction that made the version, if the file holds it.
+        The transaction of the version in wire format, if the file has it.
     index_section
-        Wire form of the index section, if there is one.
+        The index section in wire format, if there is one.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class Manifest:
         self.index_section = index_section
         self.version: int = wire.version
         self.stated = FragmentColumns(wire, where)
-        """Numbers of all fragments as the file states them; see :attr:`columns`."""
+        """Numbers of all fragments as stored in the file; see :attr:`columns`."""
         self.read_rows: Callable[[Manifest], table_pb2.ManifestOutline] | None = None
-        """Makes the message with the rows that only data files tell; None if it tells all."""
+        """Completes the message with row counts from data files; None if that is not needed."""
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.version}, fragments={self.num_fragments})"
@@ -91,23 +90,23 @@ class Manifest:
 
     @cached_property
     def schema(self) -> LanceSchema:
-        """The columns."""
+        """The schema."""
         wire = self.wire
         schema = LanceSchema.from_wire(wire.fields, wire.schema_metadata, where=self.where)
         if schema.repeated_name is not None:
             raise CorruptFileError(
                 "names of columns",
-                expected="different ones beside each other",
+                expected="unique names among siblings",
                 found=f"{schema.repeated_name!r:.100} twice",
                 where=self.where,
             )
         return schema
 
     def share_schema(self, other: Manifest) -> None:
-        """Take over the columns of another version where the messages have the same fields."""
+        """Use the schema object of another version if its message has the same fields."""
         mine, theirs = self.wire, other.wire
         if mine.fields == theirs.fields and mine.schema_metadata == theirs.schema_metadata:
-            self.__dict__["schema"] = other.schema  # where the cached property would keep it
+            self.__dict__["schema"] = other.schema  # fills the cached property
 
     @cached_property
     def data_format(self) -> FormatVersion:
@@ -125,7 +124,7 @@ class Manifest:
         for position in range(self.num_fragments):
             for file in Fragment.from_wire(self._parsed(self.wire, position), self.where).files:
                 return file.version
-        # Writers of that time knew only whether files are of the second generation.
+        # Old writers only recorded whether files have a 2.x format.
         second = self.wire.writer_feature_flags & Feature.V2_FILES
         return FormatVersion(2, 2) if second else FormatVersion(0, 1)
 
@@ -134,8 +133,8 @@ class Manifest:
         """Time of the commit, in microseconds."""
         wire = self.wire.timestamp
         try:
-            whole = datetime.fromtimestamp(wire.seconds, UTC)
-            return whole.replace(microsecond=wire.nanos // 1000)
+            seconds = datetime.fromtimestamp(wire.seconds, UTC)
+            return seconds.replace(microsecond=wire.nanos // 1000)
         except (ValueError, OverflowError, OSError) as error:
             raise CorruptFileError(
                 "timestamp",
@@ -151,14 +150,14 @@ class Manifest:
 
     @property
     def table_metadata(self) -> Mapping[str, str]:
-        """Free metadata of the table."""
+        """Metadata of the table."""
         return dict(self.wire.table_metadata)
 
     @property
     def max_fragment_id(self) -> int:
-        """Highest fragment id ever used; -1 while there was none.
+        """Highest fragment id ever used; -1 if none was used.
 
-        Where the manifest does not tell, as in datasets of old releases, the highest there is.
+        If it is missing, as in datasets of old releases, the highest existing id.
         """
         if self.wire.HasField("max_fragment_id"):
             return self.wire.max_fragment_id
@@ -166,7 +165,7 @@ class Manifest:
 
     @property
     def first_field_id(self) -> int:
-        """Where an overwrite starts to count field ids: at 0 unless ids must not be reused."""
+        """First field id of an overwrite: 0 unless ids must not be reused."""
         wire = self.wire
         return wire.max_allocated_field_id + 1 if wire.HasField("max_allocated_field_id") else 0
 
@@ -181,7 +180,7 @@ class Manifest:
         Raises
         ------
         CorruptFileError
-            As :func:`glaive.format.index_section.decode_index_section`.
+            As for :func:`glaive.format.index_section.decode_index_section`.
         """
         if self.index_section is None:
             return []
@@ -191,9 +190,10 @@ class Manifest:
 
     @cached_property
     def complete_wire(self) -> table_pb2.ManifestOutline:
-        """The message with the rows of all fragments. Old releases left some to the data files.
+        """The message with the row counts of all fragments.
 
-        Then one request per fragment whose rows are not known, when first asked for.
+        Row counts that old releases only stored in data files cost one request per fragment, on
+        first use.
         """
         if self.read_rows is None or self.stated.rows_known:
             return self.wire
@@ -201,7 +201,7 @@ class Manifest:
 
     @cached_property
     def columns(self) -> FragmentColumns:
-        """Ids, rows and row ids of all fragments; one parse of the whole list when asked for."""
+        """Ids, row counts and row ids of all fragments; parses the list once."""
         wire = self.complete_wire
         return self.stated if wire is self.wire else FragmentColumns(wire, self.where)
 
@@ -211,30 +211,27 @@ class Manifest:
         return len(self.wire.fragments)
 
     def fragment_wire(self, position: int) -> table_pb2.DataFragment:
-        """The message of the fragment at a position of the list, checked: a new one at each call.
+        """A new copy of the checked message of the fragment at a list position.
 
         Raises
         ------
         CorruptFileError
-            It cannot be parsed, or as :func:`glaive.format.fragment.check_fragment`.
+            It cannot be parsed, or as for :func:`glaive.format.fragment.check_fragment`.
         """
-        found = self._parsed(self.complete_wire, position)
-        check_fragment(found, self.where)
-        return found
+        message = self._parsed(self.complete_wire, position)
+        check_fragment(message, self.where)
+        return message
 
     def single_file(self, position: int, max_size: int) -> SingleFile | None:
         """The only file of a fragment; see :meth:`SingleFile.from_wire`."""
         return SingleFile.from_wire(self.fragment_wire(position), max_size)
 
     def fragment(self, position: int) -> Fragment:
-        """The fragment at a position of the list; errors as for :meth:`fragment_wire`."""
+        """The fragment at a list position; errors as for :meth:`fragment_wire`."""
         return Fragment.from_wire(self._parsed(self.complete_wire, position), self.where)
 
     def _parsed(self, wire: table_pb2.ManifestOutline, position: int) -> table_pb2.DataFragment:
-        found: table_pb2.DataFragment = _parse(
-            table_pb2.DataFragment, wire.fragments[position], "fragment", self.where
-        )
-        return found
+        return parse(table_pb2.DataFragment(), wire.fragments[position], "fragment", self.where)
 
     def fragments(self) -> Iterator[Fragment]:
         """All fragments, in order."""
@@ -246,55 +243,55 @@ class Manifest:
         return self.stated.ids
 
     def position_of(self, fragment_id: int) -> int:
-        """Position in the list of the fragment with this id.
+        """List position of the fragment with this id.
 
         Raises
         ------
         NotFoundError
-            The version has no such fragment.
+            There is no such fragment.
         """
-        found = np.flatnonzero(self.fragment_ids == fragment_id)
-        if not len(found):
+        positions = np.flatnonzero(self.fragment_ids == fragment_id)
+        if not len(positions):
             raise NotFoundError(f"version {self.version} has no fragment {fragment_id}")
-        return int(found[0])
+        return int(positions[0])
 
     @property
     def physical_rows(self) -> NDArray[np.int64]:
-        """Rows in the files of each fragment, deleted ones included.
+        """Physical rows of each fragment.
 
-        0 where nothing tells: the manifest is one of releases up to 0.7, and was not read.
+        0 if unknown: in manifests of releases up to 0.7 that were not completed.
         """
         return self.columns.physical_rows
 
     @property
     def deleted_rows(self) -> NDArray[np.int64]:
-        """Deleted rows of each fragment; -1 where only the deletion file tells."""
+        """Deleted rows of each fragment; -1 if only the deletion file has their number."""
         return self.columns.deleted_rows
 
     def count_rows(self) -> int | None:
-        """Live rows; ``None`` in an old dataset where only the files tell."""
+        """Live rows; ``None`` in old datasets if the manifest lacks the counts."""
         return self.columns.count_rows()
 
 
 def decode_manifest(
     data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2", to_read: bool = True
 ) -> Manifest:
-    """Read a whole manifest file; rows may be read of it unless ``to_read`` is False.
+    """Decode a manifest file; ``to_read`` checks that this reader supports its features.
 
     Raises
     ------
     NotLanceError
         The bytes do not end like a manifest.
     CorruptFileError
-        A section does not lie within the file, or is no message.
+        A section is outside of the file, or is no message.
     UnsupportedFeatureError
-        The version needs a feature that this reader does not know; the message names it.
+        The version uses a feature that this reader does not support.
     """
     footer = ManifestFooter.parse(data, data.size, where=where)
     view = memoryview(data)
     end = data.size - ManifestFooter.SIZE
     raw = _section(view, footer.position, end, "manifest", where)
-    wire = _parse(table_pb2.ManifestOutline, raw, "manifest", where)
+    wire = parse(table_pb2.ManifestOutline(), raw, "manifest", where)
     if to_read:
         check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
     if wire.transaction_file:
@@ -314,39 +311,27 @@ def decode_manifest(
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )
-    named = wire.HasField("writer_version")
-    manifest.stated = FragmentColumns(wire, where, raw, all_rows=named)
+    has_writer = wire.HasField("writer_version")
+    manifest.stated = FragmentColumns(wire, where, raw, all_rows=has_writer)
     return manifest
 
 
-def _section(view: memoryview, at: int, end: int, what: str, where: str) -> memoryview:
-    """Bytes of the section whose length stands at ``at``; it ends at or before ``end``."""
+def _section(view: memoryview, at: int, end: int, name: str, where: str) -> memoryview:
+    """Bytes of the section whose length is at ``at``; it must not extend beyond ``end``."""
     if at + _LENGTH.size > end:
         raise CorruptFileError(
-            f"position of the {what}", expected=f"below {end}", found=f"{at}", where=where
+            f"position of the {name}", expected=f"below {end}", found=f"{at}", where=where
         )
     (size,) = _LENGTH.unpack_from(view, at)
     start = at + _LENGTH.size
     if start + size > end:
         raise CorruptFileError(
-            f"length of the {what}",
+            f"length of the {name}",
             expected=f"at most {end - start} bytes",
             found=f"{size}",
             where=where,
         )
     return view[start : start + size]
-
-
-def _parse(kind: Any, data: bytes | memoryview, what: str, where: str) -> Any:
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise CorruptFileError(
-            what,
-            expected="a protobuf message",
-            found=f"{len(data)} bytes that are none",
-            where=where,
-        ) from error
 
 
 def encode_manifest(
@@ -356,21 +341,21 @@ def encode_manifest(
     index_section: bytes | None,
     dictionaries: Sequence[bytes] = (),
 ) -> list[bytes]:
-    """Pieces of a manifest file; sets the positions in ``wire``.
+    """Parts of a manifest file; sets the offsets of sections in ``wire``.
 
-    ``dictionaries`` come first, where the fields of ``wire`` say.
+    ``dictionaries`` come first, at the offsets in the fields of ``wire``.
     """
-    pieces: list[bytes] = list(dictionaries)
-    position = sum(map(len, pieces))
+    parts: list[bytes] = list(dictionaries)
+    position = sum(map(len, parts))
     wire.ClearField("index_section")
     wire.ClearField("transaction_section_deprecated")
     if index_section is not None:
         wire.index_section = position
-        pieces += [_LENGTH.pack(len(index_section)), index_section]
+        parts += [_LENGTH.pack(len(index_section)), index_section]
         position += _LENGTH.size + len(index_section)
     wire.transaction_section = position
-    pieces += [_LENGTH.pack(len(transaction)), transaction]
+    parts += [_LENGTH.pack(len(transaction)), transaction]
     position += _LENGTH.size + len(transaction)
     message = wire.SerializeToString()
-    pieces += [_LENGTH.pack(len(message)), message, ManifestFooter(position).build()]
-    return pieces
+    parts += [_LENGTH.pack(len(message)), message, ManifestFooter(position).build()]
+    return parts

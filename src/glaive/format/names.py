@@ -1,10 +1,10 @@
-"""What the names of a dataset's files look like.
+"""Patterns of file names of a dataset.
 
-Whoever deletes or copies files that a dataset names, or that lie in its folders, asks here
-first: a name is text from a file, and a folder may hold what somebody else put there.
+They are checked before files are deleted or copied, as names in manifests are untrusted, and
+folders may contain foreign files.
 
-A manifest may call a data file anything that ends in ``.lance``. One that no manifest names is
-taken for ours only if its name is one that writers generate.
+A manifest may use any name that ends in ``.lance`` for a data file. Other files only count as data
+files if writers generate such names.
 
 ==================== ==========================================================================
 folder               names
@@ -52,7 +52,7 @@ _STAGED: Final = re.compile(rf"(.+\.manifest)(?:-{_UUID}|#{_NUMBER})")
 
 
 def is_data_file_name(name: str) -> bool:
-    """Whether a data file may be called this, as manifests name it: below its folder."""
+    """Whether this is a valid name of a data file in a manifest."""
     return _DATA.fullmatch(name) is not None
 
 
@@ -62,31 +62,31 @@ def is_generated_data_file_name(name: str) -> bool:
 
 
 def is_blob_file_name(name: str) -> bool:
-    """Whether a file with blobs is called this, in the folder of its data file."""
+    """Whether this is the name of a blob file, in the folder of its data file."""
     return _BLOB.fullmatch(name) is not None
 
 
 def is_deletion_file_name(name: str) -> bool:
-    """Whether a deletion file is called this."""
+    """Whether this is the name of a deletion file."""
     return _DELETION.fullmatch(name) is not None
 
 
 def is_transaction_file_name(name: str) -> bool:
-    """Whether a transaction file is called this."""
+    """Whether this is the name of a transaction file."""
     return _TRANSACTION.fullmatch(name) is not None
 
 
 def is_index_folder_name(name: str) -> bool:
-    """Whether the folder of an index segment is called this."""
+    """Whether this is the name of the folder of an index segment."""
     return _INDEX_FOLDER.fullmatch(name) is not None
 
 
 def is_index_file_name(name: str) -> bool:
-    """Whether a file of an index is called this, in the folder of its segment."""
+    """Whether this is the name of an index file, in the folder of its segment."""
     return _INDEX.fullmatch(name) is not None
 
 
 def is_staged_manifest_name(name: str) -> bool:
-    """Whether a manifest is called this before it gets its final name."""
-    found = _STAGED.fullmatch(name)
-    return found is not None and parse_manifest_name(found[1]) is not None
+    """Whether this is the staged name of a manifest."""
+    match = _STAGED.fullmatch(name)
+    return match is not None and parse_manifest_name(match[1]) is not None

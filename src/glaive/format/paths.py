@@ -50,7 +50,7 @@ INDICES: Final = "_indices"
 HINT: Final = "_versions/latest_version_hint.json"
 
 DETACHED: Final = 1 << 63
-"""Bit of the version number of manifests that are no part of the history."""
+"""Bit of the version number of manifests outside of the history."""
 
 NamingScheme = Literal["V1", "V2"]
 
@@ -61,14 +61,14 @@ _V2_LENGTH: Final = 20 + len(_SUFFIX)
 
 @dataclass(frozen=True, slots=True)
 class ManifestName:
-    """What a manifest's file name says."""
+    """The version and scheme in a manifest's file name."""
 
     version: int
     scheme: NamingScheme
 
     @property
     def is_detached(self) -> bool:
-        """Whether the version is no part of the history."""
+        """Whether the version is outside of the history."""
         return bool(self.version & DETACHED)
 
 
@@ -100,10 +100,9 @@ def parse_manifest_name(name: str) -> ManifestName | None:
 
 
 def new_data_file_name() -> str:
-    """A name nobody else chooses: 24 random bits as such, 104 more as hexadecimal digits.
+    """A random name: 24 binary digits, then 104 bits as hexadecimal digits.
 
-    The spread of the first characters keeps object stores from putting all files of a
-    dataset on one partition.
+    The random prefix distributes the files of a dataset over the partitions of object stores.
     """
     random = os.urandom(16)
     return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
@@ -121,18 +120,18 @@ def data_file_path(name: str, *, where: object = "a manifest") -> str:
 
 
 def blob_folder(data_file: str) -> str:
-    """Folder of the files with blobs that belong to a data file."""
+    """Folder of the blob files of a data file."""
     return data_file.removesuffix(".lance")
 
 
 def blob_file_path(data_file: str, blob_id: int) -> str:
-    """Path of a file with blobs beside a data file: 32 bits, the least significant first."""
+    """Path of a blob file of a data file: 32 bits, least significant first."""
     bits = f"{blob_id:032b}"[::-1]
     return f"{blob_folder(data_file)}/{bits}.blob"
 
 
 def index_file_path(folder: str, name: str, *, where: object = "a manifest") -> str:
-    """Path of a file in the folder of an index, by the name that a manifest has for it.
+    """Path of a file in the folder of an index, from its name in a manifest.
 
     Raises
     ------

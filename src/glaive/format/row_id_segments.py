@@ -1,7 +1,8 @@
-"""Segments of row id sequences: how many values, between which bounds, and the values.
+"""Segments of row id sequences: their lengths, bounds and values.
 
-A segment says with few bytes how many values it has. They are counted, and its parts are checked
-against each other, before any are made; :meth:`SegmentValues.at` makes those asked for.
+A few bytes can stand for many values. So the values are counted, and the parts of a segment are
+checked against each other, before any are decoded; :meth:`SegmentValues.at` decodes only the
+requested ones.
 
 Specification: "Row ids" in ``docs/format``.
 """
@@ -30,11 +31,11 @@ class SegmentValues:
     Parameters
     ----------
     values
-        All of them; ``None`` for a range.
+        All values; ``None`` for a range.
     start
-        Where the range begins.
+        Start of the range.
     gaps
-        Values of the range before each one that is missing, ascending.
+        Number of values before each missing value of the range, ascending.
     """
 
     __slots__ = ("_gaps", "_start", "_values")
@@ -52,7 +53,7 @@ class SegmentValues:
         Raises
         ------
         CorruptFileError
-            Values that are to be missing in a range are not in it, or there twice.
+            Missing values of a range are outside of it or repeated.
         """
         form = str(segment.WhichOneof("segment"))
         part: Any = getattr(segment, form)
@@ -64,44 +65,43 @@ class SegmentValues:
             return cls(kept.astype(np.uint64) + np.uint64(start))
         return cls(None, start, _gaps(part, where) if form == "range_with_holes" else None)
 
-    def at(self, places: Int64s) -> UInt64s:
-        """The values at these places, 0 ≤ place < length."""
+    def at(self, positions: Int64s) -> UInt64s:
+        """The values at these positions, 0 ≤ position < length."""
         if self._values is not None:
-            return self._values[places]
-        found = places
+            return self._values[positions]
         if len(self._gaps):
-            found = places + np.searchsorted(self._gaps, places, side="right")
-        return found.astype(np.uint64) + np.uint64(self._start)
+            positions = positions + np.searchsorted(self._gaps, positions, side="right")
+        return positions.astype(np.uint64) + np.uint64(self._start)
 
     def all(self, length: int) -> UInt64s:
-        """All values, of which there are so many."""
+        """All values; ``length`` is their number."""
         return self.at(np.arange(length)) if self._values is None else self._values
 
     def find(self, values: UInt64s) -> tuple[Int64s, NDArray[np.bool_]]:
-        """The place of each value within the bounds, and whether it is there at all."""
+        """The position of each value, which is within the bounds, and whether it exists."""
         if self._values is not None:
             order = np.argsort(self._values, kind="stable")
             at = np.searchsorted(self._values, values, sorter=order)
-            places: Int64s = order[np.minimum(at, len(order) - 1)]
-            return places, self._values[places] == values
+            positions: Int64s = order[np.minimum(at, len(order) - 1)]
+            return positions, self._values[positions] == values
         offsets = (values - np.uint64(self._start)).astype(np.int64)
         if not len(self._gaps):
             return offsets, np.ones(len(values), np.bool_)
         missing = self._gaps + np.arange(len(self._gaps))
         before = np.searchsorted(missing, offsets)
-        gone = missing[np.minimum(before, len(missing) - 1)] == offsets
-        return offsets - before, ~gone
+        exists = missing[np.minimum(before, len(missing) - 1)] != offsets
+        return offsets - before, exists
 
 
 def _gaps(part: table_pb2.U64Segment.RangeWithHoles, where: object) -> Int64s:
-    """Values before each one that is missing, ascending: as many as stand before its place."""
+    """Number of values before each missing value, ascending."""
     holes = np.sort(_array(part.holes))
     inside = (holes >= part.start) & (holes < part.end)
     if not inside.all() or (holes[1:] == holes[:-1]).any():
         raise CorruptFileError(
             "holes of a row id range",
-            expected=f"different values of {part.start}..{part.end}",
-            found="others or repeated ones",
+            expected=f"distinct values of {part.start}..{part.end}",
+            found="other or repeated values",
             where=where,
         )
     missing: Int64s = (holes - np.uint64(part.start)).astype(np.int64)
@@ -109,14 +109,14 @@ def _gaps(part: table_pb2.U64Segment.RangeWithHoles, where: object) -> Int64s:
 
 
 def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int, int, int]:
-    """Lowest value of a segment, the first one after the highest, and the number of values.
+    """Lowest value of a segment, highest value + 1, and the number of values.
 
-    Of a range with values missing the bounds are those of the range.
+    For a range with missing values, the bounds are those of the range.
 
     Raises
     ------
     CorruptFileError
-        Parts of the segment do not fit each other.
+        Parts of the segment do not match.
     """
     length = segment_length(segment, where)
     form = str(segment.WhichOneof("segment"))
@@ -130,12 +130,12 @@ def segment_bounds(segment: table_pb2.U64Segment, *, where: object) -> tuple[int
 
 
 def segment_length(segment: table_pb2.U64Segment, where: object) -> int:
-    """Values of a segment; its parts are checked against each other here.
+    """Number of values of a segment; checks its parts against each other.
 
     Raises
     ------
     CorruptFileError
-        They do not fit.
+        They do not match.
     """
     form = segment.WhichOneof("segment")
     if form is None:

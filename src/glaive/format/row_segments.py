@@ -1,8 +1,8 @@
-"""Segments of the row id sequences of all fragments, by their bounds.
+"""Bounds of the segments of the row id sequences of all fragments.
 
-Where a sequence is one range, which is what a commit gives new fragments, its bounds come out
-of one parse for all: see :mod:`glaive.format.fragment_columns` for how. Other sequences are
-taken apart segment by segment, which costs a step per segment, not per row.
+The bounds of sequences with a single range, as new fragments have, come from a single parse for
+all: see :mod:`glaive.format.fragment_columns`. Other sequences are decoded segment by segment,
+which costs work per segment, not per row.
 
 Specification: "Row ids" in ``docs/format``.
 """
@@ -15,13 +15,13 @@ from itertools import compress
 from typing import Any, Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.pb import table_pb2
 from glaive.format.row_id_segments import SegmentValues, segment_bounds
+from glaive.format.wire import DecodeError, parse
 
 __all__ = ["RowSegments", "read_segments"]
 
@@ -29,11 +29,11 @@ Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 Ranges = tuple[UInt64s, UInt64s, Int64s, Int64s]
 
-_MOST_PLACES: Final = 1 << 26
-_COPIES: Final = 16
-"""Places of ids that are looked at: so many in all, or so many for each id if that is more.
+_MAX_CANDIDATES: Final = 1 << 26
+_MAX_COPIES: Final = 16
+"""Limit of candidate rows: in total, or per id if that is more.
 
-An id has one place for each time that its row was updated since the last compaction.
+An id has one candidate for each update of its row since the last compaction.
 """
 
 _NO_IDS: Final = np.empty(0, np.uint64)
@@ -54,7 +54,7 @@ class RowSegments:
     first
         Physical row of the first id.
     other
-        By position here, the segments that are no ranges: their message or their values.
+        Segments that are no ranges, by position: their message or their values.
     """
 
     start: UInt64s
@@ -65,31 +65,32 @@ class RowSegments:
     where: str
 
     def find(self, ids: UInt64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Rows with these ids, ascending and each once: see ``RowIdIndex.candidates``."""
+        """Rows with these ids, which are ascending and unique; see ``RowIdIndex.candidates``."""
         low = np.searchsorted(ids, self.start)
         high = np.searchsorted(ids, self.end)
         counts = np.maximum(high - low, 0)
         total = int(counts.sum())
-        if total > max(_MOST_PLACES, _COPIES * len(ids)):
+        if total > max(_MAX_CANDIDATES, _MAX_COPIES * len(ids)):
             raise CorruptFileError(
                 "row ids",
-                expected=f"each in at most {_COPIES} fragments, about",
-                found=f"{total} places of {len(ids)} ids",
+                expected=f"each in about {_MAX_COPIES} fragments at most",
+                found=f"{total} candidate rows for {len(ids)} ids",
                 where=self.where,
             )
-        hit = np.flatnonzero(counts)
-        counts = counts[hit]
-        segment = np.repeat(hit, counts)
+        matched = np.flatnonzero(counts)
+        counts = counts[matched]
+        segment = np.repeat(matched, counts)
         starts = np.cumsum(counts) - counts
-        which = np.arange(len(segment)) - np.repeat(starts - low[hit], counts)
+        which = np.arange(len(segment)) - np.repeat(starts - low[matched], counts)
         row = (ids[which] - self.start[segment]).astype(np.int64)
         keep: NDArray[np.bool_] | None = None
-        for at, count, first in zip(hit.tolist(), counts.tolist(), starts.tolist(), strict=True):
+        spans = zip(matched.tolist(), counts.tolist(), starts.tolist(), strict=True)
+        for at, count, first in spans:
             if at not in self.other:
                 continue
-            here = slice(first, first + count)
+            span = slice(first, first + count)
             keep = np.ones(len(row), np.bool_) if keep is None else keep
-            row[here], keep[here] = self._values(at).find(ids[which[here]])
+            row[span], keep[span] = self._values(at).find(ids[which[span]])
         row += self.first[segment]
         fragment = self.fragment[segment]
         if keep is None:
@@ -97,11 +98,11 @@ class RowSegments:
         return which[keep], fragment[keep], row[keep]
 
     def _values(self, at: int) -> SegmentValues:
-        found = self.other[at]
-        if not isinstance(found, SegmentValues):
-            # Threads that come at the same time make the same values.
-            found = self.other[at] = SegmentValues.of(found, where=self.where)
-        return found
+        values = self.other[at]
+        if not isinstance(values, SegmentValues):
+            # Concurrent threads compute the same values.
+            values = self.other[at] = SegmentValues.of(values, where=self.where)
+        return values
 
 
 def read_segments(
@@ -114,12 +115,12 @@ def read_segments(
     Parameters
     ----------
     column
-        Row ids of the fragment at a position, where they are a hidden column of its files.
+        Reads the row ids of the fragment at a position from a hidden column of its files.
 
     Raises
     ------
     CorruptFileError
-        A fragment has no row ids, or not one per row.
+        A fragment has no row ids, or their number is wrong.
     """
     rows = columns.physical_rows
     sequences = columns.row_ids
@@ -160,7 +161,7 @@ def _segments(
     where: str,
     column: Callable[[int], UInt64s] | None,
 ) -> Iterator[tuple[int, int, int, Any]]:
-    """Bounds, first row and, if it is no range, the segment itself; none that is empty."""
+    """Bounds, first row and, if it is no range, the segment, of each non-empty segment."""
     sequence = columns.row_ids_at(position)
     if sequence is None and column is not None:
         ids = column(position)
@@ -169,18 +170,18 @@ def _segments(
             yield int(ids.min()), end, 0, SegmentValues(ids)
         return
     row = 0
-    for segment in _sequence(sequence or b"", where).segments:
+    for segment in parse(table_pb2.RowIdSequence(), sequence or b"", "row ids", where).segments:
         low, high, length = segment_bounds(segment, where=where)
         if length:
-            plain = segment.WhichOneof("segment") == "range"
-            yield low, high, row, None if plain else segment
+            is_range = segment.WhichOneof("segment") == "range"
+            yield low, high, row, None if is_range else segment
         row += length
     if row != rows:
         raise CorruptFileError("row ids", expected=f"{rows} values", found=f"{row}", where=where)
 
 
 def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
-    """Bounds of the sequences that are one short range; none if they cannot be told apart."""
+    """Bounds of the sequences that are a single short range; none if they are ambiguous."""
     sizes = np.fromiter(map(len, sequences), np.int64, len(sequences))
     # Tag and size of the segment, tag and size of the range.
     joined = b"".join(sequences) + b"\0\0\0\0"
@@ -194,7 +195,7 @@ def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
     try:
         merged = table_pb2.RowIdColumns.FromString(joined.removesuffix(b"\0\0\0\0")).segments
     except DecodeError:
-        return _NONE  # the one at fault is found when they are read one by one
+        return _NONE  # the damaged one is found when they are read individually
     starts, ends = merged.range.start, merged.range.end
     missing = len(chosen) - len(starts)
     if len(ends) != len(chosen) or missing not in (0, 1):
@@ -202,19 +203,7 @@ def _as_ranges(sequences: list[bytes], rows: Int64s) -> Ranges:
     end = np.fromiter(ends, np.uint64, len(ends))
     start = np.zeros(len(ends), np.uint64)
     start[missing:] = np.fromiter(starts, np.uint64, len(starts))
-    # A start of 0 is left out: that it is the first one's shows in the numbers of rows.
+    # A start of 0 is omitted; the row counts confirm that it is that of the first range.
     if np.any(end < start) or np.any((end - start) != rows[chosen].astype(np.uint64)):
         return _NONE
     return start, end, chosen, np.zeros(len(chosen), np.int64)
-
-
-def _sequence(data: bytes, where: str) -> table_pb2.RowIdSequence:
-    try:
-        return table_pb2.RowIdSequence.FromString(data)
-    except DecodeError as error:
-        raise CorruptFileError(
-            "row ids",
-            expected="a protobuf message",
-            found=f"{len(data)} bytes that are none",
-            where=where,
-        ) from error

@@ -1,13 +1,13 @@
 """Sequences of row ids and of row versions, one entry per physical row of a fragment.
 
-A row id sequence is a list of segments, each in the shortest of five forms:
+A row id sequence is a list of segments, each in the shortest of five encodings:
 
 ==================== ============================================================
-form                 values
+encoding             values
 ==================== ============================================================
 range                ``start`` to ``end``, exclusive
 range with holes     the same without the values listed
-range with bitmap    bit ``i``, least significant first, says if ``start + i`` is there
+range with bitmap    bit ``i``, least significant first, is set if ``start + i`` exists
 sorted array         ascending values: a base and 16- or 32-bit offsets, or 64 bits each
 array                the same in any order
 ==================== ============================================================
@@ -21,16 +21,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.limits import MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
 from glaive.format.row_id_segments import SegmentValues, segment_length
+from glaive.format.wire import parse
 
 __all__ = [
-    "MOST_AT_ONCE",
+    "MAX_ROWS_AT_ONCE",
     "RowValues",
     "check_at_once",
     "concatenate_row_ids",
@@ -46,20 +46,20 @@ __all__ = [
 UInt64s = NDArray[np.uint64]
 
 _RANGE_BYTES: Final = 24
-"""What a range costs in the comparison of forms."""
+"""Estimated bytes of a range, to compare encodings."""
 
-MOST_AT_ONCE: Final = 1 << 27
-"""Rows whose numbers are held at once, at most: a GiB of them."""
+MAX_ROWS_AT_ONCE: Final = 1 << 27
+"""Maximum rows whose numbers are decoded at once: they take a GiB."""
 
 _EXPANDED_ROWS: Final = 1 << 21
-"""Rows up to which all numbers are made when some are asked for: looking them up is quicker."""
+"""Up to this many rows, all numbers are decoded when some are requested, which is faster."""
 
 
 class RowValues:
     """A number for each physical row of a fragment: its id, or a version.
 
-    The numbers of all rows are made by :meth:`all` only: a few bytes can stand for any number
-    of them. Safe to share between threads.
+    Only :meth:`all` decodes all numbers, as a few bytes can stand for any number of rows. Safe to
+    share between threads.
     """
 
     __slots__ = ("_base", "_ends", "_expanded", "_other", "_step", "rows")
@@ -69,7 +69,7 @@ class RowValues:
     ) -> None:
         self._ends = np.cumsum(np.array(lengths, np.int64))
         self.rows = int(self._ends[-1]) if len(lengths) else 0
-        # Value of row r in part i: base[i] + step * r, where the part is not among others.
+        # Value of row r in part i: base[i] + step * r, unless the part is in `other`.
         self._base, self._step, self._other = base, step, other
         self._expanded: UInt64s | None = None
 
@@ -80,15 +80,15 @@ class RowValues:
         Raises
         ------
         CorruptFileError
-            The sequence cannot be parsed or does not hold ``rows`` values.
+            The sequence cannot be parsed or does not have ``rows`` values.
         """
         segments = _parse(table_pb2.RowIdSequence, data, where).segments
         lengths = [segment_length(segment, where) for segment in segments]
         _check_rows(sum(lengths), rows, "row ids", where)
         other = {
-            at: SegmentValues.of(one, where=where)
-            for at, one in enumerate(segments)
-            if one.WhichOneof("segment") != "range"
+            at: SegmentValues.of(segment, where=where)
+            for at, segment in enumerate(segments)
+            if segment.WhichOneof("segment") != "range"
         }
         starts = np.array([segment.range.start for segment in segments], np.uint64)
         before = np.cumsum([0, *lengths])[:-1].astype(np.uint64)
@@ -109,43 +109,43 @@ class RowValues:
 
     @classmethod
     def listed(cls, values: UInt64s) -> Self:
-        """Numbers that are at hand."""
-        made = cls([len(values)], np.zeros(1, np.uint64), 1, {0: SegmentValues(values)})
-        made._expanded = values
-        return made
+        """Numbers that are decoded already."""
+        listed = cls([len(values)], np.zeros(1, np.uint64), 1, {0: SegmentValues(values)})
+        listed._expanded = values
+        return listed
 
     def at(self, rows: NDArray[np.integer]) -> UInt64s:
         """The numbers of these physical rows, each below :attr:`rows`."""
-        places = rows.astype(np.int64, copy=False)
+        offsets = rows.astype(np.int64, copy=False)
         if self._expanded is not None:
-            return self._expanded[places]
+            return self._expanded[offsets]
         if len(self._ends) == 1 and not self._other:
             first = self._base[0]
             if self._step:
-                ascending: NDArray[np.uint64] = places.astype(np.uint64) + first
+                ascending: NDArray[np.uint64] = offsets.astype(np.uint64) + first
                 return ascending
-            return np.full(len(places), first, np.uint64)
+            return np.full(len(offsets), first, np.uint64)
         if self.rows > _EXPANDED_ROWS:
-            return self._parts_at(places)
-        found = self._expanded = self._all()
-        return found[places]
+            return self._parts_at(offsets)
+        expanded = self._expanded = self._all()
+        return expanded[offsets]
 
-    def _parts_at(self, places: NDArray[np.int64]) -> UInt64s:
-        part = np.searchsorted(self._ends, places, side="right")
+    def _parts_at(self, offsets: NDArray[np.int64]) -> UInt64s:
+        part = np.searchsorted(self._ends, offsets, side="right")
         values = self._base[part]
         if self._step:
-            values = values + places.astype(np.uint64)
+            values = values + offsets.astype(np.uint64)
         if not self._other or not len(part):
             return values
         order = np.argsort(part, kind="stable")
         part = part[order]
         edges = np.flatnonzero(part[1:] != part[:-1]) + 1
-        for here in np.split(order, edges):
-            at = int(np.searchsorted(self._ends, places[here[0]], side="right"))
+        for group in np.split(order, edges):
+            at = int(np.searchsorted(self._ends, offsets[group[0]], side="right"))
             segment = self._other.get(at)
             if segment is not None:
                 first = int(self._ends[at - 1]) if at else 0
-                values[here] = segment.at(places[here] - first)
+                values[group] = segment.at(offsets[group] - first)
         return values
 
     def all(self, where: object) -> UInt64s:
@@ -154,7 +154,7 @@ class RowValues:
         Raises
         ------
         UnsupportedFeatureError
-            They are more than :data:`MOST_AT_ONCE`.
+            They are more than :data:`MAX_ROWS_AT_ONCE`.
         """
         if self._expanded is not None:
             return self._expanded
@@ -162,7 +162,7 @@ class RowValues:
         return self._all()
 
     def _all(self) -> UInt64s:
-        """The numbers of all rows; quicker than one by one."""
+        """The numbers of all rows."""
         lengths = np.diff(self._ends, prepend=0)
         if not self._other:
             values: UInt64s = np.repeat(self._base, lengths)
@@ -182,17 +182,17 @@ class RowValues:
 
 
 def check_at_once(rows: int, where: object) -> None:
-    """Refuse to hold a number for each of so many rows.
+    """Check the number of rows to decode at once.
 
     Raises
     ------
     UnsupportedFeatureError
-        They are more than :data:`MOST_AT_ONCE`.
+        They are more than :data:`MAX_ROWS_AT_ONCE`.
     """
-    if rows > MOST_AT_ONCE:
+    if rows > MAX_ROWS_AT_ONCE:
         raise UnsupportedFeatureError(
             f"row ids or versions of {rows} rows of one fragment (in {where}): at most "
-            f"{MOST_AT_ONCE} are held at once. Write the dataset with smaller fragments."
+            f"{MAX_ROWS_AT_ONCE} can be decoded at once. Write the dataset with smaller fragments."
         )
 
 
@@ -216,12 +216,12 @@ def count_row_ids(data: bytes, *, where: object) -> int:
 
 
 def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
-    """The sequence of the rows at these offsets, ascending: each segment is cut by itself.
+    """The sequence of the rows at these ascending offsets; each segment is filtered separately.
 
     Raises
     ------
     CorruptFileError
-        As :func:`decode_row_ids`.
+        As for :func:`decode_row_ids`.
     """
     segments = _parse(table_pb2.RowIdSequence, data, where).segments
     lengths = [segment_length(segment, where) for segment in segments]
@@ -231,19 +231,19 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
     ends = np.cumsum(lengths)
     cuts = np.searchsorted(kept, np.concatenate([[0], ends]))
     chosen = []
-    for one, first, last, end, length in zip(
+    for segment, first, last, end, length in zip(
         segments, cuts[:-1].tolist(), cuts[1:].tolist(), ends.tolist(), lengths, strict=True
     ):
         if last - first == length:
-            chosen.append(one)
+            chosen.append(segment)
         elif first < last:
-            places = kept[first:last].astype(np.int64) + length - end
-            chosen.append(_encode(SegmentValues.of(one, where=where).at(places)))
+            positions = kept[first:last].astype(np.int64) + length - end
+            chosen.append(_encode(SegmentValues.of(segment, where=where).at(positions)))
     return table_pb2.RowIdSequence(segments=chosen).SerializeToString()
 
 
 def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
-    """One sequence after the other, segment by segment; ranges that continue are joined.
+    """Concatenate sequences; adjacent ranges are joined.
 
     Raises
     ------
@@ -266,7 +266,7 @@ def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
 
 
 def encode_row_ids(ids: NDArray[np.uint64] | range) -> bytes:
-    """The sequence with these row ids, in the shortest form."""
+    """The sequence of these row ids, in the shortest encoding."""
     segment = _range(ids.start, ids.stop) if isinstance(ids, range) else _encode(ids)
     return table_pb2.RowIdSequence(segments=[segment]).SerializeToString()
 
@@ -287,7 +287,7 @@ def encode_versions(runs: Sequence[tuple[int, int]]) -> bytes:
 
 
 def encode_version_array(versions: NDArray[np.uint64]) -> bytes:
-    """The sequence of one version per row, as few runs as there are."""
+    """The sequence of one version per row, run-length encoded."""
     if not len(versions):
         return encode_versions([])
     starts = np.concatenate([[0], np.flatnonzero(versions[1:] != versions[:-1]) + 1])
@@ -296,24 +296,16 @@ def encode_version_array(versions: NDArray[np.uint64]) -> bytes:
 
 
 def _parse(kind: Any, data: bytes, where: object) -> Any:
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise CorruptFileError(
-            kind.DESCRIPTOR.name,
-            expected="a protobuf message",
-            found=f"{len(data)} bytes that are none",
-            where=where,
-        ) from error
+    return parse(kind(), data, kind.DESCRIPTOR.name, where)
 
 
-def _check_rows(found: int, rows: int, what: str, where: object) -> None:
+def _check_rows(count: int, rows: int, subject: str, where: object) -> None:
     if rows > MAX_FRAGMENT_ROWS:
         raise CorruptFileError(
-            what, expected="those of at most 2^32 rows", found=f"{rows}", where=where
+            subject, expected="those of at most 2^32 rows", found=f"{rows}", where=where
         )
-    if found != rows:
-        raise CorruptFileError(what, expected=f"{rows} values", found=f"{found}", where=where)
+    if count != rows:
+        raise CorruptFileError(subject, expected=f"{rows} values", found=f"{count}", where=where)
 
 
 # ------------------------------------------------------------------- encoding

@@ -1,10 +1,10 @@
-"""Transactions: what one commit changed, on the wire.
+"""Transactions in wire format: what one commit changed.
 
-Every version carries the transaction that made it, in its manifest and as a file of its own.
-Writers read those of others to find out whether their own change still holds.
+Every version has its transaction in its manifest and in a separate file. Writers read those of
+others to detect conflicts.
 
-The operations themselves, what they do to a manifest and what they conflict with, are in
-``glaive.table.operations``, one file each; here an operation is its name and its message.
+The implementations of operations are in ``glaive.table.operations``; here an operation is its name
+and its message.
 
 Specification: "Transaction" in ``docs/format``.
 """
@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import uuid4
 
-from google.protobuf.message import DecodeError
-
-from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
 
 __all__ = [
     "LANCE_COMMIT_MESSAGE_KEY",
@@ -30,15 +28,15 @@ __all__ = [
 ]
 
 LANCE_COMMIT_MESSAGE_KEY = "__lance_commit_message"
-"""Property of a transaction that is shown as the commit's message."""
+"""Property of a transaction with the commit message."""
 
 
 class Operation(Protocol):
-    """What a transaction does."""
+    """The operation of a transaction."""
 
     @property
     def wire_name(self) -> str | None:
-        """Name in the transaction message; ``None`` for one that this version does not know."""
+        """Name in the transaction message; ``None`` if unknown to this version."""
 
     def to_wire(self) -> Any:
         """Message of the operation, such as ``Transaction.Append``."""
@@ -46,7 +44,7 @@ class Operation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WireOperation:
-    """An operation as it was read: a name, ``None`` if it is not known, and a message."""
+    """An operation that was read: its name, ``None`` if unknown, and its message."""
 
     wire_name: str | None
     message: Any = None
@@ -65,11 +63,11 @@ class Transaction:
     read_version
         Version the operation was made for; 0 when it creates the dataset.
     operation
-        What is done.
+        The operation.
     uuid
         Identity of the commit, with hyphens.
     properties
-        Free text entries; ``__lance_commit_message`` is shown as the commit's message.
+        String entries; ``__lance_commit_message`` is the commit message.
     """
 
     read_version: int
@@ -83,7 +81,7 @@ class Transaction:
         return f"{self.read_version}-{self.uuid}.txn"
 
     def encode(self) -> bytes:
-        """Wire form, without length or footer."""
+        """Encode in wire format, without length or footer."""
         name = self.operation.wire_name
         if name is None:
             raise ValueError(f"transaction {self.uuid}: its operation cannot be written")
@@ -95,16 +93,8 @@ class Transaction:
 
 
 def decode_transaction(data: bytes, *, where: object) -> Transaction:
-    """Read the wire form; an operation that is not known is kept as such, without a name."""
-    try:
-        wire = table_pb2.Transaction.FromString(data)
-    except DecodeError as error:
-        raise CorruptFileError(
-            "transaction",
-            expected="a protobuf message",
-            found=f"{len(data)} bytes that are none",
-            where=where,
-        ) from error
+    """Decode the wire format; the name of an unknown operation is ``None``."""
+    wire = parse(table_pb2.Transaction(), data, "transaction", where)
     name = wire.WhichOneof("operation")
     return Transaction(
         read_version=wire.read_version,

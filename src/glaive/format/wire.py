@@ -1,4 +1,4 @@
-"""Parsing wire messages, and the envelopes (``google.protobuf.Any``) some travel in."""
+"""Parse wire messages, and their envelopes (``google.protobuf.Any``)."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ __all__ = ["DecodeError", "field_numbers", "parse", "seal", "unseal"]
 M = TypeVar("M", bound=Message)
 
 
-def parse(message: M, raw: pa.Buffer | bytes, what: str, where: object) -> M:
-    """Fill ``message`` from its bytes and return it; damage is a ``CorruptFileError``."""
+def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: object) -> M:
+    """Parse ``raw`` into ``message`` and return it; raises ``CorruptFileError``."""
     try:
         message.ParseFromString(memoryview(raw))  # type: ignore[arg-type]  # takes any buffer
     except DecodeError as error:
         raise CorruptFileError(
-            what, expected="a protobuf message", found=str(error), where=where
+            subject, expected="a protobuf message", found=str(error), where=where
         ) from None
     return message
 
 
-def field_numbers(raw: bytes, what: str, where: object) -> frozenset[int]:
-    """Numbers of the fields that a message of whatever type has."""
-    found: Any = UnknownFieldSet(parse(Empty(), raw, what, where))
-    return frozenset(one.field_number for one in found)
+def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:
+    """Field numbers that are set in a message of any type."""
+    fields: Any = UnknownFieldSet(parse(Empty(), raw, subject, where))
+    return frozenset(field.field_number for field in fields)
 
 
 def seal(url: str, message: bytes) -> bytes:
-    """Put a serialised message into an envelope that says what it is."""
+    """Put a serialised message into an envelope with its type URL."""
     return Envelope(type_url=url, value=message).SerializeToString()
 
 
 def unseal(raw: bytes) -> tuple[str, bytes]:
-    """Return the name of the message in an envelope, without what stands before it, and its bytes.
+    """The name, without URL prefix, and the bytes of the message in an envelope.
 
-    Raises ``DecodeError`` for what is not an envelope.
+    Raises ``DecodeError`` if the bytes are no envelope.
     """
     envelope = Envelope.FromString(raw)
     return envelope.type_url.rsplit("/", 1)[-1], envelope.value

@@ -1,4 +1,4 @@
-"""Where rows went that a rewrite moved: old row addresses to new ones, many at a time.
+"""Row-address remapping: old addresses of relocated rows to new ones, many at a time.
 
 Specification: "Rows that moved" in ``docs/format/refs.md``.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
@@ -22,15 +23,15 @@ Addresses = NDArray[np.uint64]
 """Row addresses: the fragment in the upper 32 bits, the physical row in the lower ones."""
 
 Survivors = bytes | Addresses
-"""Old addresses of the rows that are left: a 64-bit roaring bitmap, or ascending per fragment."""
+"""Old addresses of the surviving rows: a 64-bit roaring bitmap, or ascending per fragment."""
 
 _SHIFT = np.uint64(32)
 _OFFSET = np.uint64(0xFFFF_FFFF)
-_GONE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+_DELETED = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class FragmentRows(Protocol):
-    """As much of a fragment as counts here."""
+    """What address maps need to know of a fragment."""
 
     @property
     def id(self) -> int:
@@ -42,7 +43,7 @@ class FragmentRows(Protocol):
 
 
 Groups = Sequence[tuple[Survivors, Sequence[FragmentRows], Sequence[FragmentRows]]]
-"""The rows left, the fragments they were in, and those they are in now."""
+"""The surviving rows, the fragments they were in, and those they are in now."""
 
 
 class AddressMap:
@@ -50,81 +51,91 @@ class AddressMap:
 
     Attributes
     ----------
-    touched
-        Fragments that were rewritten.
+    rewritten
+        Ids of the fragments that were rewritten.
     steps
-        Its moves, oldest first.
+        The rewrites, oldest first.
 
     Notes
     -----
     Memory: eight bytes per physical row of the old fragments.
     """
 
-    __slots__ = ("steps", "touched")
+    __slots__ = ("rewritten", "steps")
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         self.steps = tuple(steps)
-        self.touched = frozenset(touched for step in steps for touched in step.ids.tolist())
+        self.rewritten = frozenset(fragment for step in steps for fragment in step.ids.tolist())
 
     @classmethod
     def of(cls, groups: Groups, where: object = "the rewrite") -> Self:
-        """Make the map of groups that moved at one time.
+        """Make the map of groups that were rewritten at one time.
 
-        The rows left, one old fragment after the other as they are listed and ascending in
-        each, are the rows of the new fragments, one after the other.
+        The surviving rows, in the listed order of the old fragments and ascending within each,
+        are the rows of the new fragments, one fragment after the other.
 
         Raises
         ------
         CorruptFileError
-            The rows left are not as many as the new fragments have, or lie elsewhere than
-            in the old ones.
+            The number of surviving rows is not that of the new fragments, or some are not in
+            the old ones.
         """
         return cls([_step(groups, where)])
 
     def after(self, before: AddressMap) -> AddressMap:
-        """The map for addresses from the time ahead of an earlier move, which comes first."""
+        """The map for addresses from before an earlier rewrite: that one first, then this."""
         return AddressMap((*before.steps, *self.steps))
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
-        """New addresses, and which of the rows are left.
+        """New addresses, and which of the rows survive.
 
-        Both are as long as ``addresses``; where a row is gone, its new address means nothing.
-        Addresses in fragments that were not rewritten stay.
+        Both are as long as ``addresses``; the new address of a deleted row is meaningless.
+        Addresses in fragments that were not rewritten do not change.
         """
-        found = addresses
+        new_addresses = addresses
         kept = np.ones(len(addresses), np.bool_)
         for step in self.steps:
-            found = step.apply(found)
+            new_addresses = step.apply(new_addresses)
             # No row has this address: its fragment would be the last of 2^32.
-            kept &= found != _GONE
-        return found, kept
+            kept &= new_addresses != _DELETED
+        return new_addresses, kept
 
     def rows_of(self, fragment: int) -> int:
-        """Rows of a fragment that was rewritten, up to the last one that is left."""
+        """Rows of a rewritten fragment, up to the last surviving one."""
         for step in self.steps:
             rows = step.rows_of(fragment)
             if rows is not None:
                 return rows
         return 0
 
-    def left(self, addresses: Addresses) -> Addresses:
-        """New addresses of the rows that are left, in the order of ``addresses``."""
-        found, kept = self.apply(addresses)
-        return found if kept.all() else found[kept]
+    def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """Rows of an index file without deleted rows, in their order; and which they are.
+
+        Parameters
+        ----------
+        column
+            Row addresses (uint64), none of them null; they are replaced by the new ones.
+        """
+        addresses = rows[column].to_numpy().astype(np.uint64, copy=False)
+        new_addresses, kept = self.apply(addresses)
+        surviving = rows if kept.all() else rows.take(np.flatnonzero(kept))
+        at = surviving.schema.get_field_index(column)
+        field = surviving.schema.field(at)
+        return surviving.set_column(at, field, pa.array(new_addresses[kept])), kept
 
 
 class _Step:
-    """One move.
+    """One rewrite.
 
     Parameters
     ----------
     ids
         Old fragments, ascending.
     starts
-        Where the rows of each old fragment stand in ``targets``, and the end.
+        Where the rows of each old fragment begin in ``targets``, and the end of the last.
     targets
-        New address of each physical row up to the last one that is left; all bits are set
-        for those that are gone.
+        New address of each physical row up to the last surviving one; all bits are set for
+        deleted rows.
     """
 
     __slots__ = ("_starts", "_targets", "ids")
@@ -133,46 +144,46 @@ class _Step:
         self.ids, self._starts, self._targets = ids, starts, targets
 
     def apply(self, addresses: Addresses) -> Addresses:
-        """New addresses; all bits are set for rows that are gone."""
+        """New addresses; all bits are set for deleted rows."""
         if not len(self.ids) or not len(addresses):
             return addresses
         fragments = addresses >> _SHIFT
-        place = np.searchsorted(self.ids, fragments)
-        place[place == len(self.ids)] = 0
-        moved = self.ids[place] == fragments
-        begin, end = self._starts[place], self._starts[place + 1]
+        index = np.searchsorted(self.ids, fragments)
+        index[index == len(self.ids)] = 0
+        relocated = self.ids[index] == fragments
+        begin, end = self._starts[index], self._starts[index + 1]
         offsets = (addresses & _OFFSET).astype(np.int64)
-        known = moved & (offsets < end - begin)
-        found = addresses.copy()
-        found[moved] = _GONE
-        found[known] = self._targets[(begin + offsets)[known]]
-        return found
+        known = relocated & (offsets < end - begin)
+        new_addresses = addresses.copy()
+        new_addresses[relocated] = _DELETED
+        new_addresses[known] = self._targets[(begin + offsets)[known]]
+        return new_addresses
 
     def rows_of(self, fragment: int) -> int | None:
-        """Rows up to the last one that is left; ``None`` if the fragment did not move."""
-        place = int(np.searchsorted(self.ids, np.uint64(fragment)))
-        if place == len(self.ids) or int(self.ids[place]) != fragment:
+        """Rows up to the last surviving one; ``None`` if the fragment was not rewritten."""
+        index = int(np.searchsorted(self.ids, np.uint64(fragment)))
+        if index == len(self.ids) or int(self.ids[index]) != fragment:
             return None
-        return int(self._starts[place + 1] - self._starts[place])
+        return int(self._starts[index + 1] - self._starts[index])
 
 
 def _step(groups: Groups, where: object) -> _Step:
     tables: dict[int, Addresses] = {}
     for survivors, old, new in groups:
-        following = _new_addresses(survivors, new, where)
-        left = _in_fragments(survivors, old, len(following), where)
+        new_addresses = _new_addresses(survivors, new, where)
+        surviving = _in_fragments(survivors, old, len(new_addresses), where)
         start = 0
-        for fragment, offsets in zip(old, left, strict=True):
+        for fragment, offsets in zip(old, surviving, strict=True):
             size = int(offsets[-1]) + 1 if len(offsets) else 0
             if fragment.id in tables or size > fragment.physical_rows:
                 raise CorruptFileError(
-                    f"rows that moved out of fragment {fragment.id}",
+                    f"relocated rows of fragment {fragment.id}",
                     expected=f"rows below {fragment.physical_rows}, in one group",
                     found=f"row {size - 1}",
                     where=where,
                 )
-            table = np.full(size, _GONE)
-            table[offsets] = following[start : start + len(offsets)]
+            table = np.full(size, _DELETED)
+            table[offsets] = new_addresses[start : start + len(offsets)]
             start += len(offsets)
             tables[fragment.id] = table
     ids = sorted(tables)
@@ -184,15 +195,18 @@ def _step(groups: Groups, where: object) -> _Step:
 
 
 def _new_addresses(survivors: Survivors, new: Sequence[FragmentRows], where: object) -> Addresses:
-    """Addresses of all rows of fragments, one fragment after the other."""
-    rows = sum(one.physical_rows for one in new)
-    left = len(survivors) if not isinstance(survivors, bytes) else len(_bitmap(survivors, where))
-    if rows != left:
+    """Addresses of all rows of the new fragments, one fragment after the other."""
+    rows = sum(fragment.physical_rows for fragment in new)
+    surviving = (
+        len(survivors) if not isinstance(survivors, bytes) else len(_bitmap(survivors, where))
+    )
+    if rows != surviving:
         raise CorruptFileError(
-            "rows that moved", expected=f"{rows} rows", found=f"{left}", where=where
+            "relocated rows", expected=f"{rows} rows", found=f"{surviving}", where=where
         )
     parts = [
-        np.arange(one.physical_rows, dtype=np.uint64) | (np.uint64(one.id) << _SHIFT) for one in new
+        np.arange(fragment.physical_rows, dtype=np.uint64) | (np.uint64(fragment.id) << _SHIFT)
+        for fragment in new
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
@@ -200,7 +214,7 @@ def _new_addresses(survivors: Survivors, new: Sequence[FragmentRows], where: obj
 def _in_fragments(
     survivors: Survivors, old: Sequence[FragmentRows], rows: int, where: object
 ) -> list[NDArray[np.int64]]:
-    """Physical rows that are left in each old fragment."""
+    """Surviving physical rows of each old fragment."""
     addresses = survivors
     if isinstance(addresses, bytes):
         addresses = np.asarray(_bitmap(addresses, where).to_array(), dtype=np.uint64)
@@ -209,12 +223,12 @@ def _in_fragments(
     if len(fragments) and (fragments[1:] < fragments[:-1]).any():
         order = np.argsort(fragments, kind="stable")
         fragments, offsets = fragments[order], offsets[order]
-    ids = np.array([one.id for one in old], np.uint64)
+    ids = np.array([fragment.id for fragment in old], np.uint64)
     begins = np.searchsorted(fragments, ids)
     ends = np.searchsorted(fragments, ids, side="right")
     if int((ends - begins).sum()) != rows:
         raise CorruptFileError(
-            "rows that moved",
+            "relocated rows",
             expected=f"{rows} rows in the fragments {ids.tolist()}",
             found=f"{int((ends - begins).sum())}",
             where=where,
@@ -231,5 +245,5 @@ def _bitmap(data: bytes, where: object) -> BitMap64:
         return BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
         raise CorruptFileError(
-            "rows that moved", expected="a 64-bit roaring bitmap", found=str(error), where=where
+            "relocated rows", expected="a 64-bit roaring bitmap", found=str(error), where=where
         ) from error

@@ -1,4 +1,4 @@
-"""What a kind of index has to offer.
+"""What a kind of index implements.
 
 Specification: "Kinds" in ``docs/format/indices.md``.
 """
@@ -19,14 +19,14 @@ Entry = table_pb2.IndexMetadata
 
 @dataclass(frozen=True, slots=True)
 class RebuiltSegment:
-    """What the entry of a segment that was rebuilt says differently.
+    """What changes in the entry of a segment that was rebuilt; None: as before.
 
     Parameters
     ----------
     details
-        Content of the details message; as before when omitted.
+        Content of the details message.
     version
-        Version of the index's own format; as before when omitted.
+        Version of the index's own format.
     """
 
     details: bytes | None = None
@@ -34,38 +34,38 @@ class RebuiltSegment:
 
 
 class IndexKind:
-    """A kind of index. Implementations have no state: one file each, found by the registry.
+    """A kind of index. Implementations have no state; the registry finds their modules.
 
     Adding a kind is adding a module in ``scalar/``, ``text/`` or ``vector/`` with a class
     that is decorated with :func:`glaive.index.registry.index_kind`.
     """
 
     name: ClassVar[str]
-    """Of the details message without ``IndexDetails``, in small letters: ``btree``."""
+    """Name of the details message without ``IndexDetails``, in small letters: ``btree``."""
 
     newest: ClassVar[int]
-    """Newest version of the kind's own format that is known; newer ones stay unused."""
+    """Newest known version of the kind's own format; segments of newer ones are left alone."""
 
     marker: ClassVar[str] = ""
-    """A file that only this kind has, if any: entries of old writers do not name their kind."""
+    """A file that only this kind has, if any: entries by old writers do not name their kind."""
 
     def remap(
-        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Rebuild the segment into ``out``, for relocated rows.
 
-        Entries of rows that are gone are left out; all others stay. ``out`` collects names
-        and sizes of the files; a caller that gets an error removes them.
+        Entries of deleted rows are left out; all others stay. ``out`` collects names and
+        sizes of the new files; on an error, the caller removes them.
 
         Returns
         -------
         RebuiltSegment or None
-            None where this kind cannot be rebuilt without the data: its segments then
-            cover nothing of the new fragments. Kinds that never can inherit this function.
+            None if the segment cannot be rebuilt without the data: it then covers nothing of
+            the new fragments. Kinds that never can be inherit this method.
 
         Raises
         ------
         CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
-            A file of the segment is damaged, absent, or of a form not known here.
+            A file of the segment is damaged, absent, or of an unknown layout.
         """
         return None

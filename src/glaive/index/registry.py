@@ -1,8 +1,7 @@
 """Find a kind of index by the type of its details message.
 
-Each module in ``glaive.index.scalar``, ``.text`` and ``.vector`` may define a class decorated
-with ``@index_kind``. Importing the folders' modules fills the table, so adding a kind is
-adding a file.
+Each module in ``glaive.index.scalar``, ``.text`` and ``.vector`` may define classes decorated
+with ``@index_kind``. Importing the modules of these folders registers the kinds.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from glaive.table.index_coverage import kind_name
 
 __all__ = ["index_kind", "index_kinds", "kind_by_files", "kind_of"]
 
-_FOUND: dict[str, type[IndexKind]] = {}
+_REGISTERED: dict[str, type[IndexKind]] = {}
 _FOLDERS = ("scalar", "text", "vector")
 
 K = TypeVar("K", bound=type[IndexKind])
 
 
 def index_kind(cls: K) -> K:
-    """Class decorator: make a kind known under its ``name``."""
-    if _FOUND.setdefault(cls.name, cls) is not cls:
+    """Class decorator: register a kind under its ``name``."""
+    if _REGISTERED.setdefault(cls.name, cls) is not cls:
         raise TypeError(f"two kinds of index claim the name {cls.name!r}")
     return cls
 
@@ -37,26 +36,26 @@ def index_kinds() -> dict[str, IndexKind]:
     """Return all kinds by name."""
     import glaive.index as package
 
-    for found in iter_modules(package.__path__, f"{package.__name__}."):
-        if found.ispkg and found.name.rpartition(".")[2] in _FOLDERS:
-            folder = import_module(found.name)
+    for folder_info in iter_modules(package.__path__, f"{package.__name__}."):
+        if folder_info.ispkg and folder_info.name.rpartition(".")[2] in _FOLDERS:
+            folder = import_module(folder_info.name)
             for module in iter_modules(folder.__path__, f"{folder.__name__}."):
                 import_module(module.name)
-    return {name: cls() for name, cls in sorted(_FOUND.items())}
+    return {name: cls() for name, cls in sorted(_REGISTERED.items())}
 
 
 def kind_of(entry: table_pb2.IndexMetadata, files: Iterable[str] = ()) -> IndexKind | None:
-    """The kind of an entry; ``None`` if this version of glaive does not know it, or so new a one.
+    """The kind of an entry; ``None`` if the kind, or its format version, is not known.
 
-    Entries without details are of old writers: what kind they are, their ``files`` tell.
+    Entries by old writers have no details: ``files`` then determines the kind.
     """
     name = kind_name(entry.index_details.type_url)
-    found = index_kinds().get(name) if name else kind_by_files(files)
-    return found if found is not None and entry.index_version <= found.newest else None
+    kind = index_kinds().get(name) if name else kind_by_files(files)
+    return kind if kind is not None and entry.index_version <= kind.newest else None
 
 
 def kind_by_files(names: Iterable[str]) -> IndexKind | None:
-    """The kind that has one of these files, and no other kind has it."""
+    """The kind whose ``marker`` is among these files."""
     present = frozenset(names)
     kinds = index_kinds().values()
     return next((kind for kind in kinds if kind.marker and kind.marker in present), None)

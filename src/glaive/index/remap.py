@@ -22,7 +22,7 @@ from glaive.index.registry import kind_of
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.table.index_coverage import covered_fragments, holds_addresses
-from glaive.table.moved_rows import REUSE_INDEX, MovedGroup, followed, moves_before
+from glaive.table.relocated_rows import REUSE_INDEX, RelocatedGroup, followed, stored_relocations
 
 __all__ = ["RemappedIndices", "any_holds_addresses", "pinned_fragments", "remap_segments"]
 
@@ -32,16 +32,16 @@ Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 @dataclass(frozen=True, slots=True)
 class RemappedIndices:
-    """What an operation that replaces fragments has to say of indices.
+    """The rebuilt segments, for the operation that replaces fragments.
 
     Parameters
     ----------
     rewritten
         Segments that were rebuilt, as on the wire.
     coverage
-        Fragments they cover, by uuid, where their entries before did not say.
+        Fragments that they cover, by uuid, if their old entries did not list them.
     writers
-        What wrote them.
+        Their writers.
     """
 
     rewritten: tuple[Rewritten, ...] = ()
@@ -49,7 +49,7 @@ class RemappedIndices:
     writers: tuple[SegmentWriter, ...] = ()
 
     def discard(self) -> None:
-        """Remove the files, if no manifest is going to name them."""
+        """Remove the files; for when no manifest is going to name them."""
         for writer in self.writers:
             writer.abort()
 
@@ -65,17 +65,17 @@ def _holds_addresses(manifest: Manifest, entry: Entry) -> bool:
     return not manifest.uses(Feature.STABLE_ROW_IDS) or holds_addresses(entry)
 
 
-def _covers(entry: Entry, touched: frozenset[int]) -> bool:
-    """Whether a segment holds rows of ``touched`` fragments, or may."""
+def _covers(entry: Entry, fragments: frozenset[int]) -> bool:
+    """Whether a segment may hold rows of these fragments."""
     covered = covered_fragments(entry)
-    return covered is None or not covered.isdisjoint(touched)
+    return covered is None or not covered.isdisjoint(fragments)
 
 
 def pinned_fragments(manifest: Manifest) -> frozenset[int]:
-    """Fragments under an index of a kind, or a version of it, that is not known here.
+    """Fragments covered by an index of an unknown kind, or of an unknown version of its kind.
 
-    Where row ids are addresses, they are not to be moved: the index would be lost to those
-    who know it.
+    Where row ids are addresses, their rows must stay where they are: the index would be lost
+    for the libraries that know it.
     """
     if manifest.uses(Feature.STABLE_ROW_IDS):
         return frozenset()
@@ -88,7 +88,7 @@ def pinned_fragments(manifest: Manifest) -> frozenset[int]:
 
 
 def remap_segments(
-    store: ObjectStore, manifest: Manifest, groups: Sequence[MovedGroup]
+    store: ObjectStore, manifest: Manifest, groups: Sequence[RelocatedGroup]
 ) -> RemappedIndices:
     """Rebuild the segments of ``manifest`` that hold addresses of rows in these groups.
 
@@ -97,8 +97,8 @@ def remap_segments(
     store
         The dataset's own: new segments are written there, wherever the old ones are.
     groups
-        Old addresses of the rows that are left, fragments they were in, those they are in.
-        Groups without addresses, for no segment needed them, count for nothing.
+        Old addresses of the surviving rows, their old and their new fragments. Groups without
+        addresses (no segment needs them) are skipped.
 
     Returns
     -------
@@ -113,21 +113,21 @@ def remap_segments(
 
     Notes
     -----
-    A segment with a file that does not exist is left as it is, and so covers nothing of the
-    new fragments. Memory: eight bytes per moved row, and one segment.
+    A segment with a missing file is not rebuilt, and so covers nothing of the new fragments.
+    Memory: eight bytes per relocated row, and one segment.
     """
     groups = [group for group in groups if group[0]]
-    touched = frozenset(one.id for _, old, _ in groups for one in old)
+    rewritten_fragments = frozenset(fragment.id for _, old, _ in groups for fragment in old)
     entries = [
-        one
-        for one in followed(manifest.indices)
-        if _holds_addresses(manifest, one) and _covers(one, touched)
+        entry
+        for entry in followed(manifest.indices)
+        if _holds_addresses(manifest, entry) and _covers(entry, rewritten_fragments)
     ]
     if not entries:
         return RemappedIndices()
-    moved = AddressMap.of(groups)
-    for before in reversed(moves_before(store, manifest)):
-        moved = moved.after(AddressMap.of(before, manifest.where))
+    address_map = AddressMap.of(groups)
+    for before in reversed(stored_relocations(store, manifest)):
+        address_map = address_map.after(AddressMap.of(before, manifest.where))
     rewritten: list[Rewritten] = []
     coverage: dict[bytes, frozenset[int]] = {}
     writers: list[SegmentWriter] = []
@@ -135,12 +135,14 @@ def remap_segments(
         for entry in entries:
             writer = SegmentWriter(store, manifest.data_format)
             writers.append(writer)
-            seen = None if covered_fragments(entry) is not None else _Seen(moved.steps)
-            made = _remake(Segment.of(store, manifest, entry), seen or moved, writer)
-            if made is not None:
-                rewritten.append(made)
-                if seen is not None:
-                    coverage[made.new_id.uuid] = seen.covered(groups)
+            recorder = (
+                None if covered_fragments(entry) is not None else _Recorder(address_map.steps)
+            )
+            message = _rebuild(Segment.of(store, manifest, entry), recorder or address_map, writer)
+            if message is not None:
+                rewritten.append(message)
+                if recorder is not None:
+                    coverage[message.new_id.uuid] = recorder.covered(groups)
     except BaseException:
         for writer in writers:
             writer.abort()
@@ -148,8 +150,8 @@ def remap_segments(
     return RemappedIndices(tuple(rewritten), coverage, tuple(writers))
 
 
-class _Seen(AddressMap):
-    """A map that notes in which fragments rows are that it was asked for, and where they were."""
+class _Recorder(AddressMap):
+    """A map that records the old and new fragments of the addresses it is applied to."""
 
     __slots__ = ("_before", "_fragments", "_origins")
 
@@ -160,17 +162,17 @@ class _Seen(AddressMap):
         self._origins: set[int] = set()
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
-        found, kept = super().apply(addresses)
-        self._fragments |= _fragments(found[kept])
+        new_addresses, kept = super().apply(addresses)
+        self._fragments |= _fragments(new_addresses[kept])
         self._origins |= _fragments(self._before.apply(addresses)[0][kept])
-        return found, kept
+        return new_addresses, kept
 
-    def covered(self, groups: Sequence[MovedGroup]) -> frozenset[int]:
-        """Fragments of the rows; new ones only if there were rows of all that they are made of."""
+    def covered(self, groups: Sequence[RelocatedGroup]) -> frozenset[int]:
+        """Fragments of the rows; new ones only if rows of all their old fragments were there."""
         partly: set[int] = set()
         for _, old, new in groups:
-            if not self._origins.issuperset(one.id for one in old):
-                partly.update(one.id for one in new)
+            if not self._origins.issuperset(fragment.id for fragment in old):
+                partly.update(fragment.id for fragment in new)
         return frozenset(self._fragments - partly)
 
 
@@ -178,15 +180,14 @@ def _fragments(addresses: Addresses) -> set[int]:
     return set(np.unique(addresses >> np.uint64(32)).tolist())
 
 
-def _remake(segment: Segment, moved: AddressMap, out: SegmentWriter) -> Rewritten | None:
+def _rebuild(segment: Segment, address_map: AddressMap, out: SegmentWriter) -> Rewritten | None:
     entry = segment.entry
     kind = kind_of(entry, () if entry.index_details.type_url else segment.sizes())
     try:
-        rebuilt = None if kind is None else kind.remap(segment, moved, out)
+        rebuilt = None if kind is None else kind.remap(segment, address_map, out)
     except DataFileMissingError as error:
         _LOG.warning(
-            "Index %r does not cover the compacted fragments any more, for a file of it is "
-            "missing: %s",
+            "Index %r does not cover the compacted fragments any more: a file is missing: %s",
             entry.name,
             error,
         )

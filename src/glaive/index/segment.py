@@ -5,13 +5,15 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 from uuid import UUID, uuid4
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.errors import (
     CorruptFileError,
@@ -32,33 +34,58 @@ from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.types import FormatVersion
 
-__all__ = ["IndexFile", "IndexFileWriter", "Segment", "SegmentWriter", "file_version_of"]
+__all__ = [
+    "IndexFile",
+    "IndexFileWriter",
+    "Segment",
+    "SegmentWriter",
+    "batches",
+    "file_version_of",
+]
 
 Entry = table_pb2.IndexMetadata
 
-_FEW_ROWS, _ROWS_PER_BYTE = 1 << 20, 256
-"""Rows of a small file, or of a byte, at most: they differ, unlike those of a page of one value."""
+_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
+"""Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
 
 
 def file_version_of(data_format: FormatVersion) -> str:
-    """Format version of the index files of a dataset: that of its data files, from 2.0 on."""
+    """Format version of the index files of a dataset: that of its data files, but at least 2.0."""
     return "2.0" if data_format.major == 0 else str(data_format)
 
 
+def batches(bounds: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of lists or partitions to read at a time: ``limit`` rows at most, or one of them.
+
+    ``bounds`` are the rows where each begins, and the end of the last.
+    """
+    first = 0
+    while first < len(bounds) - 1:
+        last = int(np.searchsorted(bounds, bounds[first] + limit, side="right")) - 1
+        last = max(first + 1, last)
+        yield first, last
+        first = last
+
+
 class IndexFile:
-    """One file of a segment, opened; damage if its bytes cannot hold as many rows as it says."""
+    """One file of a segment, opened; refused if it claims more rows than its bytes can hold."""
 
     def __init__(self, store: ObjectStore, path: str, size: int | None = None) -> None:
         self._file: FileReader = open_reader(store, path, size=size)
         self.path = store.full(path)
-        most = max(_FEW_ROWS, _ROWS_PER_BYTE * self._file.reader.size)
-        if self._file.num_rows > most:
-            raise CorruptFileError(
-                "rows of an index file",
-                expected=f"at most {most} in {self._file.reader.size} bytes",
-                found=f"{self._file.num_rows}",
-                where=self.path,
-            )
+        size_in_bytes = self._file.reader.size
+        max_rows = max(_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE * size_in_bytes)
+        if self.num_rows > max_rows:
+            expected = f"at most {max_rows} in {size_in_bytes} bytes"
+            raise self.corrupt("rows of an index file", expected, f"{self.num_rows}")
+
+    def corrupt(self, part: str, expected: str, found: str) -> CorruptFileError:
+        """The error for damage in this file."""
+        return CorruptFileError(part, expected=expected, found=found, where=self.path)
+
+    def corrupt_column(self, name: str, expected: str, found: str) -> CorruptFileError:
+        """The error for damage in a column."""
+        return self.corrupt(f"column {name!r} of an index", expected, found)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -81,7 +108,7 @@ class IndexFile:
         Raises
         ------
         CorruptFileError
-            A value is no text.
+            A value is not UTF-8.
         """
         return {key: self._text(key, value) for key, value in self._file.schema.metadata.items()}
 
@@ -89,9 +116,7 @@ class IndexFile:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise CorruptFileError(
-                f"metadata {key!r}", expected="text", found=str(error), where=self.path
-            ) from error
+            raise self.corrupt(f"metadata {key!r}", "text", str(error)) from error
 
     @property
     def num_rows(self) -> int:
@@ -99,7 +124,7 @@ class IndexFile:
         return self._file.num_rows
 
     def check(self, **types: pa.DataType | None) -> None:
-        """Make sure that there are columns of these names and types; ``None``: of any type.
+        """Check that there are columns of these names and types; ``None``: of any type.
 
         Raises
         ------
@@ -108,17 +133,13 @@ class IndexFile:
         """
         for name, kind in types.items():
             at = self.schema.get_field_index(name)
-            found = self.schema.field(at).type if at >= 0 else None
-            if found is None or (kind is not None and found != kind):
-                raise CorruptFileError(
-                    f"column {name!r} of an index",
-                    expected=f"type {kind or 'of the values'}",
-                    found=f"{found or 'no such column'}",
-                    where=self.path,
-                )
+            stored = self.schema.field(at).type if at >= 0 else None
+            if stored is None or (kind is not None and stored != kind):
+                expected = f"type {kind or 'of the values'}"
+                raise self.corrupt_column(name, expected, f"{stored or 'no such column'}")
 
     def check_lists(self, **types: pa.DataType) -> None:
-        """Make sure that there are columns of these names that are lists of these types.
+        """Check that there are columns of these names that are lists of these types.
 
         Raises
         ------
@@ -127,30 +148,15 @@ class IndexFile:
         """
         self.check(**dict.fromkeys(types))
         for name, kind in types.items():
-            found: Any = self.schema.field(name).type
-            if not pa.types.is_list(found) or found.value_type != kind:
-                raise CorruptFileError(
-                    f"column {name!r} of an index",
-                    expected=f"lists of {kind}",
-                    found=f"{found}",
-                    where=self.path,
-                )
+            stored: Any = self.schema.field(name).type
+            if not pa.types.is_list(stored) or stored.value_type != kind:
+                raise self.corrupt_column(name, f"lists of {kind}", f"{stored}")
 
     def check_present(self, column: pa.ChunkedArray) -> None:
-        """Make sure that a column has no nulls.
-
-        Raises
-        ------
-        CorruptFileError
-            It has.
-        """
+        """Raise a ``CorruptFileError`` if a column has nulls."""
         if column.null_count:
-            raise CorruptFileError(
-                "entries of an index",
-                expected="a value for each",
-                found=f"{column.null_count} nulls",
-                where=self.path,
-            )
+            found = f"{column.null_count} nulls"
+            raise self.corrupt("entries of an index", "a value for each", found)
 
     def number(self, key: str, default: int | None = None, least: int = 0) -> int:
         """An integer of the metadata.
@@ -158,19 +164,15 @@ class IndexFile:
         Raises
         ------
         CorruptFileError
-            It is absent and there is no default, or is no number, or too small a one.
+            It is absent without a default, not an integer, or below ``least``.
         """
         text = self.metadata.get(key)
         if text is None and default is not None:
             return default
-        sound = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
-        if text is None or not sound or int(text) < least:
-            raise CorruptFileError(
-                f"metadata {key!r}",
-                expected=f"an integer from {least} on",
-                found=repr(text),
-                where=self.path,
-            )
+        is_integer = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
+        if text is None or not is_integer or int(text) < least:
+            expected = f"an integer from {least} on"
+            raise self.corrupt(f"metadata {key!r}", expected, repr(text))
         return int(text)
 
     def read(
@@ -181,7 +183,7 @@ class IndexFile:
         Raises
         ------
         CorruptFileError, UnsupportedFeatureError
-            The file is damaged, or has what this version does not read.
+            The file is damaged, or needs a newer version of glaive.
         """
         bound = self._bind(tuple(self.schema.names if columns is None else columns))
         stop = bound.num_rows if stop is None else min(stop, bound.num_rows)
@@ -202,7 +204,7 @@ class IndexFile:
         return {}
 
     def buffer(self, number: int) -> pa.Buffer:
-        """A global buffer; number 0 is the file's own.
+        """A global buffer; number 0 is the schema.
 
         Raises
         ------
@@ -250,15 +252,15 @@ class Segment:
 
     @property
     def where(self) -> str:
-        """Name and place, for errors."""
+        """Name and location, for errors."""
         return f"index {self.entry.name!r}, {self.store.full(self.folder)}"
 
     def sizes(self) -> dict[str, int]:
-        """Names and sizes of its files: as the entry lists them, else as the folder does."""
+        """Names and sizes of its files, from the entry or, if it lists none, from the folder."""
         if self.entry.files:
             return {file.path: file.size_bytes for file in self.entry.files}
         start = len(self.folder) + 1
-        return {one.path[start:]: one.size for one in self.store.walk(self.folder)}
+        return {file.path[start:]: file.size for file in self.store.walk(self.folder)}
 
     def has(self, name: str) -> bool:
         """Whether it has a file of this name."""
@@ -272,7 +274,7 @@ class Segment:
         DataFileMissingError, NotLanceError, CorruptFileError, UnsupportedFeatureError
             The file is absent, something else, damaged, or of an unknown version.
         """
-        # Sizes in the entry are not relied on: a wrong one would make a sound file look cut off.
+        # Not with the size in the entry: a wrong one would make a sound file look truncated.
         return IndexFile(self.store, index_file_path(self.folder, name, where=self.where))
 
     def get(self, name: str) -> pa.Buffer:
@@ -309,7 +311,7 @@ class IndexFileWriter:
         self._writer.write(rows)
 
     def add_buffer(self, data: bytes) -> int:
-        """Append a global buffer; returns the number it is referred to by."""
+        """Append a global buffer; returns its number."""
         return self._writer.add_global_buffer(data)
 
     def add_metadata(self, entries: Mapping[str, str]) -> None:
@@ -318,11 +320,11 @@ class IndexFileWriter:
             self._writer.add_schema_metadata(key, value)
 
     def finish(self) -> None:
-        """Write the footer; the file is part of the segment now."""
-        self._segment.took(self._name, self._writer.finish().size)
+        """Write the footer and add the file to the segment."""
+        self._segment.add_finished(self._name, self._writer.finish().size)
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Remove what was written."""
         self._writer.abort()
 
 
@@ -338,7 +340,7 @@ class SegmentWriter:
         self._open: dict[str, IndexFileWriter] = {}
 
     def create(self, name: str, schema: pa.Schema) -> IndexFileWriter:
-        """Begin a file; metadata of the schema and its fields is stored with it."""
+        """Start a file; metadata of the schema and its fields is stored with it."""
         self._open[name] = IndexFileWriter(self, name, schema)
         return self._open[name]
 
@@ -350,14 +352,14 @@ class SegmentWriter:
         metadata: Mapping[str, str] | None = None,
         buffers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Write a whole file.
+        """Write a complete file.
 
         Parameters
         ----------
         metadata
             Added to that of the rows' schema.
         buffers
-            Global buffers by the key of the metadata that is to hold their numbers.
+            Global buffers by the metadata key that stores their number.
         """
         file = self.create(name, rows.schema)
         for key, data in (buffers or {}).items():
@@ -367,18 +369,18 @@ class SegmentWriter:
         file.finish()
 
     def copy(self, segment: Segment, name: str) -> None:
-        """Take over a file of another segment as it is."""
+        """Copy a file of another segment unchanged."""
         data = segment.get(name)
         self.store.put(f"{self.folder}/{name}", [data])
         self._sizes[name] = data.size
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a file that is no Lance file of 2.x."""
+        """Write a file that is not a Lance file of 2.x."""
         self.store.put(f"{self.folder}/{name}", parts)
         self._sizes[name] = sum(map(len, parts))
 
-    def took(self, name: str, size: int) -> None:
-        """Note a finished file."""
+    def add_finished(self, name: str, size: int) -> None:
+        """Record a finished file."""
         del self._open[name]
         self._sizes[name] = size
 

@@ -1,9 +1,9 @@
-"""Which places beside its own a dataset may lead to, and the options each is opened with.
+"""Which other locations a dataset may refer to, and the options each is opened with.
 
-A manifest names base paths, a row the URI of its value. Whoever wrote them is not the caller:
-what they name is opened with the options that the caller gave for that place, or with those of
-the root where the place is in the same bucket or on the same host. Another scheme than that of
-the root, another web server, and all that fsspec opens have to be allowed by name.
+A manifest names base paths, a row the URI of its value. They may come from somebody other than the
+caller, so these locations are opened with the options that the caller gave for them, or with those
+of the root if they are in the same bucket or on the same host. Other schemes than that of the
+root, other web servers, and all that fsspec opens have to be allowed by name.
 
 Decision: ``docs/adr/0014-places-that-a-dataset-names.md``.
 """
@@ -19,7 +19,7 @@ from typing import Final, Self
 from glaive.errors import AccessError, OptionError
 from glaive.io.local import LocalStore
 from glaive.io.location import Location
-from glaive.io.storage_options import settle
+from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling, open_store
 
@@ -33,15 +33,15 @@ _TREE: Final = "/tree/"
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """What a caller allows beside the place it opens.
+    """The locations that a caller allows in addition to the one it opens.
 
     Parameters
     ----------
     given
-        Places that the caller names, with the storage options for all that lies below each.
+        Locations that the caller names, with the storage options for all that lies below each.
     external
         Whether values of blob columns may be fetched from outside of the dataset and its base
-        paths; or the only places they may be fetched from.
+        paths; or the only locations they may be fetched from.
     """
 
     given: tuple[tuple[Location, Mapping[str, str]], ...] = ()
@@ -55,12 +55,12 @@ class AccessPolicy:
         *,
         before: AccessPolicy | None = None,
     ) -> Self | AccessPolicy | None:
-        """The policy that options of users mean; ``before`` where they say nothing.
+        """The policy for the options of a user; ``before`` for options that are not given.
 
         Raises
         ------
         OptionError
-            One of them has a value it cannot have.
+            One of them has an invalid value.
         """
         if base_store_params is None and allow_external_blobs is None:
             return before
@@ -76,41 +76,45 @@ class AccessPolicy:
         uris: Iterable[str],
         options: Mapping[str, str] | None = None,
     ) -> AccessPolicy:
-        """The policy of a caller who names base paths of the dataset at ``root`` just now.
+        """The policy that allows base paths that the caller adds to the dataset at ``root``.
 
         Parameters
         ----------
+        root
+            The store of the dataset.
+        uris
+            The base paths.
         options
-            Storage options for them; otherwise those of the root, for those in its bucket.
+            Storage options for them; by default those of the root, for those in its bucket.
         """
-        places = [Location.parse(uri) for uri in uris]
-        if not places:
+        locations = [Location.parse(uri) for uri in uris]
+        if not locations:
             return self
-        home, more = Location.parse(root.uri), []
-        for place in places:
-            if self.options_for(place) is not None:
+        home, added = Location.parse(root.uri), []
+        for location in locations:
+            if self.options_for(location) is not None:
                 continue
             if options is not None:
-                more.append((place, options))
-            elif _refusal(home, place) is not None:
-                more.append((place, _root_options(root, home, place)))
-        return AccessPolicy((*self.given, *more), self.external) if more else self
+                added.append((location, options))
+            elif _refusal(home, location) is not None:
+                added.append((location, _root_options(root, home, location)))
+        return AccessPolicy((*self.given, *added), self.external) if added else self
 
-    def options_for(self, place: Location) -> Mapping[str, str] | None:
-        """Options given for a place, those of the nearest one above it; ``None`` for none."""
-        found = [entry for entry in self.given if entry[0].contains(place)]
-        return max(found, key=lambda entry: len(entry[0].path))[1] if found else None
+    def options_for(self, location: Location) -> Mapping[str, str] | None:
+        """Options given for a location or the nearest one above it; ``None`` if there are none."""
+        above = [entry for entry in self.given if entry[0].contains(location)]
+        return max(above, key=lambda entry: len(entry[0].path))[1] if above else None
 
-    def allows_external(self, place: Location) -> bool:
+    def allows_external(self, location: Location) -> bool:
         """Whether the value of a blob column may be fetched from there."""
         if isinstance(self.external, tuple):
-            return any(allowed.contains(place) for allowed in self.external)
-        named = not place.is_fsspec or self.options_for(place) is not None
-        return self.external and named and not place.is_chained
+            return any(allowed.contains(location) for allowed in self.external)
+        named = not location.is_fsspec or self.options_for(location) is not None
+        return self.external and named and not location.is_chained
 
 
 NOTHING: Final = AccessPolicy()
-"""Nothing beside the place itself."""
+"""No other location is allowed."""
 
 
 def _given(params: object) -> tuple[tuple[Location, Mapping[str, str]], ...]:
@@ -119,168 +123,186 @@ def _given(params: object) -> tuple[tuple[Location, Mapping[str, str]], ...]:
             "base_store_params: expected storage options by base path, such as "
             f"{{'s3://bucket/path': {{'aws_region': 'eu-west-1'}}}}, found {type(params).__name__}"
         )
-    found = []
+    given = []
     for uri, options in params.items():
         if not isinstance(uri, str) or not uri or not isinstance(options, Mapping):
             raise OptionError(
                 "base_store_params: expected a path or URI and a mapping of storage options for "
                 f"it, found {uri!r} and {type(options).__name__}"
             )
-        found.append((_named(uri, "base_store_params"), settle(options)))
-    return tuple(found)
+        given.append((_named(uri, "base_store_params"), normalise_options(options)))
+    return tuple(given)
 
 
 def _external(allowed: object) -> bool | tuple[Location, ...]:
     if isinstance(allowed, bool):
         return allowed
-    places = None if isinstance(allowed, str) or not isinstance(allowed, Iterable) else [*allowed]
-    if places is None or not all(isinstance(place, str) and place for place in places):
+    locations = (
+        None if isinstance(allowed, str) or not isinstance(allowed, Iterable) else [*allowed]
+    )
+    if locations is None or not all(
+        isinstance(location, str) and location for location in locations
+    ):
         raise OptionError(
-            "allow_external_blobs: expected True, False, or a list of places such as "
+            "allow_external_blobs: expected True, False, or a list of locations such as "
             f"['s3://bucket/media'], found {type(allowed).__name__}"
         )
-    return tuple(_named(place, "allow_external_blobs") for place in places)
+    return tuple(_named(location, "allow_external_blobs") for location in locations)
 
 
 def _named(uri: str, option: str) -> Location:
-    place = Location.parse(os.path.expanduser(uri), f"{option}: ")
-    if place.climbs:
-        raise OptionError(f"{option}: {uri!r} has steps upwards ('..'). Name the place itself.")
-    return place
+    location = Location.parse(os.path.expanduser(uri), f"{option}: ")
+    if location.climbs:
+        raise OptionError(f"{option}: {uri!r} contains '..'. Give the location itself.")
+    return location
 
 
 # ---------------------------------------------------------------------- opening
 
 
 def open_named(
-    root: ObjectStore, uri: str, policy: AccessPolicy = NOTHING, *, what: str
+    root: ObjectStore, uri: str, policy: AccessPolicy = NOTHING, *, subject: str
 ) -> ObjectStore:
-    """Open a place that content of the dataset at ``root`` names, as a base path; no request.
+    """Open a location that the dataset at ``root`` names, such as a base path; no request.
 
     Parameters
     ----------
-    what
-        What names it, for messages.
+    root
+        The store of the dataset.
+    uri
+        The location.
+    policy
+        The locations that the caller allows.
+    subject
+        What names the location, for messages.
 
     Raises
     ------
     AccessError
         The caller has to allow it.
     OptionError
-        It is no place, or its options have values they cannot have.
+        It is no location, or its options have invalid values.
     """
-    place = _trusted_spelling(uri, what)
-    given = policy.options_for(place)
+    location = _trusted_spelling(uri, subject)
+    given = policy.options_for(location)
     if given is not None:
-        return _open(root, place, given)
+        return _open(root, location, given)
     home = Location.parse(root.uri)
-    why = _refusal(home, place)
+    why = _refusal(home, location)
     if why is not None:
         raise AccessError(
-            f"{what} is {uri!r}, {why}. It was not opened. If the dataset may read there, name the "
-            f"place when opening it: base_store_params={{{place.uri!r}: {{...}}}}, with the "
-            "storage options for it."
+            f"{subject} is {uri!r}, {why}. It was not opened. If the dataset may read there, name "
+            f"the location when opening it: base_store_params={{{location.uri!r}: {{...}}}}, with "
+            "the storage options for it."
         )
-    return _open(root, place, _root_options(root, home, place))
+    return _open(root, location, _root_options(root, home, location))
 
 
 def open_external(
-    root: ObjectStore, uri: str, policy: AccessPolicy, *, what: str
+    root: ObjectStore, uri: str, policy: AccessPolicy, *, subject: str
 ) -> tuple[ObjectStore, str]:
-    """Open the place that holds an object outside of a dataset; and the object's path there.
+    """Open the location that holds an object outside of a dataset; also return its path there.
+
+    Parameters
+    ----------
+    root, policy, subject
+        As for :func:`open_named`.
+    uri
+        The object.
 
     Raises
     ------
     AccessError
         The caller has to allow it.
     OptionError
-        It is no place.
+        It is no location.
     """
-    place = _trusted_spelling(uri, what)
-    if not policy.allows_external(place):
-        raise AccessError(f"{what} is {uri!r}, {_not_allowed(place, policy)}")
-    folder, _, name = place.uri.rpartition("/")
+    location = _trusted_spelling(uri, subject)
+    if not policy.allows_external(location):
+        raise AccessError(f"{subject} is {uri!r}, {_not_allowed(location, policy)}")
+    folder, _, name = location.uri.rpartition("/")
     if not name or folder.endswith(("/", ":")):
-        raise OptionError(f"{what} is {uri!r}, which names no object")
-    around = Location.parse(folder or "/")
-    given = policy.options_for(place)
+        raise OptionError(f"{subject} is {uri!r}, which names no object")
+    parent = Location.parse(folder or "/")
+    given = policy.options_for(location)
     if given is None:
-        given = _root_options(root, Location.parse(root.uri), place)
-    return _open(root, around, given), name
+        given = _root_options(root, Location.parse(root.uri), location)
+    return _open(root, parent, given), name
 
 
 def allow_copies(policy: AccessPolicy) -> AccessPolicy:
     """The policy for values that the caller's own rows ask to copy: from anywhere.
 
-    fsspec is asked for places only that the caller names, for whom rows may speak or not.
+    Locations that fsspec opens still have to be named by the caller, because rows may come from
+    somebody else.
     """
     return AccessPolicy(policy.given, external=True)
 
 
-def _not_allowed(place: Location, policy: AccessPolicy) -> str:
+def _not_allowed(location: Location, policy: AccessPolicy) -> str:
     if policy.external is True:
         return (
-            "which fsspec would open. It was not fetched. If it is to be trusted, name the place: "
-            f"base_store_params={{{place.uri!r}: {{...}}}}, with the storage options for it."
+            "which fsspec would open. It was not fetched. If it is trusted, name the location: "
+            f"base_store_params={{{location.uri!r}: {{...}}}}, with the storage options for it."
         )
-    listed = ", and below none of the places allowed" if policy.external else ""
+    listed = ", and below none of the allowed locations" if policy.external else ""
     return (
         f"outside of the dataset and its base paths{listed}. It was not fetched. If it is to be "
-        f"trusted, open the dataset with allow_external_blobs=[{place.uri!r}], or a place above "
-        "it; allow_external_blobs=True allows all."
+        f"trusted, open the dataset with allow_external_blobs=[{location.uri!r}], or a location "
+        "above it; allow_external_blobs=True allows all."
     )
 
 
-def _trusted_spelling(uri: str, what: str) -> Location:
-    place = Location.parse(uri, f"{what}: ")
+def _trusted_spelling(uri: str, subject: str) -> Location:
+    location = Location.parse(uri, f"{subject}: ")
     controls = _CONTROLS.search(uri) is not None
-    if place.user or place.is_chained or place.climbs or controls:
-        has = "control characters" if controls else "'..'" if place.climbs else "'::'"
-        has = "a user or password" if place.user else has
+    if location.user or location.is_chained or location.climbs or controls:
+        has = "control characters" if controls else "'..'" if location.climbs else "'::'"
+        has = "a user or password" if location.user else has
         raise AccessError(
-            f"{what} is {uri!r}, which has {has} in it. It was not opened: give the place itself, "
-            "and credentials in base_store_params."
+            f"{subject} is {uri!r}, which contains {has}. It was not opened: give the location "
+            "itself, and credentials in base_store_params."
         )
-    return place
+    return location
 
 
-def _refusal(home: Location, place: Location) -> str | None:
-    """Why a place is not opened unless the caller names it; ``None`` if it is."""
-    if home.is_fsspec or place.is_fsspec:
-        if home.contains(place) or _branches(home, place):
+def _refusal(home: Location, location: Location) -> str | None:
+    """Why a location is not opened unless the caller names it; ``None`` if it is opened."""
+    if home.is_fsspec or location.is_fsspec:
+        if home.contains(location) or _branches(home, location):
             return None
         return "which fsspec would open"
-    if home.scheme != place.scheme:
+    if home.scheme != location.scheme:
         return f"while the dataset is in {home.uri}"
-    if home.is_http and home.origin != place.origin:
+    if home.is_http and home.origin != location.origin:
         return f"on another server than the dataset in {home.uri}"
-    if place.is_whole_disk:
+    if location.is_whole_disk:
         return "which is the whole disk"
     return None
 
 
-def _branches(home: Location, place: Location) -> bool:
-    """Whether ``place`` is the root of the dataset that has a branch at ``home``."""
-    return place.contains(home) and f"/{place.below(home)}".startswith(_TREE)
+def _branches(home: Location, location: Location) -> bool:
+    """Whether ``location`` is the root of the dataset that has a branch at ``home``."""
+    return location.contains(home) and f"/{location.below(home)}".startswith(_TREE)
 
 
-def _root_options(root: ObjectStore, home: Location, place: Location) -> Mapping[str, str]:
-    """Options of the root where a place is in the same bucket or account, else none."""
+def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapping[str, str]:
+    """Options of the root if a location is in the same bucket or account, else none."""
     options = root.options
-    if home.scheme != place.scheme:
+    if home.scheme != location.scheme:
         return {}
     if home.scheme == "az":
         given = {key.lower(): value for key, value in options.items()}
         own = next((given[key] for key in _ACCOUNTS if key in given), "")
-        # A container without an account is in that of the options or of the environment.
-        same = not place.origin or place.origin == (home.origin or own)
+        # A container without an account is in the account of the options or the environment.
+        same = not location.origin or location.origin == (home.origin or own)
         return options if same else {}
-    return options if home.origin == place.origin else {}
+    return options if home.origin == location.origin else {}
 
 
-def _open(root: ObjectStore, place: Location, options: Mapping[str, str]) -> ObjectStore:
-    if place.is_local:
-        return LocalStore(place.path, options)
-    if place.is_fsspec and options is root.options:
-        return open_sibling(root, place.uri)
-    return open_store(place.uri, options)
+def _open(root: ObjectStore, location: Location, options: Mapping[str, str]) -> ObjectStore:
+    if location.is_local:
+        return LocalStore(location.path, options)
+    if location.is_fsspec and options is root.options:
+        return open_sibling(root, location.uri)
+    return open_store(location.uri, options)

@@ -1,7 +1,7 @@
-"""Credentials from the profiles of the AWS command line, read by boto3 where it is installed.
+"""Credentials from the profiles of the AWS command line, read by boto3 if it is installed.
 
-The client beneath knows keys in options and in the environment, web identities, containers
-and instances. Profiles, single sign-on and assumed roles are what boto3 adds.
+The object store client supports keys in options and in the environment, web identities,
+containers and instances. boto3 adds profiles, single sign-on and assumed roles.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _IN_ENVIRONMENT = (
 
 
 def profile_credentials(config: Mapping[str, str]) -> Any | None:
-    """A provider of the profile's credentials; ``None`` where others are given or none is set.
+    """A provider of the profile's credentials; ``None`` if there is no profile, or other ones.
 
-    boto3 is loaded only when there is a profile and nothing else says who is asking.
+    boto3 is loaded only if there is a profile and no other credentials are configured.
     """
     if any(key in config for key in _IN_OPTIONS):
         return None
@@ -44,8 +44,8 @@ def profile_credentials(config: Mapping[str, str]) -> Any | None:
 
 
 def _has_file() -> bool:
-    places = (
+    paths = (
         os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
         os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
     )
-    return any(os.path.isfile(os.path.expanduser(place)) for place in places)
+    return any(os.path.isfile(os.path.expanduser(path)) for path in paths)

@@ -1,4 +1,4 @@
-"""A cache bounded in bytes that forgets what was not used for longest."""
+"""A least-recently-used cache bounded in bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ByteCache(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V, size: int) -> None:
-        """Keep a value of ``size`` bytes, forgetting others to make room."""
+        """Keep a value of ``size`` bytes, evicting others to stay within the budget."""
         with self._lock:
             before = self._entries.pop(key, None)
             if before is not None:
@@ -60,15 +60,15 @@ class ByteCache(Generic[K, V]):
 
         Two threads that miss at the same time both load; neither waits for the other.
         """
-        found = self.get(key)
-        if found is not None:
-            return found
+        cached = self.get(key)
+        if cached is not None:
+            return cached
         value, size = load()
         self.put(key, value, size)
         return value
 
     def clear(self) -> None:
-        """Forget everything; the counters stay."""
+        """Remove all values; the counters stay."""
         with self._lock:
             self._entries.clear()
             self.size = 0

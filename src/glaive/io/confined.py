@@ -1,13 +1,13 @@
-"""Folders below a root, reached without following a link that leads out of it.
+"""Open folders below a root without following links that lead out of it.
 
-A dataset that somebody else made may hold links: a folder ``data`` that is in truth a folder of
-another dataset, or of no dataset at all. What is read through a link is at worst refused; what
-is deleted through it is gone. So whoever deletes goes down from the root with a descriptor per
-folder, which no link put in its place meanwhile can change, and looks at each link that it meets.
+A dataset from somebody else may contain links: its folder ``data`` may really be a folder of
+another dataset, or of no dataset at all. Deleting files through such a link would destroy foreign
+data. So deletions descend from the root with a descriptor per folder, which cannot be replaced by
+a link meanwhile, and check each link.
 
 A link may be followed if it leads to a folder below the same root, and not into another dataset
 there, such as a branch: a folder that has ``_versions``, or one below it. The root itself was
-named by the caller, and may be reached in any way.
+named by the caller, and its path may contain links.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["LeadsOutError", "is_link", "opened_folder", "unlink_all"]
 _BY_DESCRIPTOR: Final = (
     hasattr(os, "O_NOFOLLOW") and {os.open, os.unlink, os.stat, os.readlink} <= os.supports_dir_fd
 )
-"""Whether the system takes names relative to the descriptor of a folder; Windows does not."""
+"""Whether the system supports names relative to the descriptor of a folder; Windows does not."""
 
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-_MOST_LINKS: Final = 40
-"""Links followed on one way; as many as Linux follows."""
+_MAX_LINKS: Final = 40
+"""Links followed in one path; the limit of Linux."""
 
 _DATASET: Final = "_versions"
 _JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
 
 
 class LeadsOutError(Exception):
-    """A link on the way to a folder leads out of the root. Stores make an error of theirs of it."""
+    """A link in the path of a folder leads out of the root; stores translate it."""
 
 
 def is_link(full: str) -> bool:
@@ -48,7 +48,7 @@ def is_link(full: str) -> bool:
 
 
 def unlink_all(folder: int | str, names: Sequence[str]) -> None:
-    """Delete files of an opened folder; those already gone are no error, links go themselves."""
+    """Delete files of an opened folder, links instead of their targets; missing ones are fine."""
     for name in names:
         try:
             if isinstance(folder, int):
@@ -61,23 +61,23 @@ def unlink_all(folder: int | str, names: Sequence[str]) -> None:
 
 @contextmanager
 def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
-    """A descriptor of a folder; on Windows its path, looked at once.
+    """A descriptor of a folder; on Windows its path, which is checked once.
 
     Parameters
     ----------
     anchor
         A folder that the caller named.
     prefix
-        The root below it, as a relative path: there is no link on this way.
+        The root below it, as a relative path, which must contain no link.
     folder
         Path below the root.
 
     Raises
     ------
     LeadsOutError
-        A link on the way leads out of the root, into another dataset, or in circles.
+        A link in the path leads out of the root, into another dataset, or in circles.
     OSError
-        There is no such folder, or the system refused.
+        There is no such folder, or the system failed.
     """
     if not _BY_DESCRIPTOR:
         yield _by_name(anchor, prefix, folder)
@@ -91,7 +91,7 @@ def opened_folder(anchor: str, prefix: str, folder: str) -> Iterator[int | str]:
 
 
 class _Descent:
-    """A way down from the root: descriptors of the root and of each folder on the way."""
+    """A path down from the root: descriptors of the root and of each folder in the path."""
 
     def __init__(self, anchor: str, prefix: str) -> None:
         self._root = f"{anchor}/{prefix}" if prefix else anchor
@@ -113,7 +113,7 @@ class _Descent:
             os.close(self.folders.pop())
 
     def go(self, folder: str) -> None:
-        """Go down to a folder of the root."""
+        """Descend to a folder of the root."""
         ahead: list[str | None] = list(reversed(folder.split("/")))
         links: list[tuple[str, str]] = []
         while ahead:
@@ -131,7 +131,7 @@ class _Descent:
                     self.folders.append(below)
                     continue
                 links.append((name, self._target(name)))
-                if len(links) > _MOST_LINKS:
+                if len(links) > _MAX_LINKS:
                     raise _leads_out(*links[0], "which leads in circles")
                 ahead += (None, *reversed(self._relative(links[-1][1], links[0]).split("/")))
 
@@ -151,7 +151,7 @@ class _Descent:
         return os.readlink(name, dir_fd=self.folders[-1])
 
     def _relative(self, target: str, first: tuple[str, str]) -> str:
-        """Where a link leads from the last folder, which is the root after an absolute one."""
+        """The target of a link relative to the last folder; the root becomes it if absolute."""
         if not target.startswith("/"):
             return target
         root = os.path.realpath(self._root)
@@ -172,7 +172,7 @@ def _is_dataset(folder: int) -> bool:
 
 
 def _by_name(anchor: str, prefix: str, folder: str) -> str:
-    """The path of a folder, if no link on the way leads out: each name is looked at once."""
+    """The path of a folder, if no link in it leads out; each name is checked once."""
     root = anchor
     for name in filter(None, prefix.split("/")):
         root = f"{root}/{name}"

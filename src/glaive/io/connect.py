@@ -1,4 +1,4 @@
-"""From a URI and options to a connected object store."""
+"""Open an object store by URI and options."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _memories_lock = Lock()
 def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     """Open ``scheme://bucket/prefix``; no request is made.
 
-    ``memory://name`` is one store per name and process. No kind of store here takes user and
-    password from the URI: they are left out, so that no message and no file has them.
+    ``memory://name`` is one store per name and process. No store here uses a user and password
+    from the URI: they are removed, so that they appear in no message and no file.
 
     Raises
     ------
     OptionError
-        An option has a value it cannot have.
+        An option has an invalid value.
     StoreError
-        The store cannot be reached with these options at all.
+        The store cannot be opened with these options.
     """
     scheme, _, rest = uri.partition("://")
     bucket, _, prefix = rest.partition("/")
@@ -56,7 +56,7 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     if kind != "az" and "@" in bucket:  # Azure has the container there
         bucket = bucket.rpartition("@")[2]
         uri = f"{scheme}://{bucket}/{prefix}"
-        _logger.warning("%s: what stands before the host in the URI is not sent", uri)
+        _logger.warning("%s: the user before the host in the URI is not sent", uri)
     connection = read_options(kind, options, uri=uri)
     if kind == "memory":
         with _memories_lock:
@@ -79,7 +79,7 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
     client = dict(connection.client)
     if root.startswith("http://"):
         client.setdefault("allow_http", "true")
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "client_options": client or None,
         "retry_config": dict(connection.retry),
     }
@@ -88,11 +88,11 @@ def _remote(kind: StoreKind, root: str, uri: str, connection: Connection) -> Any
 
         provider = profile_credentials(connection.config)
         if provider is not None:
-            given["credential_provider"] = provider
+            arguments["credential_provider"] = provider
     try:
         if kind == "http":
-            return HTTPStore.from_url(root, **given)
-        return _CLASSES[kind].from_url(root, config=dict(connection.config) or None, **given)
+            return HTTPStore.from_url(root, **arguments)
+        return _CLASSES[kind].from_url(root, config=dict(connection.config) or None, **arguments)
     except UnknownConfigurationKeyError as error:
         raise OptionError(f"storage_options for {uri}: {_first_line(error)}") from None
     except (BaseError, OSError, ValueError) as error:

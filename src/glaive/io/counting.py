@@ -1,7 +1,7 @@
-"""A store that counts what is asked of another one, and can make it fail.
+"""A store that counts the requests to another one, and can make it fail.
 
 Requests are counted as an object store would see them: after near ranges are joined. A
-reader from here never says it is mapped, so that only what is asked for is fetched.
+reader from here is never mapped, so that only requested ranges are fetched.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that happens at the ``at``-th matching request from now on (1 = the next).
+    """A fault at the ``at``-th matching request from now on (1 = the next).
 
     Parameters
     ----------
     at
-        Which matching request; later ones are untouched unless ``forever``.
+        Number of the matching request; later ones are not affected unless ``forever``.
     kind
-        ``"fail"``: raise and do nothing. ``"lie"``: do it, then raise (an answer lost on
-        the way). ``"delay"``: do it ``seconds`` later.
+        ``"fail"``: raise and do nothing. ``"lie"``: do it, then raise, as if the response was
+        lost. ``"delay"``: do it ``seconds`` later.
     method, path
         Only requests of this method, with this text in their path; any when None.
     """
@@ -59,9 +59,9 @@ class Fault:
 
 
 class CountingStore(WrappedStore):
-    """Wraps any store, as if it was a bucket. ``log`` has every request, in order."""
+    """Wraps any store, as if it were a bucket. ``log`` has every request, in order."""
 
-    # What only directories can do is asked of a bucket by requests, which are counted.
+    # The capabilities of directories are replaced by requests, which are counted.
     is_local = False
     below = ObjectStore.below
     names = ObjectStore.names
@@ -79,7 +79,7 @@ class CountingStore(WrappedStore):
 
     @property
     def requests(self) -> int:
-        """Requests made; opening a reader is none."""
+        """Requests made; opening a reader does not count."""
         return len(self.log)
 
     @property
@@ -89,16 +89,16 @@ class CountingStore(WrappedStore):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes fetched, gaps between joined ranges included."""
+        """Bytes fetched, including gaps between joined ranges."""
         return sum(r.size for r in self.log if r.method in ("tail", "read", "get"))
 
     @property
     def bytes_written(self) -> int:
-        """Bytes handed to ``put`` and to sinks."""
+        """Bytes passed to ``put`` and to sinks."""
         return sum(r.size for r in self.log if r.method in ("put", "write"))
 
     def reset(self) -> None:
-        """Forget the log and the faults."""
+        """Clear the log and the faults."""
         with self._lock:
             self.log.clear()
             self._faults.clear()
@@ -134,7 +134,7 @@ class CountingStore(WrappedStore):
         return late
 
     def open(self, path: str, *, size: int | None = None) -> CountingReader:
-        """Open; no request is counted until bytes are asked for."""
+        """Open; no request is counted until bytes are requested."""
         return CountingReader(self, path, self.inner.open(path, size=size), size)
 
     def get(self, path: str) -> pa.Buffer:
@@ -203,7 +203,7 @@ class CountingReader:
 
     @property
     def size(self) -> int:
-        """Counts one HEAD unless the size was given or learned."""
+        """Counts one HEAD unless the size is known."""
         if self._size is None:
             _raise(self._store.note("head", self._path))
             self._size = self._inner.size
@@ -229,12 +229,12 @@ class CountingReader:
         ranges: Sequence[ByteRange],
         advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
     ) -> None:
-        """Pass the hint on; not a request."""
+        """Delegate the hint; not a request."""
         self._inner.advise(ranges, advice)
 
-    def expect(self, pattern: Literal["random", "sequential"]) -> None:
-        """Pass the hint on; not a request."""
-        self._inner.expect(pattern)
+    def advise_pattern(self, pattern: Literal["random", "sequential"]) -> None:
+        """Delegate the hint; not a request."""
+        self._inner.advise_pattern(pattern)
 
     def close(self) -> None:
         """Close the inner reader."""
@@ -271,7 +271,7 @@ class CountingSink:
 
 
 def _size(data: Sequence[BytesLike]) -> int:
-    return sum(memoryview(piece).nbytes for piece in data)
+    return sum(memoryview(part).nbytes for part in data)
 
 
 def _raise(error: Exception | None) -> None:

@@ -1,20 +1,20 @@
-"""Give a finished file its name only where the name is free: the step that commits stand on.
+"""Put-if-absent for local files, on which commits rely: name a finished file if the name is free.
 
-Three ways, the first that the file system has:
+There are three ways; the first that the file system supports is used:
 
-1. a hard link, in one step;
-2. a rename that fails if the name is taken, in one step (``renameat2`` on Linux, ``renamex_np``
-   on macOS, any rename on Windows);
-3. the name is taken with an empty file, then the finished file is renamed over it. Only this
-   one can be seen half done: a writer that is stopped in between leaves an **empty file**, and
-   nothing else. The other two show a file when all of it is there.
+1. a hard link, which is atomic;
+2. a rename that fails if the name is taken, which is atomic (``renameat2`` on Linux,
+   ``renamex_np`` on macOS, any rename on Windows);
+3. the name is taken with an empty file, then the finished file is renamed over it. This is not
+   atomic: a writer that is stopped in between leaves an **empty file**, and nothing else. With
+   the other two, a file is visible only when it is complete.
 
-An empty file is therefore no object yet. Readers pass it over; a writer that wants the name waits
-a moment for whoever took it, then takes its place. Several may want to, and the first writer may
-only be slow. So each deletes the finished files of all others that wait for this name, makes sure
-that the name is still the same empty file, and renames its own finished file over it. Of two, the
-one that began its own file later finds that of the other: at most one is left to be renamed.
-Whoever finds its own file gone was not first, and is told so.
+An empty file therefore does not count as an object. Readers ignore it; a writer that needs the
+name waits a moment for the writer that took it, then replaces it. Several may do so, and the first
+writer may only be slow. So each deletes the finished files of all other writers that wait for this
+name, checks that the name is still the same empty file, and renames its own finished file over it.
+Of two writers, the one that created its own file later finds that of the other: at most one file
+remains to be renamed. A writer that finds its own file deleted was not first, and gets an error.
 
 Decision: ``docs/adr/0015-unfinished-files.md``.
 """
@@ -38,17 +38,17 @@ from glaive.io.temporary import final_name, is_removed, removal_name, removed_pa
 __all__ = ["remove_unfinished", "take_name"]
 
 PATIENCE: Final = 2.0
-"""Seconds that a name may be an empty file before its writer is taken for dead: between the
+"""Seconds for which a name may be an empty file before its writer counts as stopped: between the
 two steps there is nothing to do."""
 
 _REMOVAL_SECONDS: Final = 10.0
-"""Seconds after which whoever was removing an unfinished file is taken for dead."""
+"""Seconds after which a process that was removing an unfinished file counts as stopped."""
 
 _PAUSE: Final = 0.002
-"""Seconds between two looks at an empty file."""
+"""Seconds between two checks of an empty file."""
 
-_LOOKS: Final = 8
-"""How often a name is tried that others take and remove meanwhile."""
+_ATTEMPTS: Final = 8
+"""Attempts to take a name that other writers take and remove meanwhile."""
 
 _NO_LINKS: Final = frozenset(
     {
@@ -70,21 +70,21 @@ _Identity = tuple[int, int, int]
 
 
 def take_name(temporary: str, full: str) -> None:
-    """Name a finished file, in the place of an unfinished one if there is one.
+    """Name a finished file, replacing an unfinished one if there is one.
 
     Raises
     ------
     FileExistsError
-        There is a file of this name, or another writer is about to put it there.
+        There is a file of this name, or another writer is about to create it.
     OSError
-        The system refused; the name is as it was.
+        The system failed; the name is unchanged.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         try:
             return _name(temporary, full)
         except FileNotFoundError:
             if _is_folder_there(full):
-                raise _taken(full) from None  # deleted by a writer that takes its place
+                raise _taken(full) from None  # deleted by a writer that replaces it
             raise
         except FileExistsError:
             empty = _stays_empty(full, temporary)
@@ -96,7 +96,7 @@ def take_name(temporary: str, full: str) -> None:
 
 
 def _name(temporary: str, full: str) -> None:
-    """Name a finished file where there is none, in the first way that the system has."""
+    """Name a finished file if the name is free, in the first way that the system supports."""
     try:
         os.link(temporary, full)
     except FileExistsError:
@@ -112,7 +112,7 @@ def _name(temporary: str, full: str) -> None:
 
 
 def _rename_if_free(source: str, target: str) -> bool:
-    """Rename a file in one step unless the new name is taken; ``False`` if that cannot be done.
+    """Atomically rename a file unless the new name is taken; ``False`` if that is not possible.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _rename_if_free(source: str, target: str) -> bool:
 
 @cache
 def _exclusive_rename() -> Callable[[bytes, bytes], int] | None:
-    """The system's rename that replaces nothing, if it has one."""
+    """The system's rename that never replaces a file, if it has one."""
     libc = ctypes.CDLL(None, use_errno=True)
     here, text, number = -100, ctypes.c_char_p, ctypes.c_int
     if sys.platform.startswith("linux") and hasattr(libc, "renameat2"):
@@ -154,7 +154,7 @@ def _fill(temporary: str, full: str) -> None:
         os.replace(temporary, full)
     except FileNotFoundError:
         if _is_folder_there(full):
-            raise _taken(full) from None  # deleted by a writer that takes its place
+            raise _taken(full) from None  # deleted by a writer that replaces it
         raise
 
 
@@ -166,37 +166,37 @@ def _take_over(temporary: str, full: str, empty: _Identity) -> None:
 
 
 def remove_unfinished(full: str) -> bool:
-    """Remove an empty file that holds a name, unless its writer goes on within a moment.
+    """Remove an empty file that holds a name, unless its writer continues within a moment.
 
-    Returns whether it was removed; ``False`` as well if another process is doing it.
+    Returns whether it was removed; also ``False`` if another process is removing it.
 
     Raises
     ------
     OSError
-        The system refused.
+        The system failed.
     """
     folder, _, name = full.rpartition("/")
-    mark = f"{folder}/{removal_name(name)}"
+    marker = f"{folder}/{removal_name(name)}"
     try:
-        os.close(os.open(mark, _EMPTY, 0o666))
+        os.close(os.open(marker, _EMPTY, 0o666))
     except FileExistsError:
         return False
     try:
-        empty = _stays_empty(full, mark)
+        empty = _stays_empty(full, marker)
         if empty is None:
             return False
-        _withdraw_others(full, mark)
+        _withdraw_others(full, marker)
         return _empty_file(full) == empty and _remove_empty(full)
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(mark)
+            os.unlink(marker)
 
 
 def _remove_empty(full: str) -> bool:
-    """Remove a file that is empty and that nobody may fill, for as long as the mark counts.
+    """Remove an empty file that nobody may fill while the marker is valid.
 
-    A process that stands still for longer may find it filled. So it is first moved away, and put
-    back if there is anything in it.
+    If this process is suspended for longer, the file may have been filled. So it is first moved
+    away, and moved back if it is not empty.
     """
     aside = removed_path(full)
     os.rename(full, aside)
@@ -207,34 +207,34 @@ def _remove_empty(full: str) -> bool:
         _name(aside, full)
     except FileExistsError:
         raise StoreError(
-            f"{full} was written while it was removed as unfinished, and then once more. What was "
-            f"written first is kept in {aside}: look at both before going on."
+            f"{full} was written while it was removed as unfinished, and then written again. The "
+            f"first content is kept in {aside}: compare both before you continue."
         ) from None
     return False
 
 
 def _withdraw_others(full: str, mine: str) -> None:
-    """Delete the finished files of all others that wait for a name.
+    """Delete the finished files of all other writers that wait for a name.
 
-    Whoever removes the unfinished file is waited for, unless it was stopped.
+    Waits for a process that is removing the unfinished file, unless that was stopped.
     """
     folder, _, name = full.rpartition("/")
-    removal = f"{folder}/{removal_name(name)}"
-    if mine != removal and not _is_gone_soon(removal, mine):
+    marker = f"{folder}/{removal_name(name)}"
+    if mine != marker and not _disappears(marker, mine):
         raise _taken(full)
     for other in os.listdir(folder):
         path = f"{folder}/{other}"
-        if final_name(other) == name and not is_removed(other) and path not in (mine, removal):
+        if final_name(other) == name and not is_removed(other) and path not in (mine, marker):
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
 
-def _is_gone_soon(mark: str, now: str) -> bool:
-    """Whether a mark is not there, or not after a moment, or was left by who was stopped."""
+def _disappears(marker: str, now: str) -> bool:
+    """Whether a marker is absent, disappears within a moment, or was left by a stopped process."""
     began = time.monotonic()
-    while os.path.lexists(mark):
+    while os.path.lexists(marker):
         waited = time.monotonic() - began
-        if waited + _age(mark, now) >= _REMOVAL_SECONDS:
+        if waited + _age(marker, now) >= _REMOVAL_SECONDS:
             return True
         if waited >= PATIENCE:
             return False
@@ -251,9 +251,9 @@ def _age(path: str, now: str) -> float:
 
 
 def _stays_empty(full: str, just_written: str) -> _Identity | None:
-    """The file, if it stays empty until its writer must be taken for dead; else ``None``.
+    """The file, if it stays empty until its writer counts as stopped; else ``None``.
 
-    The other file tells the time, by the clock that stamps both.
+    The modification time of ``just_written`` is the current time of the file system's clock.
     """
     began = time.monotonic()
     while (empty := _empty_file(full)) is not None:
@@ -265,7 +265,7 @@ def _stays_empty(full: str, just_written: str) -> _Identity | None:
 
 
 def _empty_file(full: str) -> _Identity | None:
-    """What tells an empty file from one that has its name later; ``None`` if there is none."""
+    """The identity of an empty file, unlike a later one of its name; ``None`` if there is none."""
     try:
         status = os.lstat(full)
     except FileNotFoundError:

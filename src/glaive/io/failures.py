@@ -1,8 +1,9 @@
-"""What went wrong in a store, in words: system and object store errors to ``StoreError``."""
+"""Translate errors of the operating system and of object stores to ``StoreError``."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from stat import S_ISDIR
 
 from glaive.errors import (
@@ -13,13 +14,13 @@ from glaive.errors import (
 )
 from glaive.types import ByteRange
 
-__all__ = ["beyond_end", "from_object_store", "from_system", "not_a_file"]
+__all__ = ["beyond_end", "check_ranges", "from_object_store", "from_system", "not_a_file"]
 
-_PERMISSION = "Check the permissions, or choose another place"
+_PERMISSION = "Check the permissions, or choose another location"
 _REMEDIES = {
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
-    errno.EROFS: "The file system is read-only; choose another place",
+    errno.EROFS: "The file system is read-only; choose another location",
     errno.ENOSPC: "The disk is full; free some space and try again",
     errno.EDQUOT: "The disk quota is used up; free some space and try again",
     errno.EISDIR: "It is a directory where a file was expected; check the path",
@@ -43,45 +44,52 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     if isinstance(error, FileNotFoundError):
         if doing == "write":
             return ObjectNotFoundError(
-                f"cannot write {path}: its directory is gone, or a link on the way leads nowhere. "
+                f"cannot write {path}: its directory is gone, or a link in its path is broken. "
                 "Check the path, and whether somebody deletes the dataset."
             )
         return ObjectNotFoundError(f"cannot {doing} {path}: there is no such file. Check the path.")
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
-    remedy = _REMEDIES.get(error.errno or 0, "Check the place and try again")
+    remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
     return StoreError(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
 
 
 def not_a_file(path: str, mode: int) -> StoreError:
     """Describe a directory, a pipe or a device where a file was expected."""
-    found = "a directory" if S_ISDIR(mode) else "a pipe, a socket or a device"
+    actual = "a directory" if S_ISDIR(mode) else "a pipe, a socket or a device"
     return StoreError(
-        f"cannot read {path}: it is {found} where a file was expected. Check the path."
+        f"cannot read {path}: it is {actual} where a file was expected. Check the path."
     )
 
 
 def from_object_store(error: Exception, path: str, doing: str) -> StoreError:
     """Translate an error that obstore raised."""
-    kind = type(error).__name__
+    name = type(error).__name__
     if isinstance(error, FileNotFoundError):
         return ObjectNotFoundError(
             f"cannot {doing} {path}: there is no such object. Check the path."
         )
-    if kind == "AlreadyExistsError":
+    if name == "AlreadyExistsError":
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
-    if kind == "PreconditionError":
+    if name == "PreconditionError":
         return ObjectExistsError(f"cannot {doing} {path}: another writer was first.")
     first_line = str(error).split("\n", 1)[0].rstrip(".")
-    remedy = _OBJECT_REMEDIES.get(kind, "Check storage_options and the network, then try again")
+    remedy = _OBJECT_REMEDIES.get(name, "Check storage_options and the network, then try again")
     return StoreError(f"cannot {doing} {path}: {first_line}. {remedy}.")
 
 
-def beyond_end(path: str, asked: ByteRange, size: int) -> CorruptFileError:
+def check_ranges(path: str, ranges: Sequence[ByteRange], size: int) -> None:
+    """Raise ``CorruptFileError`` for a range that leaves an object of ``size`` bytes."""
+    for requested in ranges:
+        if requested[0] < 0 or requested[1] < 0 or requested[0] + requested[1] > size:
+            raise beyond_end(path, ByteRange(*requested), size)
+
+
+def beyond_end(path: str, requested: ByteRange, size: int) -> CorruptFileError:
     """Describe a range that the object is too short for."""
     return CorruptFileError(
         "byte range",
-        expected=f"bytes {asked.offset}..{asked.end} within the file",
+        expected=f"bytes {requested.offset}..{requested.end} within the file",
         found=f"a file of {size} bytes",
         where=path,
     )

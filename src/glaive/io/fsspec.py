@@ -1,10 +1,10 @@
-"""Objects of any file system that fsspec knows, behind the same contract as the other stores.
+"""Objects of any file system that fsspec supports, with the contract of the other stores.
 
-For places without a store of their own here (``sftp://``, ``hdfs://``, ``hf://``, …), and for
-any other written as ``fsspec+scheme://``. Storage options go to the file system as they are.
+For schemes without a store here (``sftp://``, ``hdfs://``, ``hf://``, …), and for any URI written
+as ``fsspec+scheme://``. Storage options are passed to the file system unchanged.
 
-Few of these file systems can put an object only where none is, in one step: writers that
-compete need a commit lock or a manifest store (``docs/guide/stores.md``).
+Few of these file systems have an atomic put-if-absent: concurrent writers need a commit lock or
+a manifest store (``docs/guide/stores.md``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
-from glaive.io.failures import beyond_end
+from glaive.io.failures import check_ranges
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
@@ -33,7 +33,7 @@ from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import repeating
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import DOWNLOAD_RETRIES
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
 from glaive.types import ByteRange
 
 __all__ = ["FsspecReader", "FsspecStore", "connect_fsspec", "is_known"]
@@ -41,10 +41,10 @@ __all__ = ["FsspecReader", "FsspecStore", "connect_fsspec", "is_known"]
 T = TypeVar("T")
 
 _THROUGH_LINKS = "delete_through_links"
-"""The one storage option that is ours: whether files are deleted in folders behind links."""
+"""The only storage option of glaive: whether files are deleted in folders behind links."""
 
-_AT_ONCE = 8
-"""Ranges of one call that are read side by side."""
+_MAX_CONCURRENT = 8
+"""Ranges of one call that are read concurrently."""
 
 
 def is_known(scheme: str) -> bool:
@@ -57,14 +57,14 @@ def is_known(scheme: str) -> bool:
 
 
 def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
-    """Open a place through fsspec; ``uri`` without the leading ``fsspec+``.
+    """Open a location through fsspec; ``uri`` without the leading ``fsspec+``.
 
     Raises
     ------
     MissingDependencyError
         fsspec, or the package behind the scheme, is not installed.
     OptionError
-        fsspec does not know the scheme, or the file system refuses the options.
+        fsspec does not know the scheme, or the file system rejects the options.
     """
     try:
         import fsspec
@@ -72,9 +72,9 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         raise MissingDependencyError(
             f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"
         ) from None
-    given = {key: value for key, value in options.items() if key.lower() != _THROUGH_LINKS}
+    passed = {key: value for key, value in options.items() if key.lower() != _THROUGH_LINKS}
     try:
-        system, root = fsspec.core.url_to_fs(uri, **given)
+        system, root = fsspec.core.url_to_fs(uri, **passed)
     except ImportError as error:
         raise MissingDependencyError(f"{uri} needs another package: {error}") from None
     except Exception as error:
@@ -103,7 +103,7 @@ class FsspecStore(ObjectStore):
     def __reduce__(self) -> tuple[object, ...]:
         if self._uri.startswith("memory:"):
             raise StoreError(
-                f"{self.uri} lives in the memory of this process and cannot be sent to another. "
+                f"{self.uri} is in the memory of this process and cannot be sent to another. "
                 "Use a directory or a bucket."
             )
         uri = self._uri
@@ -113,7 +113,7 @@ class FsspecStore(ObjectStore):
 
     @property
     def uri(self) -> str:
-        """``fsspec+`` and the URI that fsspec was given, without its password."""
+        """``fsspec+`` and the URI for fsspec, without its password."""
         return f"fsspec+{self._uri}"
 
     def full(self, path: str) -> str:
@@ -127,7 +127,7 @@ class FsspecStore(ObjectStore):
     def reading(self, path: str, doing: str, read: Callable[[], T]) -> T:
         """Return what ``read`` returns, repeated after transient failures."""
         try:
-            with self.request_limit.taking(1):
+            with self.request_limit.acquire(1):
                 return repeating(read, DOWNLOAD_RETRIES, refusals=(Exception,))
         except Exception as error:
             raise failed(error, self.full(path), doing) from None
@@ -144,7 +144,7 @@ class FsspecStore(ObjectStore):
         return pa.py_buffer(data)
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Write a whole object; with ``create`` as exclusively as the file system can."""
+        """Write a whole object; ``create`` is as exclusive as the file system can be."""
         key, full = self._key(path), self.full(path)
         empty = False
         if mode == "create" and self.reading(path, "look up", lambda: self._system.exists(key)):
@@ -160,7 +160,7 @@ class FsspecStore(ObjectStore):
                 sink.abort()
                 raise
             return
-        body = b"".join(bytes(memoryview(piece).cast("B")) for piece in data if len(piece))
+        body = b"".join(byte_views(data))
         try:
             self.in_folder(key, lambda: self._system.pipe_file(key, body, mode="create"))
         except Exception as error:
@@ -168,11 +168,11 @@ class FsspecStore(ObjectStore):
         self.counters.add_write(1, len(body))
 
     def create(self, path: str) -> FsspecSink:
-        """Start writing an object; its directory is made where the file system needs one."""
+        """Start writing an object; its directory is created if the file system needs one."""
         return begin_writing(self, self._system, self._key(path), self.full(path))
 
     def in_folder(self, key: str, write: Callable[[], T]) -> T:
-        """Write, making the directory when there is none."""
+        """Write, creating the directory if there is none."""
         try:
             return write()
         except FileNotFoundError:
@@ -181,25 +181,25 @@ class FsspecStore(ObjectStore):
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files directly in a directory, in name order."""
-        yield from self._found(prefix, lambda key: self._system.ls(key, detail=True))
+        yield from self._listed(prefix, lambda key: self._system.ls(key, detail=True))
 
     def walk(self, prefix: str) -> Iterator[ObjectMeta]:
         """Files at any depth below a directory, in name order."""
-        yield from self._found(
+        yield from self._listed(
             prefix, lambda key: list(self._system.find(key, detail=True).values())
         )
 
-    def _found(self, prefix: str, ask: Callable[[str], Any]) -> Iterator[ObjectMeta]:
+    def _listed(self, prefix: str, list_key: Callable[[str], Any]) -> Iterator[ObjectMeta]:
         key = self._key(prefix)
 
-        def look() -> Any:
+        def read() -> Any:
             self._system.invalidate_cache(key)
             try:
-                return ask(key)
+                return list_key(key)
             except FileNotFoundError:
                 return []
 
-        entries = self.reading(prefix, "list", look)
+        entries = self.reading(prefix, "list", read)
         self.counters.add_read(1, 0)
         cut = len(self._root) + 1
         files = [entry for entry in entries if entry.get("type") != "directory"]
@@ -212,23 +212,23 @@ class FsspecStore(ObjectStore):
         """Size and time of an object. One request."""
         key = self._key(path)
 
-        def look() -> Any:
+        def read() -> Any:
             self._system.invalidate_cache(key.rpartition("/")[0])
             return self._system.info(key)
 
-        entry = self.reading(path, "look up", look)
+        entry = self.reading(path, "look up", read)
         self.counters.add_read(1, 0)
         if entry.get("type") == "directory":
             raise StoreError(f"cannot look up {self.full(path)}: it is a directory.")
         return ObjectMeta(path, int(entry.get("size") or 0), _time(entry))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one; gone ones are no error.
+        """Delete objects one by one; missing ones are no error.
 
-        None is deleted in a folder behind a link, unless ``delete_through_links`` is set.
+        Objects in a folder behind a link are deleted only with ``delete_through_links``.
         """
         for path in paths:
-            self._key(path)  # nothing is deleted if one of them is refused
+            self._key(path)  # nothing is deleted if one of the paths is invalid
         for folder, group in groupby(paths, lambda path: path.rpartition("/")[0]):
             reason = self.link_out(folder)
             if reason is not None:
@@ -246,9 +246,9 @@ class FsspecStore(ObjectStore):
                 raise failed(error, self.full(path), "delete") from None
 
     def link_out(self, folder: str) -> str | None:
-        """Why objects in a folder are not deleted; a link leads there.
+        """Why objects in a folder are not deleted: a link leads there.
 
-        Where a link leads is not known here, so any link counts.
+        The target of a link is not known here, so any link counts.
         """
         allowed = {key.lower(): value for key, value in self.options.items()}.get(_THROUGH_LINKS)
         if allowed is not None and allowed.lower() in ("1", "true", "on"):
@@ -258,44 +258,44 @@ class FsspecStore(ObjectStore):
             at = "/".join(parts[:depth])
             if self.is_link(at):
                 return (
-                    f"{at} is a link. What lies there may be somebody else's; "
-                    f"storage_options={{'{_THROUGH_LINKS}': 'true'}} says that it is not."
+                    f"{at} is a link. Files there may belong to somebody else; "
+                    f"storage_options={{'{_THROUGH_LINKS}': 'true'}} allows deleting them."
                 )
         return None
 
     def is_link(self, path: str) -> bool:
-        """Whether a name is a link, on file systems that tell."""
+        """Whether a name is a link, on file systems that report it."""
         key = self._key(path)
 
-        def look() -> Any:
+        def read() -> Any:
             try:
                 return self._system.info(key)
             except FileNotFoundError:
                 return {}
 
-        entry = self.reading(path, "look up", look)
+        entry = self.reading(path, "look up", read)
         return bool(entry.get("islink")) or entry.get("type") == "link"
 
 
 class FsspecReader:
     """An object read range by range; near ranges share one request."""
 
-    __slots__ = ("_key", "_place", "_short", "_size", "_system", "path")
+    __slots__ = ("_key", "_relative", "_size", "_store", "_system", "path")
 
     mapped = False
 
     def __init__(
-        self, place: FsspecStore, system: Any, key: str, path: str, size: int | None
+        self, store: FsspecStore, system: Any, key: str, path: str, size: int | None
     ) -> None:
-        self._place, self._system, self._key = place, system, key
-        self._short, self._size = path, size
-        self.path = place.full(path)
+        self._store, self._system, self._key = store, system, key
+        self._relative, self._size = path, size
+        self.path = store.full(path)
 
     @property
     def size(self) -> int:
-        """Bytes in the object; one look unless it was given."""
+        """Bytes in the object; one request unless it was given."""
         if self._size is None:
-            self._size = self._place.head(self._short).size
+            self._size = self._store.head(self._relative).size
         return self._size
 
     def tail(self, size: int) -> pa.Buffer:
@@ -307,37 +307,32 @@ class FsspecReader:
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
         total = self.size
-        self._check(ranges, total)
+        check_ranges(self.path, ranges, total)
         joined = coalesce(ranges)
-        answers = list(ordered_map(self._fetch, joined.requests, workers=_AT_ONCE))
-        short = [got.size < want.size for got, want in zip(answers, joined.requests, strict=True)]
-        if any(short):
+        responses = list(ordered_map(self._fetch, joined.requests, workers=_MAX_CONCURRENT))
+        sizes = [data.size for data in responses]
+        if any(size < request.size for size, request in zip(sizes, joined.requests, strict=True)):
             self._size = None
-            self._check(ranges, self.size)
+            check_ranges(self.path, ranges, self.size)
             raise StoreError(
-                f"cannot read {self.path}: the store answered with fewer bytes than were asked "
-                "for. Try again."
+                f"cannot read {self.path}: the store returned fewer bytes than were requested. "
+                "Try again."
             )
-        self._place.counters.add_read(len(answers), joined.size)
-        return split(ranges, joined, answers)
+        self._store.counters.add_read(len(responses), joined.size)
+        return split(ranges, joined, responses)
 
-    def _fetch(self, asked: ByteRange) -> pa.Buffer:
-        data = self._place.reading(
-            self._short,
+    def _fetch(self, request: ByteRange) -> pa.Buffer:
+        data = self._store.reading(
+            self._relative,
             "read",
-            lambda: self._system.cat_file(self._key, start=asked.offset, end=asked.end),
+            lambda: self._system.cat_file(self._key, start=request.offset, end=request.end),
         )
-        return aligned(data, asked.offset)
-
-    def _check(self, ranges: Sequence[ByteRange], size: int) -> None:
-        for asked in ranges:
-            if asked[0] < 0 or asked[1] < 0 or asked[0] + asked[1] > size:
-                raise beyond_end(self.path, ByteRange(*asked), size)
+        return aligned(data, request.offset)
 
     def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
         """Do nothing: there is no map."""
 
-    def expect(self, pattern: str) -> None:
+    def advise_pattern(self, pattern: str) -> None:
         """Do nothing: there is no map."""
 
     def close(self) -> None:
@@ -356,9 +351,9 @@ def _split_secret(uri: str) -> tuple[str, str]:
 
 
 def _creates(system: Any) -> bool:
-    """Whether the file system itself puts an object only where none is.
+    """Whether the file system itself has a put-if-absent.
 
-    The base class looks first and then writes in place, where others see half of it.
+    The base class checks first and then writes in place, where readers see half of it.
     """
     from fsspec.spec import AbstractFileSystem
 
@@ -367,9 +362,9 @@ def _creates(system: Any) -> bool:
 
 def _time(entry: Mapping[str, Any]) -> datetime | None:
     for key in ("mtime", "LastModified", "last_modified", "modified", "created"):
-        found = entry.get(key)
-        if isinstance(found, datetime):
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
-        if isinstance(found, int | float):
-            return datetime.fromtimestamp(found, UTC)
+        time = entry.get(key)
+        if isinstance(time, datetime):
+            return time if time.tzinfo else time.replace(tzinfo=UTC)
+        if isinstance(time, int | float):
+            return datetime.fromtimestamp(time, UTC)
     return None

@@ -1,8 +1,8 @@
-"""Objects being written through fsspec, whole or not at all where the file system can do that.
+"""Write objects through fsspec, atomically if the file system can do that.
 
-Some file systems keep an object to themselves until it is committed. Others write it under its
-name at once, where others see half of it, and a writer that is stopped leaves half of it: there it
-is written under a temporary name and then moved.
+Some file systems hide an object until it is committed. Others write it under its name at once,
+where readers see half of it, and a writer that is stopped leaves half of it: there it is written
+under a temporary name and then moved.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, Protocol, TypeVar
 from glaive.errors import StoreError
 from glaive.io.failures import from_object_store, from_system
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike
+from glaive.io.store import BytesLike, byte_views
 from glaive.io.temporary import temporary_path
 
 __all__ = ["FsspecSink", "begin_writing", "failed"]
 
 T = TypeVar("T")
 
-_waiting: dict[type, bool] = {}
-"""Whether files of a kind of file system wait to be committed, as far as it was found out."""
+_commits: dict[type, bool] = {}
+"""Whether files of a type of file system stay hidden until they are committed, if known."""
 
 
-class _Place(Protocol):
-    """What a sink needs of its store."""
+class _SinkStore(Protocol):
+    """The part of a store that a sink needs."""
 
     counters: IoCounters
 
@@ -34,66 +34,63 @@ class _Place(Protocol):
         """Write, making the directory when there is none."""
 
 
-def begin_writing(place: _Place, system: Any, key: str, full: str) -> FsspecSink:
-    """Start writing an object; its directory is made where the file system needs one."""
+def begin_writing(store: _SinkStore, system: Any, key: str, full: str) -> FsspecSink:
+    """Start writing an object; its directory is created if the file system needs one."""
     temporary = temporary_path(key)
     try:
-        if place.in_folder(temporary, lambda: _waits(system, temporary)):
-            file = place.in_folder(key, lambda: system.open(key, "wb", autocommit=False))
-            return FsspecSink(place, file, key, full, file.commit, file.discard)
-        file = place.in_folder(temporary, lambda: system.open(temporary, "wb"))
+        if store.in_folder(temporary, lambda: _has_commit(system, temporary)):
+            file = store.in_folder(key, lambda: system.open(key, "wb", autocommit=False))
+            return FsspecSink(store, file, key, full, file.commit, file.discard)
+        file = store.in_folder(temporary, lambda: system.open(temporary, "wb"))
     except Exception as error:
         raise failed(error, full, "write") from None
     return FsspecSink(
-        place, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
+        store, file, key, full, lambda: system.mv(temporary, key), lambda: system.rm_file(temporary)
     )
 
 
-def _waits(system: Any, temporary: str) -> bool:
-    """Whether files wait to be committed: some systems take the option and pay no heed to it."""
-    kind = type(system)
-    if kind not in _waiting:
+def _has_commit(system: Any, temporary: str) -> bool:
+    """Whether files stay hidden until committed: some systems accept the option and ignore it."""
+    system_type = type(system)
+    if system_type not in _commits:
         try:
             file = system.open(temporary, "wb", autocommit=False)
         except (NotImplementedError, TypeError):
-            _waiting[kind] = False
+            _commits[system_type] = False
             return False
-        _waiting[kind] = hasattr(file, "commit") and hasattr(file, "discard")
-        if _waiting[kind]:
+        _commits[system_type] = hasattr(file, "commit") and hasattr(file, "discard")
+        if _commits[system_type]:
             file.discard()
         file.close()
-        with suppress(Exception):  # there is none unless the option was not heeded
+        with suppress(Exception):  # the file exists only if the option was ignored
             system.rm_file(temporary)
-    return _waiting[kind]
+    return _commits[system_type]
 
 
 class FsspecSink:
     """An object being written; visible when finished."""
 
-    __slots__ = ("_commit", "_discard", "_file", "_full", "_key", "_place", "position")
+    __slots__ = ("_commit", "_discard", "_file", "_full", "_key", "_store", "position")
 
     def __init__(
         self,
-        place: _Place,
+        store: _SinkStore,
         file: Any,
         key: str,
         full: str,
         commit: Callable[[], object],
         discard: Callable[[], object],
     ) -> None:
-        self._place, self._file, self._key, self._full = place, file, key, full
+        self._store, self._file, self._key, self._full = store, file, key, full
         self._commit, self._discard = commit, discard
         self.position = 0
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append pieces."""
+        """Append parts."""
         file = self._opened()
-        for piece in data:
-            view = memoryview(piece)
-            if view.nbytes == 0:
-                continue
+        for view in byte_views(data):
             try:
-                file.write(view.cast("B") if view.format != "B" or view.ndim != 1 else view)
+                file.write(view)
             except Exception as error:
                 raise failed(error, self._full, "write") from None
             self.position += view.nbytes
@@ -103,14 +100,14 @@ class FsspecSink:
         file, self._file = self._opened(), None
         try:
             file.close()
-            self._place.in_folder(self._key, self._commit)
+            self._store.in_folder(self._key, self._commit)
         except Exception as error:
             raise failed(error, self._full, "write") from None
-        self._place.counters.add_write(1, self.position)
+        self._store.counters.add_write(1, self.position)
         return self.position
 
     def abort(self) -> None:
-        """Leave nothing behind where the file system can take it back."""
+        """Leave nothing behind if the file system can discard the object."""
         file, self._file = self._file, None
         if file is not None:
             with suppress(Exception):
@@ -125,7 +122,7 @@ class FsspecSink:
 
 
 def failed(error: Exception, path: str, doing: str) -> StoreError:
-    """What a file system raised, in our words."""
+    """Translate an error that a file system raised."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, OSError):

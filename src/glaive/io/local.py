@@ -1,9 +1,9 @@
 """Objects in a directory of the local file system.
 
-Everything that becomes visible becomes so in one step: it is written under a temporary name
-in its own directory and then linked (``create``) or renamed (``overwrite``) into place.
-Temporary files are named ``.<name>.<random>.tmp``; listings leave them out. Small files with
-names that nobody knows yet need none (:meth:`LocalStore.put_new`).
+Files become visible atomically: they are written under a temporary name in their own directory
+and then linked (``create``) or renamed (``overwrite``). Temporary files are named
+``.<name>.<random>.tmp``; listings omit them. Small files with new random names need no temporary
+name (:meth:`LocalStore.put_new`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from glaive.io.listing import (
     remove_empty_folders,
     unfinished_below,
 )
-from glaive.io.local_sink import SMALL, LocalSink, place_small, write_new
+from glaive.io.local_sink import SMALL_FILE_BYTES, LocalSink, put_small, write_new
 from glaive.io.mapped import READING, MappedReader
 from glaive.io.object_path import check_object_path
 from glaive.io.stats import IoCounters
@@ -44,13 +44,13 @@ from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
 __all__ = ["LocalStore"]
 
 _ALLOW = (
-    "What lies there may be somebody else's; storage_options={'delete_through_links': 'true'} "
-    "says that it is not."
+    "Files there may belong to somebody else; storage_options={'delete_through_links': 'true'} "
+    "allows deleting them."
 )
 _WINDOWS = os.sep != "/"
 _SLICE = 8 * 1024 * 1024
-"""Bytes per system call for what follows."""
-_FIRST = 64 * 1024
+"""Bytes per system call after the first."""
+_FIRST_READ = 64 * 1024
 _REWRITE = (
     os.O_WRONLY
     | getattr(os, "O_BINARY", 0)
@@ -60,11 +60,12 @@ _REWRITE = (
 
 
 class LocalStore(ObjectStore):
-    """A directory. Made without touching the disk; directories appear when first written to.
+    """A directory. Opening does not access the disk; directories are created by writes.
 
-    ``options`` are storage options: ``fsync`` (``true`` or ``false``) says whether what becomes
-    visible is forced to disk before, in place of ``GLAIVE_FSYNC``; ``delete_through_links`` whether
-    files are deleted in folders that a link leads to, out of the root. Others mean nothing here.
+    ``options`` are storage options: ``fsync`` (``true`` or ``false``), which replaces
+    ``GLAIVE_FSYNC``, is whether files are forced to disk before they become visible;
+    ``delete_through_links`` is whether files are deleted in folders outside of the root that a
+    link leads to. Other options have no effect.
 
     Raises
     ------
@@ -102,7 +103,7 @@ class LocalStore(ObjectStore):
 
     @property
     def is_local(self) -> bool:
-        """Files are looked at where they are."""
+        """Whether objects are files in a directory: yes."""
         return True
 
     @property
@@ -111,13 +112,13 @@ class LocalStore(ObjectStore):
         return self.root
 
     def full(self, path: str) -> str:
-        """Absolute path of an object; refuses paths that lead out of the directory."""
+        """Absolute path of an object; raises ``StoreError`` if it is outside of the directory."""
         if path.startswith("/") or ".." in path or not path.isprintable() or _WINDOWS:
             check_object_path(path, self.root)
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str, *, size: int | None = None) -> MappedReader:
-        """Map a file. The size found on disk is used, whatever ``size`` says."""
+        """Map a file. ``size`` is ignored: the size on disk is used."""
         return MappedReader(self.full(path), self.counters)
 
     def get(self, path: str) -> pa.Buffer:
@@ -126,12 +127,14 @@ class LocalStore(ObjectStore):
         try:
             fd = os.open(full, READING)
             try:
-                data = os.read(fd, _FIRST)  # most manifests: spares asking for the size
-                if len(data) == _FIRST:
+                data = os.read(
+                    fd, _FIRST_READ
+                )  # enough for most manifests: saves a system call for the size
+                if len(data) == _FIRST_READ:
                     status = os.fstat(fd)
                     if not S_ISREG(status.st_mode):
                         raise not_a_file(full, status.st_mode)
-                    data = b"".join([data, *_rest(fd, status.st_size - _FIRST)])
+                    data = b"".join([data, *_rest(fd, status.st_size - _FIRST_READ)])
             finally:
                 os.close(fd)
         except OSError as error:
@@ -142,7 +145,7 @@ class LocalStore(ObjectStore):
         return pa.py_buffer(data)
 
     def get_into(self, path: str, target: memoryview) -> int:
-        """Read a whole file into memory at hand, as far as it fits; returns its bytes read."""
+        """Read a whole file into given memory, as far as it fits; returns the bytes read."""
         full = self.full(path)
         done = 0
         try:
@@ -159,39 +162,38 @@ class LocalStore(ObjectStore):
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole file; see the contract in :mod:`glaive.io.store`."""
-        if not self.fsync and (whole := _whole(data)) is not None:
-            place_small(self.full(path), whole, mode)
-            self.counters.add_write(1, len(whole))
+        if not self.fsync and (small := _joined_if_small(data)) is not None:
+            put_small(self.full(path), small, mode)
+            self.counters.add_write(1, len(small))
             return
         sink = self.create(path)
         try:
             sink.write(data)
-            sink.place(mode)
+            sink.publish(mode)
         except BaseException:
             sink.abort()
             raise
 
     def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        """Write a file whose name nobody else knows before all of it is there.
+        """Write a file whose name nobody else knows before it is complete.
 
-        Such as one with a name of random digits that a manifest is going to name. It needs no
-        temporary name: a writer that is stopped leaves a file that nothing refers to.
+        It needs no temporary name: a writer that is stopped leaves a file that nothing refers to.
         """
-        whole = None if self.fsync else _whole(data)
-        if whole is not None:
+        small = None if self.fsync else _joined_if_small(data)
+        if small is not None:
             full = self.full(path)
             try:
-                write_new(full, whole)
-            except FileExistsError:  # of an attempt before
-                place_small(full, whole, "overwrite")
+                write_new(full, small)
+            except FileExistsError:  # of an earlier attempt
+                put_small(full, small, "overwrite")
             except OSError as error:
                 raise from_system(error, full, "write") from None
-            self.counters.add_write(1, len(whole))
+            self.counters.add_write(1, len(small))
         else:
             self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Write over a file of the same size in place; ``False`` if there is no such file.
+        """Overwrite a file of the same size in place; ``False`` if there is no such file.
 
         Not atomic, hence only for hints: a reader may see a mixture of old and new bytes. A file
         that is reached through a link, or has another name as well, is not written.
@@ -214,7 +216,7 @@ class LocalStore(ObjectStore):
         return LocalSink(self.full(path), self.counters, fsync=self.fsync)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Files directly in a directory, in name order; each is looked at when it comes."""
+        """Files directly in a directory, in name order; each is inspected when it is reached."""
         self.full(prefix)
         return files_in(self.root, prefix)
 
@@ -224,7 +226,7 @@ class LocalStore(ObjectStore):
         return files_below(self.root, prefix)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Temporary files at any depth below a directory: of writers at work, or that failed."""
+        """Temporary files at any depth below a directory: of active writers, or of failed ones."""
         self.full(prefix)
         return unfinished_below(self.root, prefix)
 
@@ -234,7 +236,7 @@ class LocalStore(ObjectStore):
         return links_below(self.root, prefix)
 
     def names(self, prefix: str) -> Sequence[str]:
-        """Names of all that is in a directory, unfinished files too, in any order."""
+        """Names of all entries of a directory, including unfinished files, in any order."""
         return names_in(self.full(prefix))
 
     def remove_folders(self) -> None:
@@ -253,15 +255,15 @@ class LocalStore(ObjectStore):
         return describe(path, status)
 
     def folder_state(self, prefix: str) -> tuple[int, ...] | None:
-        """What changes when names come into a directory or go; ``None`` if there is none."""
+        """A value that changes when entries of a directory do; ``None`` if there is none."""
         try:
             status = os.stat(self.full(prefix))
-        except OSError:  # whoever lists it is told why
+        except OSError:  # listing it raises the error
             return None
         return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
     def is_free(self, path: str) -> bool:
-        """Whether there certainly is no such file."""
+        """Whether there is certainly no such file."""
         try:
             os.stat(self.full(path))
         except FileNotFoundError:
@@ -271,19 +273,18 @@ class LocalStore(ObjectStore):
         return False
 
     def below(self, path: str) -> LocalStore:
-        """A store of a folder of this one, which deletes nothing if a link leads to that folder."""
+        """A store of a folder of this one, which deletes nothing if a link leads to the folder."""
         store = LocalStore(self.full(path), self.options)
         store.anchor = self.anchor
         return store
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those already gone are no error, and links go, not what they lead to.
+        """Delete files, links instead of their targets; missing ones are no error.
 
-        No folder is reached through a link that leads out of the root, unless the option
-        ``delete_through_links`` is set.
+        No link that leads out of the root is followed, unless ``delete_through_links`` is set.
         """
         for path in paths:
-            self.full(path)  # nothing is deleted if one of them is refused
+            self.full(path)  # nothing is deleted if one of the paths is invalid
         for folder, group in groupby(paths, _folder_of):
             full = self.full(folder)
             names = [path[len(folder) + 1 if folder else 0 :] for path in group]
@@ -296,13 +297,13 @@ class LocalStore(ObjectStore):
             except LeadsOutError as error:
                 raise StoreError(f"cannot delete files in {full}: {error}. {_ALLOW}") from None
             except FileNotFoundError:
-                continue  # the folder is gone
+                continue  # the folder does not exist
             except OSError as error:
                 path = f"{full}/{os.path.basename(error.filename or '')}"
                 raise from_system(error, path, "delete") from None
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Delete files that this process has written, behind links too."""
+        """Delete files that this process has written, also behind links."""
         for path in paths:
             full = self.full(path)
             try:
@@ -319,7 +320,7 @@ class LocalStore(ObjectStore):
                 return None
         except LeadsOutError as error:
             return f"{error}. {_ALLOW}"
-        except OSError:  # not there, or not to be read: whoever deletes in it is told
+        except OSError:  # missing or not readable: deleting in it raises the error
             return None
 
     def _confined(self, folder: str) -> AbstractContextManager[int | str]:
@@ -330,7 +331,7 @@ class LocalStore(ObjectStore):
         return is_link(self.full(path))
 
     def remove_unfinished(self, path: str) -> bool:
-        """Remove an empty file whose writer was stopped; whether it was removed."""
+        """Remove an empty file whose writer was stopped; returns whether it was removed."""
         full = self.full(path)
         if self.link_out(_folder_of(path)) is not None:
             return False
@@ -349,23 +350,23 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _switch(options: Mapping[str, str], name: str, default: bool) -> bool:  # noqa: FBT001  # what it is unless an option says otherwise
-    """What an option says that is true or false."""
+def _switch(options: Mapping[str, str], name: str, default: bool) -> bool:  # noqa: FBT001  # a value, not a flag
+    """The value of an option that is true or false."""
     for key, value in options.items():
         if key.lower() == name:
-            found = _SWITCHES.get(value.lower())
-            if found is None:
+            switch = _SWITCHES.get(value.lower())
+            if switch is None:
                 raise OptionError(f"storage_options: {name} is true or false, found {value!r}")
-            return found
+            return switch
     return default
 
 
 _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
 
-def _whole(data: Sequence[BytesLike]) -> bytes | None:
-    """The pieces of a small file, joined; ``None`` if it is not small."""
-    if sum([memoryview(piece).nbytes for piece in data]) > SMALL:
+def _joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
+    """The content of a small file; ``None`` if it is not small."""
+    if sum([memoryview(part).nbytes for part in data]) > SMALL_FILE_BYTES:
         return None
     return b"".join(data)
 
@@ -379,7 +380,7 @@ def _read_into(fd: int, target: memoryview) -> int:
 
 
 def _rest(fd: int, size: int) -> Iterator[bytes]:
-    """What follows, of about this size."""
-    while data := os.read(fd, max(_FIRST, min(size, _SLICE))):
+    """The rest of a file, of about this size."""
+    while data := os.read(fd, max(_FIRST_READ, min(size, _SLICE))):
         size -= len(data)
         yield data

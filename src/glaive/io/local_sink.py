@@ -1,4 +1,4 @@
-"""Files being written under a temporary name, and made visible in one step."""
+"""Write files under a temporary name, and make them visible atomically."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ from glaive.io.exclusive import take_name
 from glaive.io.failures import from_system
 from glaive.io.preallocate import PREALLOCATED_BYTES, preallocate, release
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, PutMode
+from glaive.io.store import BytesLike, PutMode, byte_views
 from glaive.io.temporary import temporary_path
 
-__all__ = ["SMALL", "LocalSink", "place_small", "write_new"]
+__all__ = ["SMALL_FILE_BYTES", "LocalSink", "put_small", "write_new"]
 
-SMALL = 256 * 1024
-"""Bytes of a file below which its pieces are joined and written with one call."""
+SMALL_FILE_BYTES = 256 * 1024
+"""Size of a file up to which its parts are joined and written with one call."""
 
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call: large writes go to the page cache fastest in slices."""
-_PIECES = 512
-"""Pieces per ``writev``; POSIX promises 1024 on the systems we know, 16 at least."""
+_MAX_PARTS = 512
+"""Parts per ``writev``; POSIX guarantees 16, and current systems 1024."""
 _PREALLOCATE_FROM = 1024 * 1024
-"""Bytes of one write from which blocks are preallocated."""
-
+"""Size of one write from which blocks are preallocated."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
 def write_new(full: str, data: bytes) -> None:
-    """Write a small file where none is, under its own name; its folder is made when missing.
+    """Write a new small file under its own name; its folder is created if missing.
 
     Raises
     ------
     FileExistsError
-        There is one; it stays as it is.
+        The file exists; it is not changed.
     OSError
         It could not be written; nothing is left behind.
     """
@@ -60,7 +59,7 @@ def write_new(full: str, data: bytes) -> None:
 
 
 def _make_folder(full: str, *, fsync: bool = False) -> None:
-    """Make the folder of a file, unless there is one; with ``fsync`` its name is on disk then."""
+    """Create the folder of a file if missing; with ``fsync`` its name is forced to disk."""
     folder = os.path.dirname(full)
     above: list[str] = []
     at = folder
@@ -69,13 +68,13 @@ def _make_folder(full: str, *, fsync: bool = False) -> None:
         above.append(at)
     try:
         os.makedirs(folder, exist_ok=True)
-    except FileExistsError as error:  # not that of the file: something else has its name
+    except FileExistsError as error:  # a part of the path is a file
         raise FileNotFoundError(errno.ENOENT, "no directory", folder) from error
     for folder in above:
         _sync_folder(folder)
 
 
-def place_small(full: str, data: bytes, mode: PutMode) -> None:
+def put_small(full: str, data: bytes, mode: PutMode) -> None:
     """Write a small file under a temporary name, then make it visible."""
     temporary = temporary_path(full)
     try:
@@ -96,7 +95,7 @@ def place_small(full: str, data: bytes, mode: PutMode) -> None:
 class LocalSink:
     """A file being written under a temporary name.
 
-    Pieces go straight to the operating system, so they may be reused after ``write``.
+    Data is passed directly to the operating system, so its memory may be reused after ``write``.
     """
 
     __slots__ = ("_counters", "_fd", "_fsync", "_full", "_preallocated", "_temporary", "position")
@@ -116,10 +115,10 @@ class LocalSink:
             raise self._failed(error, full) from None
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append pieces with as few system calls as possible."""
+        """Append data with as few system calls as possible."""
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        size = sum(memoryview(piece).nbytes for piece in data)
+        size = sum(memoryview(part).nbytes for part in data)
         if size >= _PREALLOCATE_FROM and self.position + size > self._preallocated:
             start = max(self.position, self._preallocated)
             self._preallocated = preallocate(self._fd, start, max(size, PREALLOCATED_BYTES))
@@ -130,11 +129,11 @@ class LocalSink:
 
     def finish(self) -> int:
         """Rename the file into place; returns its size in bytes."""
-        self.place("overwrite")
+        self.publish("overwrite")
         return self.position
 
-    def place(self, mode: PutMode) -> None:
-        """Make the file visible, over another one or only where there is none."""
+    def publish(self, mode: PutMode) -> None:
+        """Make the file visible, replacing an existing one or only if there is none."""
         if self._fd < 0:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         try:
@@ -156,7 +155,7 @@ class LocalSink:
         self._counters.add_write(1, self.position)
 
     def abort(self) -> None:
-        """Remove what was written; safe to call twice and after a failure."""
+        """Remove the written data; safe to call twice and after a failure."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -169,32 +168,27 @@ class LocalSink:
 
 
 def _write_all(fd: int, data: Sequence[BytesLike]) -> int:
-    """Write all pieces; returns their size in bytes."""
+    """Write all parts; returns their size in bytes."""
     pending: list[memoryview] = []
-    waiting = total = 0
-    for piece in data:
-        view = memoryview(piece)
+    pending_size = total = 0
+    for view in byte_views(data):
         size = view.nbytes
-        if size == 0:
-            continue
-        if view.format != "B" or view.ndim != 1:
-            view = view.cast("B")
         total += size
-        if waiting + size <= _SLICE and len(pending) < _PIECES:
+        if pending_size + size <= _SLICE and len(pending) < _MAX_PARTS:
             pending.append(view)
-            waiting += size
+            pending_size += size
             continue
         _flush(fd, pending)
         for start in range(0, size - size % _SLICE, _SLICE):
             _flush(fd, [view[start : start + _SLICE]])
         rest = view[size - size % _SLICE :]
-        pending, waiting = [rest] if rest.nbytes else [], rest.nbytes
+        pending, pending_size = [rest] if rest.nbytes else [], rest.nbytes
     _flush(fd, pending)
     return total
 
 
 def _flush(fd: int, views: list[memoryview]) -> None:
-    """Write views, again from where a short write stopped."""
+    """Write views, continuing after short writes."""
     while views:
         if len(views) == 1 or not hasattr(os, "writev"):
             done = os.write(fd, views[0])

@@ -1,7 +1,7 @@
-"""Where a path or URI leads, in one spelling: which scheme, who is asked, and the path there.
+"""The location that a path or URI names, in a normal form: scheme, bucket or host, and path.
 
-Two spellings of one place are equal here: ``/a`` and ``file:///a``, ``s3a`` and ``s3``, letters
-of host names in either case, default ports left out or not.
+Different spellings of a location become equal: ``/a`` and ``file:///a``, ``s3a`` and ``s3``, host
+names in upper and lower case, with or without the default port.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["LOCAL_SCHEMES", "RENAMED", "SCHEMES", "Location"]
 SCHEMES: Final = (
     "file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"
 )  # fmt: skip
-"""What may stand before ``://``, beside what fsspec knows."""
+"""Schemes of URIs, in addition to those of fsspec."""
 
 RENAMED: Final = {"azure": "az", "s3a": "s3"}
 LOCAL_SCHEMES: Final = ("file", "file-object-store")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+")
-"""Colons stand in what fsspec opens through something else: ``simplecache::s3://…``."""
+"""Colons occur in chained URIs of fsspec: ``simplecache::s3://…``."""
 _FILE: Final = "file"
 _FSSPEC: Final = "fsspec+"
 _AZURE: Final = ("az", "abfs", "abfss")
@@ -38,27 +38,26 @@ _AZURE_HOSTS: Final = (
 )
 _PORTS: Final = {"http": ":80", "https": ":443"}
 _AMBIGUOUS: Final = re.compile(r"[\\?#%\s\x00-\x1f\x7f]")
-"""Characters before the path that not everybody reads as part of a name."""
+"""Characters before the path that some parsers do not read as part of a name."""
 _UPWARDS: Final = frozenset({".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place, as :func:`Location.parse` understands it.
+    """A parsed path or URI; see :func:`Location.parse`.
 
     Parameters
     ----------
     scheme
         ``file`` for directories, ``fsspec+`` and its scheme for what fsspec opens.
     origin
-        Who is asked: a bucket, a host with its port, a container and account; empty for
-        directories.
+        A bucket, a host with its port, or a container and account; empty for directories.
     path
         Absolute for directories; without a leading slash for all others.
     authority
-        What stands between ``://`` and the path, without user and password.
+        The part between ``://`` and the path, without user and password.
     user
-        Whether a user, a password or both stand before the host.
+        Whether there is a user or password before the host.
     """
 
     scheme: str
@@ -68,37 +67,39 @@ class Location:
     user: bool = field(default=False, compare=False)
 
     @classmethod
-    def parse(cls, text: str, what: str = "") -> Self:
-        """Read a path or URI; nothing is looked up, and ``~`` is an ordinary character.
+    def parse(cls, text: str, prefix: str = "") -> Self:
+        """Parse a path or URI without any access; ``~`` is an ordinary character.
 
         Parameters
         ----------
-        what
-            Begins the message, such as ``"base path 3 of …: "``.
+        text
+            A path or URI.
+        prefix
+            Start of error messages, such as ``"base path 3 of …: "``.
 
         Raises
         ------
         OptionError
-            It names no place, or not everybody would read it as the same place.
+            It names no location, or parsers would disagree about which.
         """
         scheme, mark, rest = text.partition("://")
         if not mark or not _SCHEME.fullmatch(scheme):
-            return cls._local(text, what)
+            return cls._local(text, prefix)
         scheme = scheme.lower()
         if scheme in LOCAL_SCHEMES:
             parts = urlsplit(text)
             if parts.netloc not in ("", "localhost"):
-                raise OptionError(f"{what}{text!r}: a file URI names no other machine")
-            return cls._local(unquote(parts.path), what)
+                raise OptionError(f"{prefix}{text!r}: a file URI names no other machine")
+            return cls._local(unquote(parts.path), prefix)
         authority, _, path = rest.partition("/")
-        foreign = scheme not in SCHEMES  # so it is fsspec's
-        if _AMBIGUOUS.search(authority) or not (authority or foreign):
+        by_fsspec = scheme not in SCHEMES
+        if _AMBIGUOUS.search(authority) or not (authority or by_fsspec):
             raise OptionError(
-                f"{what}{text!r}: expected a bucket or host after {scheme}://, of letters, digits, "
-                "dots and hyphens"
+                f"{prefix}{text!r}: expected a bucket or host after {scheme}://, of letters, "
+                "digits, dots and hyphens"
             )
         path = path.strip("/")
-        if foreign:
+        if by_fsspec:
             return cls._fsspec(scheme.removeprefix(_FSSPEC), authority, path, chained="::" in text)
         scheme = RENAMED.get(scheme, scheme)
         if scheme in _AZURE:
@@ -110,9 +111,9 @@ class Location:
         return cls(scheme, origin, path, host, bool(user))
 
     @classmethod
-    def _local(cls, path: str, what: str) -> Self:
+    def _local(cls, path: str, prefix: str) -> Self:
         if "\0" in path:
-            raise OptionError(f"{what}{path!r} has a null character, which no file's name has")
+            raise OptionError(f"{prefix}{path!r} has a null character, which no file's name has")
         return cls(_FILE, "", PurePath(os.path.abspath(path)).as_posix())
 
     @classmethod
@@ -129,10 +130,10 @@ class Location:
     def _fsspec(cls, scheme: str, authority: str, path: str, *, chained: bool) -> Self:
         user, _, host = authority.rpartition("@")
         name, _, secret = user.partition(":")
-        shown = f"{name}@{host}" if name else host
-        # What is opened through something else may be anywhere: such a place equals no other.
-        origin = f"{shown}::" if chained else shown
-        return cls(f"{_FSSPEC}{scheme}", origin, path, shown, bool(secret))
+        public = f"{name}@{host}" if name else host
+        # A chained URI may lead anywhere: such a location equals no other.
+        origin = f"{public}::" if chained else public
+        return cls(f"{_FSSPEC}{scheme}", origin, path, public, bool(secret))
 
     # ------------------------------------------------------------------ questions
 
@@ -148,7 +149,7 @@ class Location:
 
     @property
     def is_chained(self) -> bool:
-        """Whether fsspec is asked to open it through something else."""
+        """Whether it is a chained URI, which fsspec opens through another file system."""
         return self.is_fsspec and self.origin.endswith("::")
 
     @property
@@ -158,7 +159,7 @@ class Location:
 
     @property
     def climbs(self) -> bool:
-        """Whether the path has steps upwards, which some stores follow and others do not."""
+        """Whether the path contains ``.`` or ``..``, which only some stores resolve."""
         return not self.is_local and any(
             part in _UPWARDS for part in unquote(self.path).replace("\\", "/").split("/")
         )
@@ -169,7 +170,7 @@ class Location:
         return self.is_local and PurePath(self.path).parent == PurePath(self.path)
 
     def contains(self, other: Location) -> bool:
-        """Whether ``other`` is this place or lies below it."""
+        """Whether ``other`` is this location or lies below it."""
         if (self.scheme, self.origin) != (other.scheme, other.origin):
             return False
         if self.scheme == "az" and _container(self) != _container(other):
@@ -180,7 +181,7 @@ class Location:
         return not root or other.path == root or other.path.startswith(f"{root}/")
 
     def below(self, other: Location) -> str:
-        """Path of ``other``, which lies below this place, from here."""
+        """Relative path of ``other``, which lies below this location."""
         return other.path[len(self.path.rstrip("/")) :].lstrip("/")
 
     @property
@@ -194,5 +195,5 @@ class Location:
         return f"{scheme}://{self.authority}/{self.path}".rstrip("/")
 
 
-def _container(place: Location) -> str:
-    return place.authority.rpartition("@")[0] or place.authority
+def _container(location: Location) -> str:
+    return location.authority.rpartition("@")[0] or location.authority

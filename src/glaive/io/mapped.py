@@ -18,26 +18,25 @@ from glaive.types import ByteRange
 __all__ = ["READING", "MappedReader"]
 
 READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How files are opened. What waits for a writer, as pipes do, is not waited for."""
+"""How files are opened: without waiting for a writer, as pipes would."""
 
-_WORTH_ADVICE = 256 * 1024
-"""Bytes of a file below which the kernel reads it at once whatever it is told."""
-
+_MIN_ADVISED_BYTES = 256 * 1024
+"""Size below which the kernel reads a whole file at once, whatever the advice."""
 
 _SAMPLES = 16
-"""Places of a file looked at to tell whether it is in memory."""
+"""Positions of a file that are checked to estimate whether it is in memory."""
 
-_SURE_SECONDS = 0.01
-"""How long a file is trusted to be as long, and as much in memory, as when last looked at."""
+_TRUSTED_SECONDS = 0.01
+"""Seconds for which the size of a file, and whether it is in memory, are not checked again."""
 
 
 class MappedReader:
     """A mapped file. Opening costs about 10 us, a range about 0.1 us; nothing is copied.
 
-    The size is that of the file when it was opened. Touching a page behind the end of a file
-    that was cut off since ends the process, so the file is looked at again when a scan or a
-    take begins, and a hundred times a second at most while it goes on. Views handed out before
-    are beyond help.
+    The size is that of the file when it was opened. Accessing a page behind the end of a file
+    that was truncated since kills the process, so the size is checked again when a scan or a
+    take begins, and at most a hundred times a second while it runs. Views returned before that
+    cannot be protected.
     """
 
     __slots__ = (
@@ -45,9 +44,9 @@ class MappedReader:
         "_cold",
         "_counters",
         "_inode",
-        "_look_again",
+        "_next_sample",
         "_pattern",
-        "_sure",
+        "_trusted_until",
         "path",
         "size",
     )
@@ -59,7 +58,7 @@ class MappedReader:
         self._counters = IoCounters() if counters is None else counters
         self._pattern: Advice = "normal"
         self._cold = False
-        self._look_again = 0.0
+        self._next_sample = 0.0
         try:
             fd = os.open(path, READING)
             try:
@@ -68,7 +67,7 @@ class MappedReader:
                     raise not_a_file(path, status.st_mode)
                 self.size: int = status.st_size
                 self._inode = status.st_ino
-                self._sure = monotonic() + _SURE_SECONDS
+                self._trusted_until = monotonic() + _TRUSTED_SECONDS
                 self._base: pa.Buffer | None = map_file(fd, self.size)
             finally:
                 os.close(fd)
@@ -87,30 +86,29 @@ class MappedReader:
         start = max(0, self.size - size)
         base = self._mapping()
         self._counters.add_read(1, self.size - start)
-        if self.size >= _WORTH_ADVICE:  # else a cold footer costs several small reads
+        if self.size >= _MIN_ADVISED_BYTES:  # else a cold footer costs several small reads
             advise(base, [ByteRange(start, self.size - start)], "willneed")
         return base.slice(start)
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one view per range, in order."""
-        if monotonic() > self._sure:
-            self._look()
+        if monotonic() > self._trusted_until:
+            self._check_size()
         base, total = self._mapping(), self.size
         buffers = []
-        together = 0
-        for asked in ranges:
-            offset, size = asked
+        size_read = 0
+        for offset, size in ranges:
             if offset < 0 or size < 0 or offset + size > total:
                 raise beyond_end(self.path, ByteRange(offset, size), total)
-            together += size
+            size_read += size
             buffers.append(base.slice(offset, size))
-        self._counters.add_read(len(buffers), together)
+        self._counters.add_read(len(buffers), size_read)
         return buffers
 
     def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
-        """Tell how ranges will be used; see :func:`glaive.io.mapping.advise`.
+        """Advise the kernel how ranges will be used; see :func:`glaive.io.mapping.advise`.
 
-        ``willneed`` is left out when a sample of the ranges is in memory already.
+        ``willneed`` is omitted when a sample of the ranges is in memory already.
         """
         base = self._mapping()
         if advice == "willneed" and is_resident(base, ranges):
@@ -118,22 +116,22 @@ class MappedReader:
         advise(base, ranges, advice)
 
     def prefetch(self, ranges: Sequence[ByteRange]) -> None:
-        """Have the system read ranges, without a look whether they are in memory."""
+        """Have the system read ranges, without checking whether they are in memory."""
         advise(self._mapping(), ranges, "willneed")
 
-    def expect(self, pattern: Advice) -> None:
-        """Tell how the file will be read from now on: ``random`` or ``sequential``.
+    def advise_pattern(self, pattern: Advice) -> None:
+        """Advise the kernel how the file will be read from now on: ``random`` or ``sequential``.
 
         Without it the kernel reads far ahead at every cold row, and not far enough in a cold
-        scan. Called when a scan or a take begins, it makes sure as well that the file is whole.
+        scan. Called when a scan or a take begins; also checks that the file was not truncated.
         """
-        self._look()
-        if pattern != self._pattern and self.size >= _WORTH_ADVICE:
+        self._check_size()
+        if pattern != self._pattern and self.size >= _MIN_ADVISED_BYTES:
             self._pattern = pattern
             self.advise([ByteRange(0, self.size)], pattern)
 
-    def _look(self) -> None:
-        """Make sure that the file has not become shorter. About 1 us.
+    def _check_size(self) -> None:
+        """Raise ``CorruptFileError`` if the file has become shorter. About 1 us.
 
         A file that was deleted or replaced keeps its content for as long as it is mapped.
         """
@@ -145,25 +143,25 @@ class MappedReader:
             raise CorruptFileError(
                 "size of the file",
                 expected=f"{self.size} bytes, as when it was opened",
-                found=f"{status.st_size} bytes: it was cut off since",
+                found=f"{status.st_size} bytes: it was truncated since",
                 where=self.path,
             )
-        self._sure = monotonic() + _SURE_SECONDS
+        self._trusted_until = monotonic() + _TRUSTED_SECONDS
 
     def is_cold(self) -> bool:
         """Whether parts of the file are not in memory, by a sample.
 
-        About 20 us; looked at a hundred times a second at most.
+        About 20 us; sampled at most a hundred times a second.
         """
         now = monotonic()
-        if now >= self._look_again:
-            self._look_again = now + _SURE_SECONDS
-            self._look()
+        if now >= self._next_sample:
+            self._next_sample = now + _TRUSTED_SECONDS
+            self._check_size()
             step = max(1, self.size // _SAMPLES)
-            places = [ByteRange(at, 1) for at in range(step // 2, self.size, step)]
-            self._cold = not is_resident(self._mapping(), places, len(places))
+            samples = [ByteRange(at, 1) for at in range(step // 2, self.size, step)]
+            self._cold = not is_resident(self._mapping(), samples, len(samples))
         return self._cold
 
     def close(self) -> None:
-        """Let go of the map; buffers handed out stay valid."""
+        """Release the map; buffers returned before stay valid."""
         self._base = None

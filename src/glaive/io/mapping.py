@@ -1,12 +1,12 @@
-"""Memory maps of whole files, as Arrow buffers, and advice about them to the kernel.
+"""Memory maps of whole files, as Arrow buffers, and ``madvise`` for them.
 
 The standard library's ``mmap`` keeps a file descriptor open for every map. A table of
 thousands of zero-copy columns would then run out of descriptors, so on POSIX the map is
 made through the C library: it holds address space, no descriptor, and lives until the last
-buffer that views it is gone.
+buffer over it is released.
 
-A mapped file must not be truncated by others while in use: touching a page behind its new
-end kills the process. Lance data files are never changed once written.
+A mapped file must not be truncated while in use: accessing a page behind its new end kills the
+process. Lance data files are never changed once written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CODES: dict[Advice, int] = {
     "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
 _SAMPLES = 8
-"""Ranges looked at to tell whether a read would find its pages in memory."""
+"""Ranges that are checked to estimate whether a read would find its pages in memory."""
 
 
 def _load_libc() -> ctypes.CDLL | None:
@@ -59,18 +59,17 @@ def _load_libc() -> ctypes.CDLL | None:
 
 _libc = _load_libc()
 
+_MIN_BATCH = 16
+"""Ranges from which on one call for all of them is faster."""
 
-_MANY = 16
-"""Ranges from which on one call for all of them is quicker."""
+_MAX_BATCH = 1024
+"""Ranges that the system accepts in one call."""
 
-_AT_ONCE = 1024
-"""Ranges that the system takes with one call."""
-
-_TAKES_MANY = hasattr(os, "pidfd_open") and hasattr(_libc, "process_madvise")
+_HAS_BATCHES = hasattr(os, "pidfd_open") and hasattr(_libc, "process_madvise")
 
 
 class _Map:
-    """Owner of one map: unmaps when the last buffer over it is gone."""
+    """Owner of one map: unmaps when the last buffer over it is released."""
 
     __slots__ = ("address", "size")
 
@@ -83,7 +82,7 @@ class _Map:
 
 
 def map_file(fd: int, size: int) -> pa.Buffer:
-    """Map the first ``size`` bytes of an open file, read-only; ``fd`` may be closed after.
+    """Map the first ``size`` bytes of an open file, read-only; ``fd`` may be closed afterwards.
 
     About 3 us. An empty file gives an empty buffer.
     """
@@ -99,54 +98,57 @@ def map_file(fd: int, size: int) -> pa.Buffer:
 
 
 def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None:
-    """Tell the kernel how ranges of a mapped buffer will be used; a hint, never an error.
+    """Advise the kernel how ranges of a mapped buffer will be used; a hint, never an error.
 
-    ``willneed`` starts reading all ranges at once, which is what gives a disk its queue
-    depth: 100 cold rows in 2 ms in place of 230. ``dontneed`` takes pages out of this
-    process's memory; they stay in the system's cache and views of them stay valid. About
-    1 us per range, less where the system takes many at once.
+    ``willneed`` starts reading all ranges at once, which fills the queue of a disk: 100 cold
+    rows take 2 ms instead of 230. ``dontneed`` removes pages from this process's memory; they
+    stay in the system's cache and views of them stay valid. About 1 us per range, less where the
+    system accepts many in one call.
     """
     if _libc is None or base.size == 0:
         return
-    places = np.array(ranges, np.int64).reshape(-1, 2)
-    places[:, 0] += base.address
-    _tell(places, advice)
+    ranges_in_memory = np.array(ranges, np.int64).reshape(-1, 2)
+    ranges_in_memory[:, 0] += base.address
+    _advise(ranges_in_memory, advice)
 
 
-def prefetch(places: NDArray[np.int64]) -> None:
-    """Have the system read places of mapped files: ``willneed`` by address and size.
+def prefetch(ranges: NDArray[np.int64]) -> None:
+    """Have the system read parts of mapped files.
 
-    They must be mapped, of any files. Shape ``(n, 2)``.
+    Parameters
+    ----------
+    ranges
+        Address and size of each part, which must be mapped; shape ``(n, 2)``.
     """
     if _libc is not None:
-        _tell(places, "willneed")
+        _advise(ranges, "willneed")
 
 
-def _tell(places: NDArray[np.int64], advice: Advice) -> None:
-    """Advise on whole pages; places by address and size."""
-    starts = places[:, 0] // _PAGE * _PAGE
-    whole = np.stack([starts, places.sum(axis=1) - starts], axis=1)
+def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
+    """Advise on the pages of ranges, which are given by address and size."""
+    starts = ranges[:, 0] // _PAGE * _PAGE
+    pages = np.stack([starts, ranges.sum(axis=1) - starts], axis=1)
     code = _CODES[advice]
-    if len(whole) >= _MANY and advice == "willneed" and _tell_many(whole, code):
+    if len(pages) >= _MIN_BATCH and advice == "willneed" and _advise_in_batches(pages, code):
         return
     if _libc is not None:
-        for start, size in whole.tolist():
+        for start, size in pages.tolist():
             _libc.madvise(start, size, code)
 
 
-def _tell_many(places: NDArray[np.int64], code: int) -> bool:
-    """Advise with few system calls; ``False`` where that cannot be done."""
-    if _libc is None or not _TAKES_MANY:
+def _advise_in_batches(pages: NDArray[np.int64], code: int) -> bool:
+    """Advise with few system calls; ``False`` if that is not possible."""
+    if _libc is None or not _HAS_BATCHES:
         return False
     try:
         process = os.pidfd_open(os.getpid())
     except OSError:
         return False
     try:
-        for first in range(0, len(places), _AT_ONCE):
-            some = np.ascontiguousarray(places[first : first + _AT_ONCE])
-            done = _libc.process_madvise(process, some.ctypes.data, len(some), code, 0)
-            if done < int(some[:, 1].sum()):  # not allowed here, or not all of it
+        for first in range(0, len(pages), _MAX_BATCH):
+            batch = np.ascontiguousarray(pages[first : first + _MAX_BATCH])
+            done = _libc.process_madvise(process, batch.ctypes.data, len(batch), code, 0)
+            if done < int(batch[:, 1].sum()):  # not permitted, or not all of it
                 return False
     finally:
         os.close(process)
@@ -154,7 +156,7 @@ def _tell_many(places: NDArray[np.int64], code: int) -> bool:
 
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
-    """Whether a sample of the ranges is in memory, so that advice would be wasted."""
+    """Whether a sample of the ranges is in memory, so that advice would have no effect."""
     if _libc is None or base.size == 0 or sys.platform not in ("linux", "darwin"):
         return True
     state = ctypes.c_ubyte()

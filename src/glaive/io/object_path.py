@@ -1,7 +1,7 @@
-"""Which paths name an object below the root of a store, whatever the store.
+"""Check that a path names an object below the root of a store, whatever the store.
 
-Paths come from manifests, transactions and users. One that leads out of the root, or has a
-character that no file's name should have, is refused before any store sees it.
+Paths come from manifests, transactions and users. A path that leads out of the root, or has a
+character that no file's name should have, is rejected before any store sees it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ __all__ = ["check_object_path"]
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OTHER_SEPARATORS: Final = os.sep != "/"
-"""Windows: a name of the system may have ``\\`` between parts, and a drive before them."""
+"""On Windows, paths may have ``\\`` between parts, and a drive before them."""
 
 
 def check_object_path(path: str, root: str) -> None:
-    """Refuse a path that does not name an object below ``root``.
+    """Raise ``StoreError`` for a path that does not name an object below ``root``.
 
-    Raises
-    ------
-    StoreError
-        It is absolute, leads upwards, or has a control character.
+    Such a path is absolute, leads upwards, or has a control character.
     """
     parts = path.split("/")
     if _OTHER_SEPARATORS:
@@ -33,11 +30,11 @@ def check_object_path(path: str, root: str) -> None:
     if path and (not parts[0] or ".." in parts or (_OTHER_SEPARATORS and ":" in path)):
         raise StoreError(
             f"path {path!r} leads out of {root}. A manifest that names such a path is damaged or "
-            "was made to do harm."
+            "malicious."
         )
     if _CONTROL.search(path):
-        what = "null" if "\0" in path else "control"
+        character = "null" if "\0" in path else "control"
         raise StoreError(
-            f"path {path!r} below {root} has a {what} character, which no file's name has. "
+            f"path {path!r} below {root} has a {character} character, which no file's name has. "
             "A manifest that names such a path is damaged."
         )

@@ -1,7 +1,7 @@
 """Objects in a bucket or in memory, through obstore: S3, Google, Azure, HTTP, ``memory://``.
 
-Waiting happens outside the interpreter lock. Answers are handed out as they arrived unless
-that would misalign them: buffers keep the alignment they have in the object, as maps do.
+Waiting happens without the interpreter lock. Responses are returned without a copy unless that
+would misalign them: buffers keep the alignment they have in the object, as maps do.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import MemoryStore
 
 from glaive.errors import StoreError
-from glaive.io.failures import beyond_end, from_object_store
+from glaive.io.failures import check_ranges, from_object_store
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import aligned, coalesce, split
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, byte_views
 from glaive.types import ByteRange
 
 __all__ = ["ObjectReader", "ObjectSink", "ObjectStoreAdapter"]
@@ -30,17 +30,17 @@ T = TypeVar("T")
 
 _PART = 8 * 1024 * 1024
 """Bytes per part of a multipart upload."""
-_AT_ONCE = 10
-"""Requests that obstore makes side by side for one call."""
+_MAX_CONCURRENT = 10
+"""Concurrent requests of obstore for one call."""
 _REFUSALS = (BaseError, OSError, ValueError)
 
 
 class ObjectStoreAdapter(ObjectStore):
-    """A prefix of a bucket; :func:`glaive.io.connect.connect` makes one.
+    """A prefix of a bucket, opened by :func:`glaive.io.connect.connect`.
 
-    Reads whose answer breaks off are repeated; what is refused or not answered is repeated by
-    the client beneath. ``options`` are the storage options it was opened with, and ``reopen``
-    opens it again from URI and options, in another process.
+    Reads whose response breaks off are repeated here; requests that are refused or not answered
+    are repeated by the client. ``options`` are the storage options it was opened with, and
+    ``reopen`` opens it by URI and options in another process.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class ObjectStoreAdapter(ObjectStore):
     def __reduce__(self) -> tuple[object, ...]:
         if self._base.startswith("memory://"):
             raise StoreError(
-                f"{self.uri} lives in the memory of this process and cannot be sent to another. "
+                f"{self.uri} is in the memory of this process and cannot be sent to another. "
                 "Use a directory or a bucket."
             )
         return (self.reopen, (self.uri, dict(self.options)))
@@ -103,8 +103,8 @@ class ObjectStoreAdapter(ObjectStore):
         return ObjectReader(self, self._store, self._key(path), self.full(path), size)
 
     def reading(self, requests: int, read: Callable[[], T]) -> T:
-        """Return what ``read`` returns, once there is room for so many requests."""
-        with self.request_limit.taking(min(requests, _AT_ONCE)):
+        """Return what ``read`` returns, once so many requests may begin."""
+        with self.request_limit.acquire(min(requests, _MAX_CONCURRENT)):
             return repeating(read, self.download_retries, refusals=_REFUSALS)
 
     def get(self, path: str) -> pa.Buffer:
@@ -119,31 +119,31 @@ class ObjectStoreAdapter(ObjectStore):
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole object with one conditional or unconditional request."""
-        pieces = [piece for piece in data if memoryview(piece).nbytes]
-        body = memoryview(pieces[0]).cast("B") if len(pieces) == 1 else b"".join(pieces)
+        parts = list(byte_views(data))
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
         key = self._key(path)
         try:
             try:
                 obstore.put(self._store, key, body, mode=mode, use_multipart=False)
             except AlreadyExistsError:
-                if not self._put_over_nothing(key, body):
+                if not self._put_over_empty(key, body):
                     raise
             self.counters.add_write(1, len(body))
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "write") from None
 
-    def _put_over_nothing(self, key: str, body: bytes | memoryview) -> bool:
-        """Write an object in the place of an empty one; ``False`` if it is none.
+    def _put_over_empty(self, key: str, body: bytes | memoryview) -> bool:
+        """Replace an empty object; ``False`` if it is not empty.
 
-        Refused by the store if the object changes meanwhile.
+        The store rejects it if the object changes meanwhile.
         """
-        found = obstore.head(self._store, key)
-        if found["size"] or not found["e_tag"]:
+        meta = obstore.head(self._store, key)
+        if meta["size"] or not meta["e_tag"]:
             return False
-        known: Any = {"e_tag": found["e_tag"]}
-        if found["version"]:
-            known["version"] = found["version"]
-        obstore.put(self._store, key, body, mode=known, use_multipart=False)
+        unchanged: Any = {"e_tag": meta["e_tag"]}
+        if meta["version"]:
+            unchanged["version"] = meta["version"]
+        obstore.put(self._store, key, body, mode=unchanged, use_multipart=False)
         return True
 
     def create(self, path: str) -> ObjectSink:
@@ -161,13 +161,13 @@ class ObjectStoreAdapter(ObjectStore):
         key = self._key(prefix) or None
         try:
             for page in self._pages(key):
-                for found in page:
-                    yield ObjectMeta(found["path"][cut:], found["size"], found["last_modified"])
+                for meta in page:
+                    yield ObjectMeta(meta["path"][cut:], meta["size"], meta["last_modified"])
         except _REFUSALS as error:
             raise from_object_store(error, self.full(prefix), "list") from None
 
     def _pages(self, key: str | None) -> Iterator[Any]:
-        """Pages of a listing; one that breaks off is asked for again, from the last key on."""
+        """Pages of a listing, which is continued from the last key if it breaks off."""
         last: str | None = None
         for attempt in range(self.download_retries + 1):
             try:
@@ -186,16 +186,16 @@ class ObjectStoreAdapter(ObjectStore):
         """Size and time of an object. One request."""
         key = self._key(path)
         try:
-            found = self.reading(1, lambda: obstore.head(self._store, key))
+            meta = self.reading(1, lambda: obstore.head(self._store, key))
             self.counters.add_read(1, 0)
         except _REFUSALS as error:
             raise from_object_store(error, self.full(path), "look up") from None
-        return ObjectMeta(path, found["size"], found["last_modified"])
+        return ObjectMeta(path, meta["size"], meta["last_modified"])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, many per request where the store can; gone ones are no error."""
+        """Delete objects, many per request if the store can; missing ones are no error."""
         keys = [self._key(path) for path in paths]
-        # A missing object ends a batch in memory, so there each goes alone.
+        # In memory, a missing object ends a batch, so objects are deleted one by one.
         step = 1 if isinstance(self._store, MemoryStore) else 1000
         for at in range(0, len(keys), step):
             try:
@@ -209,39 +209,39 @@ class ObjectStoreAdapter(ObjectStore):
 class ObjectReader:
     """An object read with range requests; near ranges share one."""
 
-    __slots__ = ("_key", "_place", "_size", "_store", "path")
+    __slots__ = ("_adapter", "_key", "_size", "_store", "path")
 
     mapped = False
 
     def __init__(
-        self, place: ObjectStoreAdapter, store: Any, key: str, path: str, size: int | None
+        self, adapter: ObjectStoreAdapter, store: Any, key: str, path: str, size: int | None
     ) -> None:
-        self._place, self._store, self._key = place, store, key
+        self._adapter, self._store, self._key = adapter, store, key
         self.path, self._size = path, size
 
     @property
     def size(self) -> int:
-        """Bytes in the object; one HEAD unless a request told it before."""
+        """Bytes in the object; one HEAD unless an earlier response had it."""
         if self._size is None:
             try:
-                head = self._place.reading(1, lambda: obstore.head(self._store, self._key))
+                head = self._adapter.reading(1, lambda: obstore.head(self._store, self._key))
                 self._size = head["size"]
-                self._place.counters.add_read(1, 0)
+                self._adapter.counters.add_read(1, 0)
             except _REFUSALS as error:
                 raise from_object_store(error, self.path, "look up") from None
         return self._size
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes with one request, learning the object's size."""
+        """Return the last ``size`` bytes with one request, which also gives the object's size."""
         try:
             if self._size is not None:
                 start = max(0, self._size - size)
                 return self.read([ByteRange(start, self._size - start)])[0]
-            total, data = self._place.reading(1, lambda: self._suffix(max(size, 1)))
+            total, data = self._adapter.reading(1, lambda: self._suffix(max(size, 1)))
             self._size = total
-            self._place.counters.add_read(1, len(data))
+            self._adapter.counters.add_read(1, len(data))
             return aligned(data, total - len(data))
-        except NotSupportedError:  # Azure has no suffix ranges: ask for the size first
+        except NotSupportedError:  # Azure has no suffix ranges: request the size first
             return self.read([ByteRange(max(0, self.size - size), min(size, self.size))])[0]
         except _REFUSALS as error:
             if isinstance(error, StoreError):
@@ -250,53 +250,48 @@ class ObjectReader:
 
     def _suffix(self, size: int) -> tuple[int, Any]:
         """Size of the object, and its last bytes."""
-        answer = obstore.get(self._store, self._key, options={"range": {"suffix": size}})
-        return answer.meta["size"], answer.bytes()
+        response = obstore.get(self._store, self._key, options={"range": {"suffix": size}})
+        return response.meta["size"], response.bytes()
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Return one buffer per range, in order."""
         if self._size is not None:
-            self._check(ranges, self._size)
+            check_ranges(self.path, ranges, self._size)
         joined = coalesce(ranges)
         if not joined.requests:
             return split(ranges, joined, [])
         starts = [request.offset for request in joined.requests]
         lengths = [request.size for request in joined.requests]
         try:
-            answers = self._place.reading(
+            responses = self._adapter.reading(
                 len(starts),
                 lambda: obstore.get_ranges(
                     self._store, self._key, starts=starts, lengths=lengths, coalesce=0
                 ),
             )
-            self._place.counters.add_read(len(starts), joined.size)
+            self._adapter.counters.add_read(len(starts), joined.size)
         except _REFUSALS as error:
             if not isinstance(error, FileNotFoundError):
                 self._check_again(ranges)
             raise from_object_store(error, self.path, "read") from None
-        if any(len(got) < want for got, want in zip(answers, lengths, strict=True)):
+        if any(len(data) < length for data, length in zip(responses, lengths, strict=True)):
             self._check_again(ranges)
             raise StoreError(
-                f"cannot read {self.path}: the store answered with fewer bytes than were asked "
-                "for. Try again."
+                f"cannot read {self.path}: the store returned fewer bytes than were requested. "
+                "Try again."
             )
-        buffers = [aligned(got, at) for got, at in zip(answers, starts, strict=True)]
+        buffers = [aligned(data, start) for data, start in zip(responses, starts, strict=True)]
         return split(ranges, joined, buffers)
 
     def _check_again(self, ranges: Sequence[ByteRange]) -> None:
-        """Check against the size the store tells, in place of the one that was given."""
+        """Check against the size that the store reports, instead of the one that was given."""
         self._size = None
-        self._check(ranges, self.size)
-
-    def _check(self, ranges: Sequence[ByteRange], size: int) -> None:
-        for asked in ranges:
-            if asked[0] < 0 or asked[1] < 0 or asked[0] + asked[1] > size:
-                raise beyond_end(self.path, ByteRange(*asked), size)
+        check_ranges(self.path, ranges, self.size)
 
     def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
         """Do nothing: there is no map."""
 
-    def expect(self, pattern: str) -> None:
+    def advise_pattern(self, pattern: str) -> None:
         """Do nothing: there is no map."""
 
     def close(self) -> None:
@@ -304,10 +299,10 @@ class ObjectReader:
 
 
 class ObjectSink:
-    """A multipart upload; small objects go up with one request.
+    """A multipart upload; small objects are uploaded with one request.
 
-    The store shows the object when :meth:`finish` completes the upload. After ``abort``
-    parts already uploaded are left to the bucket's rule for incomplete uploads.
+    The object becomes visible when :meth:`finish` completes the upload. After ``abort``, parts
+    already uploaded are subject to the bucket's rule for incomplete uploads.
     """
 
     __slots__ = ("_counters", "_full", "_writer", "position")
@@ -320,14 +315,11 @@ class ObjectSink:
             raise from_object_store(error, full, "write") from None
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append pieces; full parts are uploaded in the background."""
+        """Append data; full parts are uploaded in the background."""
         writer = self._open_writer()
-        for piece in data:
-            view = memoryview(piece)
-            if view.nbytes == 0:
-                continue
+        for view in byte_views(data):
             try:
-                writer.write(view.cast("B") if view.format != "B" or view.ndim != 1 else view)
+                writer.write(view)
             except _REFUSALS as error:
                 raise from_object_store(error, self._full, "write") from None
             self.position += view.nbytes

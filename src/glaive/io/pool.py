@@ -32,12 +32,12 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 
 def _executor(workers: int) -> ThreadPoolExecutor:
-    """One pool per size and process; a forked child makes its own."""
+    """One pool per size and process; a forked child creates its own."""
     key = (os.getpid(), workers)
-    found = _pools.get(key)
-    if found is None:  # threads are started when there is work: a second pool costs nothing
-        found = _pools.setdefault(key, ThreadPoolExecutor(workers, thread_name_prefix="glaive"))
-    return found
+    pool = _pools.get(key)
+    if pool is None:  # threads are started when there is work: an unused pool costs nothing
+        pool = _pools.setdefault(key, ThreadPoolExecutor(workers, thread_name_prefix="glaive"))
+    return pool
 
 
 def ordered_map(
@@ -50,13 +50,20 @@ def ordered_map(
 ) -> Iterator[R]:
     """Apply ``work`` to every item on the pool; results come in the order of the items.
 
-    At most ``ahead`` items (default: two per worker) are under way or waiting at a time. When
-    the consumer stops early or an item fails, what has not begun is cancelled. Work that
-    waits for a network takes more ``workers`` than there are cores. With ``in_order`` off,
-    results come as they are ready.
-
+    When the consumer stops early or an item fails, work that has not begun is cancelled.
     ``work`` must not call ``ordered_map`` itself with the same number of workers: the pool's
     threads would wait for each other.
+
+    Parameters
+    ----------
+    work, items
+        A function, and its arguments.
+    ahead
+        Items at most that are running or finished and waiting; by default two per worker.
+    workers
+        Threads; more than there are cores for work that waits for a network.
+    in_order
+        With ``False``, results come as they are ready.
     """
     source = iter(items)
     workers = workers or worker_count()
@@ -82,7 +89,7 @@ def ordered_map(
                 return
             if not in_order and not waiting[0].done():
                 done = wait(waiting, return_when=FIRST_COMPLETED).done
-                waiting.remove(ready := next(one for one in waiting if one in done))
+                waiting.remove(ready := next(future for future in waiting if future in done))
                 yield ready.result()
                 continue
             yield waiting.popleft().result()
@@ -92,19 +99,19 @@ def ordered_map(
 
 
 _CHEAP = 2e-3
-"""Seconds of work below which waking another thread costs more than it brings.
+"""Seconds of work below which waking another thread costs more than it gains.
 
-The thread that is woken takes the interpreter lock, and the one that woke it waits for it: of
-6.5 ms of work two threads make 7.5, and 8.5 of processor time.
+The woken thread takes the interpreter lock, and the thread that woke it waits for it: 6.5 ms of
+work take two threads 7.5 ms, and 8.5 ms of processor time.
 """
 
 
 def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = None) -> list[R]:
     """Apply ``work`` to every item and return all results in order.
 
-    The calling thread works too and starts alone: others join it once items turn out to
-    take long enough and several are left, so cheap work pays nothing for threads. The first
-    failure is raised when all threads have ended the item they were at.
+    The calling thread works, too, and starts alone: other threads join it once items turn out
+    to take long enough and several remain, so cheap work does not pay for threads. The first
+    failure is raised when all threads have finished their current item.
     """
     job = _Job(work, items)
     workers = workers or worker_count()
@@ -115,7 +122,7 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
                 break
         else:
             return job.results()
-        if not job.several_left():
+        if not job.several_remain():
             job.run()
             return job.results()
         helpers = [_executor(workers).submit(job.run) for _ in range(workers - 1)]
@@ -129,7 +136,7 @@ def gather(work: Callable[[T], R], items: Iterable[T], *, workers: int | None = 
 
 
 class _Job(Generic[T, R]):
-    """Items that several threads take one by one."""
+    """Items that several threads process."""
 
     def __init__(self, work: Callable[[T], R], items: Iterable[T]) -> None:
         self._work = work
@@ -140,7 +147,7 @@ class _Job(Generic[T, R]):
         self._failure: BaseException | None = None
 
     def step(self) -> bool:
-        """Do the next item; whether there was one."""
+        """Process the next item; returns whether there was one."""
         with self._lock:
             if self._failure is not None:
                 return False
@@ -159,8 +166,8 @@ class _Job(Generic[T, R]):
             return False
         return True
 
-    def several_left(self) -> bool:
-        """Whether at least two items are left. Before other threads join."""
+    def several_remain(self) -> bool:
+        """Whether at least two items remain; called before other threads join."""
         try:
             ahead = list(islice(self._items, 2))
         except BaseException as error:
@@ -170,7 +177,7 @@ class _Job(Generic[T, R]):
         return len(ahead) == 2
 
     def run(self) -> None:
-        """Do items until none is left or one fails."""
+        """Process items until none remains or one fails."""
         while self.step():
             pass
 

@@ -14,9 +14,9 @@ import sys
 __all__ = ["PREALLOCATED_BYTES", "preallocate", "release"]
 
 PREALLOCATED_BYTES = 32 * 1024 * 1024
-"""Bytes preallocated at a time; what is not used is given back when the file is finished."""
+"""Bytes preallocated at a time; unused ones are released when the file is finished."""
 
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file does not look larger than it is
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file size does not change
 
 
 def _load() -> ctypes.CDLL | None:
@@ -35,8 +35,8 @@ _libc = _load()
 def preallocate(fd: int, start: int, size: int) -> int:
     """Preallocate ``size`` bytes from ``start`` on; returns where the preallocated part ends.
 
-    Returns ``start`` when the file system cannot, or has no space left: the write that
-    follows then reports what is wrong, if anything is.
+    Returns ``start`` when the file system cannot, or has no space left: the next write then
+    reports the problem, if there is one.
     """
     if _libc is None or _libc.fallocate(fd, _KEEP_SIZE, start, size) != 0:
         return start
@@ -44,5 +44,5 @@ def preallocate(fd: int, start: int, size: int) -> int:
 
 
 def release(fd: int, size: int) -> None:
-    """Give back what was preallocated behind the first ``size`` bytes."""
+    """Release what was preallocated behind the first ``size`` bytes."""
     os.ftruncate(fd, size)

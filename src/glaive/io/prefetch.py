@@ -1,9 +1,9 @@
-"""Mapped files read as if by requests: what is wanted is prefetched before it is touched.
+"""Memory-mapped files read as if by requests: ranges are prefetched before they are accessed.
 
-Touching a cold map reads one page at a time and waits for each. A reader from here is told
-all ranges of a step at once, as one of an object store is, and has the kernel read them side
-by side: 100 cold rows take 2 ms in place of 15. For data that is in memory already the plain
-map is quicker.
+Accessing a cold map reads one page at a time and waits for each. A reader from here gets all
+ranges of a step at once, as one of an object store does, and has the operating system read them
+concurrently: 100 cold rows take 2 ms instead of 15. For data that is in memory already the plain
+map is faster.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from glaive.types import ByteRange
 __all__ = ["PrefetchingReader", "PrefetchingStore"]
 
 _GAP = 16 * 1024
-"""Bytes between two ranges that are read rather than asked for apart: a disk reads them sooner."""
-_AT_ONCE = 1 << 30
+"""Gap in bytes up to which two ranges are read as one: on a disk that is faster."""
+_MAX_PREFETCH = 1 << 30
 """Bytes prefetched with one call, at most."""
 
 
 class PrefetchingReader:
-    """A mapped file that says it is not, so that it is told what is wanted."""
+    """A mapped file that pretends not to be mapped, so that callers request ranges."""
 
     __slots__ = ("_inner",)
 
@@ -54,7 +54,7 @@ class PrefetchingReader:
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Prefetch all ranges, then return a view of each."""
         buffers = self._inner.read(ranges)
-        joined = coalesce(ranges, max_gap=_GAP, max_request=_AT_ONCE)
+        joined = coalesce(ranges, max_gap=_GAP, max_request=_MAX_PREFETCH)
         self._inner.prefetch(joined.requests)
         return buffers
 
@@ -62,12 +62,12 @@ class PrefetchingReader:
         """Pass on."""
         self._inner.advise(ranges, advice)
 
-    def expect(self, pattern: Advice) -> None:
+    def advise_pattern(self, pattern: Advice) -> None:
         """Pass on."""
-        self._inner.expect(pattern)
+        self._inner.advise_pattern(pattern)
 
     def close(self) -> None:
-        """Let go of the map."""
+        """Release the map."""
         self._inner.close()
 
 
@@ -77,6 +77,6 @@ class PrefetchingStore(WrappedStore):
     __slots__ = ()
 
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        """Open; what is read of a mapped file is prefetched."""
+        """Open; ranges of a mapped file are prefetched."""
         reader = super().open(path, size=size)
         return PrefetchingReader(reader) if isinstance(reader, MappedReader) else reader

@@ -1,4 +1,4 @@
-"""Byte ranges: joining near ones into few requests, and cutting the answers apart again.
+"""Byte ranges: coalesce near ones into few requests, and split the responses again.
 
 Pure functions; nothing here reads.
 """
@@ -21,12 +21,12 @@ MAX_GAP = 64 * 1024
 """Bytes between two ranges up to which one request for both is cheaper than two."""
 
 MAX_REQUEST = 16 * 1024 * 1024
-"""Bytes after which joining stops, so that big reads go out side by side."""
+"""Bytes after which joining stops, so that large reads run concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coalesced:
-    """Requests to make, and for each range asked for the request that covers it.
+    """Requests to make, and for each range the request that covers it.
 
     ``source[i]`` is the index in ``requests`` for range ``i``; -1 for an empty range.
     """
@@ -67,29 +67,29 @@ def coalesce(
 
 
 def split(
-    ranges: Sequence[ByteRange], coalesced: Coalesced, answers: Sequence[pa.Buffer]
+    ranges: Sequence[ByteRange], coalesced: Coalesced, responses: Sequence[pa.Buffer]
 ) -> list[pa.Buffer]:
-    """Cut the answers to ``coalesced.requests`` into one buffer per range, without a copy."""
+    """Split the responses to ``coalesced.requests`` into one buffer per range, without a copy."""
     empty = pa.py_buffer(b"")
     buffers: list[pa.Buffer] = []
     for (offset, size), at in zip(ranges, coalesced.source, strict=True):
         if at < 0:
             buffers.append(empty)
             continue
-        buffers.append(answers[at].slice(offset - coalesced.requests[at].offset, size))
+        buffers.append(responses[at].slice(offset - coalesced.requests[at].offset, size))
     return buffers
 
 
 def aligned(data: Any, offset: int) -> pa.Buffer:
-    """Wrap an answer so that its address is aligned as ``offset`` is in the object.
+    """Wrap a response so that its address is aligned as ``offset`` is in the object.
 
-    A copy only where the answer lies otherwise.
+    Copies only if the alignment differs.
     """
     buffer = pa.py_buffer(data)
     phase = offset % _ALIGNMENT
     if buffer.size == 0 or buffer.address % _ALIGNMENT == phase:
         return buffer
-    room = pa.allocate_buffer(buffer.size + _ALIGNMENT)
-    start = (phase - room.address) % _ALIGNMENT
-    memoryview(room)[start : start + buffer.size] = memoryview(buffer)
-    return room.slice(start, buffer.size)
+    memory = pa.allocate_buffer(buffer.size + _ALIGNMENT)
+    start = (phase - memory.address) % _ALIGNMENT
+    memoryview(memory)[start : start + buffer.size] = memoryview(buffer)
+    return memory.slice(start, buffer.size)

@@ -1,4 +1,4 @@
-"""Whole objects read into one piece of memory, one after the other."""
+"""Read whole objects into one buffer, one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ZEROS = bytes(_ALIGNMENT)
 class JoinedObjects(NamedTuple):
     """Objects in ``data``: number ``i`` has ``sizes[i]`` bytes from ``starts[i]`` on.
 
-    Each begins at a multiple of 64 bytes.
+    Starts are multiples of 64.
     """
 
     data: pa.Buffer
@@ -31,9 +31,9 @@ class JoinedObjects(NamedTuple):
 def read_many(
     store: ObjectStore, paths: Sequence[str], sizes: Sequence[int]
 ) -> JoinedObjects | None:
-    """Read objects of known sizes, in bytes. A request for each.
+    """Read objects of known sizes in bytes, with a request for each.
 
-    ``None`` when an object has another size.
+    ``None`` when the size of an object differs.
 
     Raises
     ------
@@ -51,10 +51,10 @@ def read_many(
 
 
 def join_objects(objects: Sequence[pa.Buffer]) -> JoinedObjects:
-    """The same of what is in memory already."""
+    """Join objects that are in memory already."""
     sizes = [data.size for data in objects]
     *starts, _ = accumulate([size + -size % _ALIGNMENT for size in sizes], initial=0)
-    pieces: list[pa.Buffer | bytes] = []
+    parts: list[pa.Buffer | bytes] = []
     for data, size in zip(objects, sizes, strict=True):
-        pieces += (data, _ZEROS[: -size % _ALIGNMENT])
-    return JoinedObjects(pa.py_buffer(b"".join(pieces)), starts, sizes)
+        parts += (data, _ZEROS[: -size % _ALIGNMENT])
+    return JoinedObjects(pa.py_buffer(b"".join(parts)), starts, sizes)

@@ -10,21 +10,21 @@ __all__ = ["RequestLimit"]
 
 
 class RequestLimit:
-    """A semaphore: callers go on while their requests together stay within ``most``.
+    """A counting semaphore over requests.
 
-    A caller that wants more than ``most`` goes on alone.
+    A caller that needs more than ``limit`` requests runs alone.
     """
 
-    __slots__ = ("_available", "_changed", "most")
+    __slots__ = ("_available", "_changed", "limit")
 
-    def __init__(self, most: int) -> None:
-        self.most = self._available = max(1, most)
+    def __init__(self, limit: int) -> None:
+        self.limit = self._available = max(1, limit)
         self._changed = Condition()
 
     @contextmanager
-    def taking(self, requests: int) -> Iterator[None]:
-        """Wait until so many requests may begin; they are in flight within."""
-        wanted = min(max(1, requests), self.most)
+    def acquire(self, requests: int) -> Iterator[None]:
+        """Wait until so many requests may begin; they may be in flight inside the block."""
+        wanted = min(max(1, requests), self.limit)
         with self._changed:
             while self._available < wanted:
                 self._changed.wait()

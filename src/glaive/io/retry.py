@@ -1,8 +1,8 @@
-"""Repeat reads whose answer broke off, waiting longer each time.
+"""Repeat reads whose response broke off, waiting longer each time.
 
-The client beneath repeats requests that were refused or not answered. What it does not repeat
-is an answer that ends early, because by then it has handed it on. A read can be repeated
-without harm, so it is done here; writes never are.
+The object store client repeats requests that were refused or not answered, but not a request
+whose response ends early, because by then it has passed the response on. Reads can be repeated
+safely, which is done here; writes are never repeated.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SIGNS = (
     "timed out",
     "timeout",
 )
-"""What a message says, in small letters, when an answer broke off."""
+"""Parts of lower-case error messages when a response broke off."""
 
 
 def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseException], ...]) -> T:
     """Return what ``read`` returns, repeating it up to ``times`` after a transient failure.
 
     Before repetition ``n`` it sleeps a random time of up to ``2**n`` tenths of a second, ten
-    seconds at most. Other failures, and the last one, are raised as they are.
+    seconds at most. Other failures, and the last one, are raised unchanged.
     """
     for attempt in range(times):
         try:
@@ -55,13 +55,13 @@ def pause(attempt: int) -> None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether an answer broke off, so that asking again may help."""
+    """Whether a response broke off, so that repeating the request may help."""
     if isinstance(error, FileNotFoundError | PermissionError):
         return False
     if isinstance(error, ConnectionError | TimeoutError):
         return True
     text = str(error).lower()
-    # The client has used up its own repetitions: more of them would only take longer.
+    # The client has used up its own retries: more of them would only take longer.
     if "after" in text and "retries" in text:
         return False
     return any(sign in text for sign in _SIGNS)

@@ -1,4 +1,4 @@
-"""Writing aligned pieces: the data buffers of a Lance file begin on 64-byte offsets."""
+"""Write aligned buffers: the data buffers of a Lance file begin on 64-byte offsets."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ ALIGNMENT = 64
 """Bytes; buffers begin on multiples of it."""
 
 PAD = b"\x48"
-"""What fills the gap between buffers."""
+"""The byte between buffers."""
 
 _PADDING = PAD * ALIGNMENT
 
-
 FLUSH_BYTES = 4 * 1024 * 1024
-"""Bytes that wait before they go to the sink below with one call."""
+"""Bytes that are collected before they are passed to the inner sink with one call."""
 
 
 class AlignedSink:
-    """A sink that knows where each buffer begins, and writes many with one call.
+    """A sink that aligns buffers and writes many with one call.
 
-    Padding is written before a buffer, not after it: the last buffer is followed by
-    whatever comes next, unaligned. Pieces wait until some MiB have come together, so their
-    memory must not change after they were handed over.
+    Padding is written before a buffer, not after it: the last buffer is followed by unaligned
+    data. Buffers are kept until some MiB are collected, so their memory must not change after
+    they were passed.
     """
 
     __slots__ = ("_pending", "_position", "_sink", "_waiting")
@@ -40,7 +39,7 @@ class AlignedSink:
 
     @property
     def position(self) -> int:
-        """Bytes written so far, those that wait included."""
+        """Bytes written so far, including those still kept."""
         return self._position
 
     def pad(self) -> int:
@@ -51,23 +50,23 @@ class AlignedSink:
         return self._position
 
     def write(self, data: Sequence[BytesLike]) -> ByteRange:
-        """Append pieces as they are; returns where they lie."""
+        """Append parts without padding; returns their range."""
         start = self._position
-        for piece in data:
-            self._put(piece, memoryview(piece).nbytes)
+        for part in data:
+            self._put(part, memoryview(part).nbytes)
         self._flush_some()
         return ByteRange(start, self._position - start)
 
     def write_aligned(self, buffers: Sequence[BytesLike]) -> list[ByteRange]:
-        """Append buffers, each on a 64-byte offset; returns where they lie."""
-        places: list[ByteRange] = []
+        """Append buffers, each on a 64-byte offset; returns their ranges."""
+        ranges: list[ByteRange] = []
         for buffer in buffers:
             position = self.pad()
             size = memoryview(buffer).nbytes
-            places.append(ByteRange(position, size))
+            ranges.append(ByteRange(position, size))
             self._put(buffer, size)
         self._flush_some()
-        return places
+        return ranges
 
     def finish(self) -> int:
         """Make the object visible; returns its size in bytes."""
@@ -79,9 +78,9 @@ class AlignedSink:
         self._pending, self._waiting = [], 0
         self._sink.abort()
 
-    def _put(self, piece: BytesLike, size: int) -> None:
+    def _put(self, part: BytesLike, size: int) -> None:
         if size:
-            self._pending.append(piece)
+            self._pending.append(part)
             self._position += size
             self._waiting += size
 

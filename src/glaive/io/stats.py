@@ -1,7 +1,7 @@
-"""What was read and written through a store: operations and bytes.
+"""Counts of the operations and bytes read and written through a store.
 
-Each store counts for itself, so the figures are those of one opened dataset. Reading a mapped
-file counts as well: each range asked for is an operation, though none may reach the disk.
+Each store has its own counters, so the figures are those of one opened dataset. Reads of mapped
+files are counted: each range is an operation, though it may not reach the disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class IOStats:
     read_iops, write_iops
         Operations: ranges after near ones were joined, whole objects, uploads.
     read_bytes, written_bytes
-        Bytes fetched, gaps between joined ranges included; bytes handed over for writing.
+        Bytes fetched, including gaps between joined ranges; bytes passed for writing.
     """
 
     read_iops: int = 0
@@ -52,24 +52,24 @@ class IoCounters:
         self._write = (0, 0)
 
     def add_read(self, operations: int, size: int) -> None:
-        """Count reads of ``size`` bytes together."""
+        """Count reads of ``size`` bytes in all."""
         with self._lock:
             before = self._read
             self._read = (before[0] + operations, before[1] + size)
 
     def add_write(self, operations: int, size: int) -> None:
-        """Count writes of ``size`` bytes together."""
+        """Count writes of ``size`` bytes in all."""
         with self._lock:
             before = self._write
             self._write = (before[0] + operations, before[1] + size)
 
     def snapshot(self) -> IOStats:
-        """The figures as they stand."""
+        """The current figures."""
         with self._lock:
             return self._stats()
 
     def take(self) -> IOStats:
-        """The figures as they stand; counting starts again."""
+        """The current figures; counting restarts from zero."""
         with self._lock:
             stats = self._stats()
             self._read = self._write = (0, 0)

@@ -1,9 +1,9 @@
-"""``storage_options``: which key means what to which kind of store.
+"""``storage_options``: the keys of each kind of store.
 
-Keys are those that Lance takes, in any case of letters; of two spellings of one key the full
-name wins (``aws_region`` over ``region``). Keys that the store at hand does not know are left
-out, because one set of options often serves places of several kinds; what no kind of store
-knows is logged with the closest key there is.
+Keys are those of Lance, in upper or lower case; of two spellings of one key the full name has
+priority (``aws_region`` over ``region``). Keys that a store does not know are ignored, because
+one set of options is often used for several kinds of stores; a key that no kind of store knows is
+logged with the closest known one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,27 @@ from typing import Any, Literal
 
 from glaive.errors import GlaiveError, OptionError
 
-__all__ = ["DOWNLOAD_RETRIES", "MAX_RETRIES", "Connection", "StoreKind", "read_options", "settle"]
+__all__ = [
+    "DOWNLOAD_RETRIES",
+    "MAX_RETRIES",
+    "Connection",
+    "StoreKind",
+    "normalise_options",
+    "read_options",
+]
 
 _logger = logging.getLogger(__name__)
 
 StoreKind = Literal["s3", "gs", "az", "http", "memory"]
 
 MAX_RETRIES = 3
-"""Times that a request is repeated unless ``client_max_retries`` says otherwise."""
+"""Times that a request is repeated by default (``client_max_retries``)."""
 
 RETRY_SECONDS = 180
-"""Seconds from the first attempt after which none is begun (``client_retry_timeout``)."""
+"""Seconds after the first attempt in which retries begin (``client_retry_timeout``)."""
 
 DOWNLOAD_RETRIES = 3
-"""Times that a read is repeated whose answer broke off (``download_retry_count``)."""
+"""Times that a read is repeated if its response breaks off (``download_retry_count``)."""
 
 _CLIENT = frozenset(
     {
@@ -61,7 +68,7 @@ _ELSEWHERE = frozenset({"delete_through_links", "dynamodb_endpoint", "fsync", "m
 
 
 def _with_prefix(prefix: str, names: str) -> dict[str, str]:
-    """Full name of each key, given with and without its prefix."""
+    """Full name of each key, by its name with and without the prefix."""
     pairs = {name: prefix + name for name in names.split()}
     return pairs | {full: full for full in pairs.values()}
 
@@ -125,7 +132,7 @@ _KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Storage options sorted by who takes them.
+    """Storage options grouped by their purpose.
 
     Parameters
     ----------
@@ -134,9 +141,9 @@ class Connection:
     client
         Settings of the HTTP client.
     retry
-        How often requests are repeated, and until when.
+        How often requests are repeated, and for how long.
     download_retries
-        How often a read is repeated whose answer broke off.
+        How often a read is repeated if its response breaks off.
     """
 
     config: Mapping[str, str]
@@ -145,13 +152,13 @@ class Connection:
     download_retries: int
 
 
-def settle(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Options as text, as they were given.
+def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Options with their values as strings.
 
     Raises
     ------
     OptionError
-        A key is no text, or a value is neither text nor a number.
+        A key is not a string, or a value is neither a string nor a number.
     """
     plain: dict[str, str] = {}
     for key, value in (options or {}).items():
@@ -167,9 +174,9 @@ def settle(options: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Connection:
-    """Sort the options for a kind of store; a key of no kind is logged and left out.
+    """Group the options for a kind of store; a key of no kind is logged and ignored.
 
-    A number that is none counts as not given, as it does in Lance.
+    An invalid number is ignored, as in Lance.
     """
     known = _KEYS.get(kind, {})
     config: dict[str, str] = {}
@@ -184,25 +191,27 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
         elif name in _OWN:
             own.setdefault(name, value)
         elif name not in _all_keys():
-            place = GlaiveError.without_secrets(uri)
-            _logger.warning("storage_options for %s: %r has no effect%s", place, key, _close(name))
+            public = GlaiveError.without_secrets(uri)
+            _logger.warning("storage_options for %s: %r has no effect%s", public, key, _close(name))
     retry = {
-        "max_retries": _whole(own.get("client_max_retries"), MAX_RETRIES),
-        "retry_timeout": timedelta(seconds=_whole(own.get("client_retry_timeout"), RETRY_SECONDS)),
+        "max_retries": _integer(own.get("client_max_retries"), MAX_RETRIES),
+        "retry_timeout": timedelta(
+            seconds=_integer(own.get("client_retry_timeout"), RETRY_SECONDS)
+        ),
     }
-    downloads = _whole(own.get("download_retry_count"), DOWNLOAD_RETRIES)
+    downloads = _integer(own.get("download_retry_count"), DOWNLOAD_RETRIES)
     return Connection(config=config, client=client, retry=retry, download_retries=downloads)
 
 
 def _rank(known: Mapping[str, str], key: str) -> tuple[int, str]:
-    """Full names come first, then full names in other letters, then other spellings."""
+    """Full names come first, then full names in upper case, then other spellings."""
     name = key.lower()
     if known.get(name, name) != name:
         return 2, key
     return (0 if key == name else 1), key
 
 
-def _whole(text: str | None, default: int) -> int:
+def _integer(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.strip().isdecimal() else default
 
 

@@ -1,10 +1,10 @@
-"""What glaive asks of a place that holds objects: a directory, a bucket, or memory.
+"""The contract of object stores: a directory, a bucket, or memory.
 
 Paths are relative to the store's root, separated by ``/``, without a leading one. Every
-failure is a ``StoreError`` (or subclass) that names the full path and what to do.
+failure is a ``StoreError`` (or subclass) that names the full path and the remedy.
 
-Buffers that come back are ``pyarrow.Buffer``: with an address, sliceable without a copy, and
-keeping alive what they view (a memory map for local files).
+Results are ``pyarrow.Buffer``: they have an address, can be sliced without a copy, and keep their
+memory alive (a memory map for local files).
 """
 
 from __future__ import annotations
@@ -20,10 +20,26 @@ import pyarrow as pa
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 
-__all__ = ["BytesLike", "ObjectMeta", "ObjectStore", "PutMode", "RangeReader", "Sink"]
+__all__ = [
+    "BytesLike",
+    "ObjectMeta",
+    "ObjectStore",
+    "PutMode",
+    "RangeReader",
+    "Sink",
+    "byte_views",
+]
 
 PutMode = Literal["create", "overwrite"]
 BytesLike = bytes | bytearray | memoryview | pa.Buffer
+
+
+def byte_views(data: Sequence[BytesLike]) -> Iterator[memoryview]:
+    """One-dimensional views of bytes over all parts that are not empty."""
+    for part in data:
+        view = memoryview(part)
+        if view.nbytes:
+            yield view.cast("B") if view.format != "B" or view.ndim != 1 else view
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +61,16 @@ class RangeReader(Protocol):
 
     @property
     def mapped(self) -> bool:
-        """Whether ranges are views of a memory map: free to ask for, aligned as on disk."""
+        """Whether ranges are views of a memory map: without cost, and aligned as on disk."""
 
     @property
     def size(self) -> int:
-        """Bytes in the object; asks the store (one HEAD) when not known yet."""
+        """Bytes in the object; one HEAD request if not known yet."""
 
     def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes, or all if there are fewer. One request.
+        """Return the last ``size`` bytes, or all if there are fewer.
 
-        Learns the object's size with the same request.
+        One request, which also gives the object's size.
         """
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
@@ -69,13 +85,13 @@ class RangeReader(Protocol):
         ranges: Sequence[ByteRange],
         advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
     ) -> None:
-        """Tell how ranges will be used; a hint, without effect where there is no map."""
+        """Advise how ranges will be used; a hint, without effect if there is no map."""
 
-    def expect(self, pattern: Literal["random", "sequential"]) -> None:
-        """Tell how the object will be read from now on; a hint as well."""
+    def advise_pattern(self, pattern: Literal["random", "sequential"]) -> None:
+        """Advise how the object will be read from now on; a hint as well."""
 
     def close(self) -> None:
-        """Let go of the object; buffers handed out stay valid."""
+        """Release the object; buffers returned before stay valid."""
 
 
 @runtime_checkable
@@ -87,7 +103,7 @@ class Sink(Protocol):
         """Bytes written so far."""
 
     def write(self, data: Sequence[BytesLike]) -> None:
-        """Append pieces, one after the other, without joining them first."""
+        """Append parts, one after the other, without joining them first."""
 
     def finish(self) -> int:
         """Make the object visible under its path; returns its size in bytes."""
@@ -97,11 +113,11 @@ class Sink(Protocol):
 
 
 class ObjectStore(ABC):
-    """A root with objects below it. Picklable unless it lives in this process's memory.
+    """A root with objects below it. Picklable unless it is in the memory of this process.
 
-    What is abstract, every store has. Below it stands what only some stores can do; the methods
-    here are right for all others, so callers need not ask which store they have. A store around
-    another one passes all of it on: :class:`glaive.io.wrapped.WrappedStore`.
+    Every store implements the abstract methods. The others are optional; their defaults are right
+    for stores without the capability, so callers need not know the type of a store. A store around
+    another one delegates all of them: :class:`glaive.io.wrapped.WrappedStore`.
     """
 
     __slots__ = ()
@@ -117,7 +133,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def open(self, path: str, *, size: int | None = None) -> RangeReader:
-        """Open for reading; ``size`` spares asking for it. Missing: ``ObjectNotFoundError``
+        """Open for reading; a known ``size`` saves a request. Missing: ``ObjectNotFoundError``
         (now, or at the first read on stores where opening makes no request).
         """
 
@@ -127,16 +143,16 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Write a whole object at once, atomically: others see all of it or nothing.
+        """Write a whole object atomically: readers see all of it or nothing.
 
-        With ``mode="create"`` an existing object is left alone and ``ObjectExistsError``
-        raised: this is the primitive that commits stand on. An empty object is none: a writer
-        took the name and was stopped before it wrote anything, and this one takes its place.
+        With ``mode="create"`` an existing object is not changed and ``ObjectExistsError`` is
+        raised: commits rely on this. An empty object does not count as existing: its writer took
+        the name and was stopped before it wrote anything, so it is replaced.
         """
 
     @abstractmethod
     def create(self, path: str) -> Sink:
-        """Start writing a new object piece by piece."""
+        """Start writing a new object in parts."""
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
@@ -152,13 +168,13 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; those already gone are no error."""
+        """Delete objects; missing ones are no error."""
 
     # ------------------------------------------------------------ how it was opened
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Storage options, as they were given."""
+        """The storage options it was opened with."""
         return {}
 
     @property
@@ -168,39 +184,39 @@ class ObjectStore(ABC):
 
     @property
     def counters(self) -> IoCounters:
-        """What was read and written; fresh counters where nothing is counted."""
+        """Counts of reads and writes; new counters if the store does not count."""
         return IoCounters()
 
     # ------------------------------------------------------------ directories
 
     @property
     def is_local(self) -> bool:
-        """Whether objects are files in a directory: looking at one waits for no request."""
+        """Whether objects are files in a directory: accessing them needs no request."""
         return False
 
     def below(self, path: str) -> ObjectStore | None:
-        """A store of a folder of this one; ``None`` where folders are opened by their URI."""
+        """A store of a folder of this one; ``None`` if folders are opened by their URI."""
         return None
 
     def names(self, prefix: str) -> Sequence[str] | None:
-        """Names of all that is in a directory, unfinished files too, in any order.
+        """Names of all entries of a directory, including unfinished files, in any order.
 
-        Quicker than :meth:`list`; ``None`` where it is not.
+        ``None`` if this would not be faster than :meth:`list`.
         """
         return None
 
     def folder_state(self, prefix: str) -> tuple[int, ...] | None:
-        """What changes when names come into a directory or go; ``None`` if nothing tells."""
+        """A value that changes when entries of a directory do; ``None`` if there is none."""
         return None
 
     def is_free(self, path: str) -> bool:
-        """Whether there certainly is no such object, as a look without a request tells."""
+        """Whether there is certainly no such object, as far as known without a request."""
         return False
 
     def get_into(self, path: str, target: memoryview) -> int:
-        """Read a whole object into memory at hand, as far as it fits. One request.
+        """Read a whole object into given memory, as far as it fits. One request.
 
-        Returns its size; of one that is larger than the memory perhaps only what fits.
+        Returns its size; for an object larger than the memory perhaps only the part that fits.
         """
         data = self.get(path)
         size = min(data.size, len(target))
@@ -210,40 +226,40 @@ class ObjectStore(ABC):
     # ------------------------------------------------------------ writing
 
     def put_new(self, path: str, data: Sequence[BytesLike]) -> None:
-        """Write an object whose name nobody else knows before all of it is there.
+        """Write an object whose name nobody else knows before it is complete.
 
-        Such as one with a name of random digits that a manifest is going to name.
+        For example one with a random name that a later manifest refers to.
         """
         self.put(path, data)
 
     def rewrite(self, path: str, data: bytes) -> bool:
-        """Write over an object of the same size in place, where that is quicker.
+        """Overwrite an object of the same size in place, if that is faster.
 
-        Not atomic, hence only for hints. ``False`` if nothing was written.
+        Not atomic, therefore only for hints. ``False`` if nothing was written.
         """
         return False
 
     # ------------------------------------------------------------ deleting, links
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Delete objects that this process has written under names it made up.
+        """Delete objects that this process has written under new names.
 
-        They lie where it wrote them, so links on the way do not matter.
+        They are where it wrote them, so links in their paths do not matter.
         """
         self.delete(paths)
 
     def unfinished(self, prefix: str) -> Iterator[ObjectMeta]:
-        """Temporary files at any depth below a directory: of writers at work, or that failed."""
+        """Temporary files at any depth below a directory: of active writers, or of failed ones."""
         return iter(())
 
     def remove_unfinished(self, path: str) -> bool:
-        """Remove an empty object whose writer was stopped; whether it was removed.
+        """Remove an empty object whose writer was stopped; returns whether it was removed.
 
-        Elsewhere than in a directory names are not taken before there is something to be named.
+        Only in directories can a writer take a name before the object is written.
         """
         return False
 
-    def remove_folders(self) -> None:  # noqa: B027  # right as it is where there are none
+    def remove_folders(self) -> None:  # noqa: B027  # right for stores without folders
         """Remove the root and the directories below it, as far as they are empty."""
 
     def links(self, prefix: str) -> Iterator[str]:
@@ -251,12 +267,11 @@ class ObjectStore(ABC):
         return iter(())
 
     def is_link(self, path: str) -> bool:
-        """Whether a name in a folder is a link: no writer makes one."""
+        """Whether a name in a folder is a link; no writer creates links."""
         return False
 
     def link_out(self, folder: str) -> str | None:
-        """Why objects in a folder are not deleted: the link that leads out of the root, and to
-        where.
+        """Why objects in a folder are not deleted: a link out of the root, and its target.
 
         ``None`` if there is no such link, or the caller allowed to delete through links.
         """
@@ -265,8 +280,8 @@ class ObjectStore(ABC):
     def file_link_out(self, path: str) -> str | None:
         """Why the content of a file is not copied: it is a link that leads out of the root.
 
-        For content of which nothing tells whether it is the dataset's. ``None`` if the file is no
-        such link, or the caller allowed what lies behind links. Links of folders do not count: the
-        file there has a name that only writers of datasets give.
+        For content that may not belong to the dataset. ``None`` if the file is no such link, or
+        the caller allowed access through links. Links of folders do not count: the file there has
+        a name that only writers of datasets use.
         """
         return self.link_out(path) if self.is_link(path) else None

@@ -1,9 +1,8 @@
 """Names of files that are not finished yet.
 
-A file is written as ``.<name>.<16 hexadecimal digits>.tmp`` in the folder it belongs to. The
-digits are random, and such files are only ever created where there is nothing, so that nobody
-can put a link in the way. Listings leave out all names that begin with a dot and end in
-``.tmp``.
+A file is written as ``.<name>.<16 hexadecimal digits>.tmp`` in its final folder. The digits are
+random, and such files are only created if no file has the name, so that nobody can put a link
+there beforehand. Listings omit all names that begin with a dot and end in ``.tmp``.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _WRITTEN: Final = re.compile(r"\.(.+?)\.(?:[0-9a-f]{4,32}(?:\.removed)?|removal)
 
 
 def temporary_path(full: str) -> str:
-    """A new path for the file that is going to be ``full``."""
+    """A new temporary path for the file that will be renamed to ``full``."""
     folder, _, name = full.rpartition("/")
     return f"{folder}/.{name}.{os.urandom(8).hex()}{_END}"
 
 
 def removal_name(name: str) -> str:
-    """Name of the file that says that an unfinished file of this name is being removed."""
+    """Name of the marker file for the removal of an unfinished file of this name."""
     return f".{name}.removal{_END}"
 
 
@@ -43,16 +42,16 @@ def removed_path(full: str) -> str:
 
 
 def is_removed(name: str) -> bool:
-    """Whether a file was moved away to be removed: nobody waits to give it a name."""
+    """Whether a file was moved away to be removed: no writer is going to rename it."""
     return name.endswith(_ASIDE)
 
 
 def is_temporary(name: str) -> bool:
-    """Whether listings leave out a file of this name."""
+    """Whether listings omit a file of this name."""
     return name.startswith(".") and name.endswith(_END)
 
 
 def final_name(name: str) -> str | None:
-    """What a temporary file is going to be called, or was; ``None`` if it is none of ours."""
-    found = _WRITTEN.fullmatch(name)
-    return None if found is None else found[1]
+    """The final name of a temporary file; ``None`` if it is not a temporary file of ours."""
+    match = _WRITTEN.fullmatch(name)
+    return None if match is None else match[1]

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
 from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES
-from glaive.io.storage_options import settle
+from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 
 __all__ = ["SCHEMES", "open_object", "open_sibling", "open_store"]
@@ -18,16 +18,16 @@ __all__ = ["SCHEMES", "open_object", "open_sibling", "open_store"]
 def open_store(
     uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> ObjectStore:
-    """Return a store rooted at a directory, bucket prefix or place in memory.
+    """Return a store rooted at a directory, bucket prefix or location in memory.
 
-    Nothing is read. The URI is the caller's own: places that a dataset names are opened by
-    :func:`glaive.io.access.open_named`.
+    Nothing is read. The URI must come from the caller: locations that a dataset names are opened
+    by :func:`glaive.io.access.open_named`.
 
     Raises
     ------
     OptionError
-        The scheme is unknown, the place is no text or empty or has a character that no name
-        has, or a storage option has a value it cannot have.
+        The scheme is unknown, the location is not a string, is empty or has a character that no
+        name has, or a storage option has an invalid value.
     MissingDependencyError
         The scheme needs a package that is not installed.
     """
@@ -37,7 +37,7 @@ def open_store(
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     _check_characters(text)
-    options = settle(storage_options) if storage_options else {}
+    options = normalise_options(storage_options) if storage_options else {}
     scheme, mark, rest = text.partition("://")
     if not mark or len(scheme) < 2:  # "C:\table" is a path
         return LocalStore(os.path.expanduser(text), options)
@@ -46,7 +46,7 @@ def open_store(
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
             raise OptionError(
-                f"{text}: a file URI names no other machine; write file:///{parts.netloc}/…"
+                f"{text}: a file URI cannot name another machine; write file:///{parts.netloc}/…"
             )
         return LocalStore(unquote(parts.path), options)
     if not rest.strip("/"):
@@ -63,8 +63,8 @@ def _check_characters(text: str) -> None:
         encoded = os.fsencode(text)
     except UnicodeEncodeError as error:
         raise OptionError(
-            f"{text!r}: the character at {error.start} is half of a pair, which no file's name "
-            "has. Check how the path was decoded."
+            f"{text!r}: the character at {error.start} is half of a surrogate pair, which no "
+            "file's name has. Check how the path was decoded."
         ) from None
     if b"\0" in encoded:
         raise OptionError(f"{text!r} has a null character, which no file's name has")
@@ -80,12 +80,12 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
         return connect_fsspec(text, options)
     raise OptionError(
         f"{text}: unknown scheme {scheme!r}; known are a plain path, {', '.join(SCHEMES)}, and "
-        "what fsspec knows where it is installed (pip install 'glaive[fsspec]')"
+        "the schemes of fsspec if it is installed (pip install 'glaive[fsspec]')"
     )
 
 
 def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
-    """Another place of the caller's own beside an opened one, such as a branch.
+    """Open another location of the caller, such as a branch beside an opened dataset.
 
     Opened with the same storage options, and the password that the caller's URI had.
     """
@@ -98,14 +98,14 @@ def open_sibling(store: ObjectStore, uri: str) -> ObjectStore:
 def open_object(
     uri: str, storage_options: Mapping[str, str] | None = None
 ) -> tuple[ObjectStore, str]:
-    """Return the store of the place that holds an object, and the object's path there.
+    """Return the store of the location that holds an object, and the object's path there.
 
     Nothing is read.
 
     Raises
     ------
     OptionError
-        As :func:`open_store`; or the URI ends with a slash, which no object does.
+        As for :func:`open_store`; or the URI ends with a slash, which no object does.
     """
     folder, slash, name = uri.rpartition("/")
     if not name:

@@ -1,4 +1,4 @@
-"""A store around another one: what those that change one thing about a store have in common."""
+"""A store around another one: the base class of stores that change some of its behaviour."""
 
 # ruff: noqa: D102  # ObjectStore says what each method does
 
@@ -15,7 +15,7 @@ __all__ = ["WrappedStore"]
 
 
 class WrappedStore(ObjectStore):
-    """A store around another. What is not overridden is that of the inner store."""
+    """A store around another. Methods that are not overridden are those of the inner store."""
 
     __slots__ = ("inner",)
 

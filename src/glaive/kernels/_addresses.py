@@ -11,14 +11,14 @@ from glaive.config import settings
 from glaive.kernels import _sanitizer
 from glaive.memory import as_buffer
 
-__all__ = ["address", "allocate_with_slack"]
+__all__ = ["address", "allocate_bits", "allocate_with_slack"]
 
 _CHECKED = settings.kernels == "checked"
 
 
 def address(memory: NDArray[Any] | pa.Buffer) -> int:
-    """Address of the first byte; the caller keeps ``memory`` alive while it is used."""
-    # The way over a buffer is ten times quicker than the array's own ``__array_interface__``.
+    """Address of the first byte; the caller keeps ``memory`` alive while the address is in use."""
+    # Through a buffer this is ten times quicker than by the array's ``__array_interface__``.
     buffer = memory if isinstance(memory, pa.Buffer) else as_buffer(memory)
     if _CHECKED:
         _sanitizer.enter(buffer)
@@ -26,11 +26,16 @@ def address(memory: NDArray[Any] | pa.Buffer) -> int:
 
 
 def allocate_with_slack(size: int, slack: int) -> pa.Buffer:
-    """``size`` bytes of uninitialised memory, and ``slack`` bytes behind the returned buffer.
-
-    For kernels that store whole words past the last item.
-    """
+    """``size`` bytes of uninitialised memory, followed by ``slack`` bytes that may be written."""
     buffer = pa.allocate_buffer(size + slack)
     if _CHECKED:
         _sanitizer.enter(buffer)
     return buffer.slice(0, size)
+
+
+def allocate_bits(count: int) -> pa.Buffer:
+    """Uninitialised memory for ``count`` bits.
+
+    For kernels that store whole words: up to 16 bytes from the word of the last bit on.
+    """
+    return allocate_with_slack((count + 7) // 8, slack=24)

@@ -1,4 +1,4 @@
-"""What the wrappers of ``glaive.kernels.bitpack`` check, and what they say when it fails."""
+"""Checks of the wrappers of ``glaive.kernels.bitpack``, and their errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ __all__ = [
     "BLOCK_BYTES_PER_BIT",
     "aligned",
     "check_blocks",
+    "check_values",
+    "check_word_bits",
     "damaged_inline",
     "out_of_line_sizes",
-    "room",
     "target",
     "total",
     "writable",
@@ -29,8 +30,8 @@ __all__ = [
 BLOCK_BYTES_PER_BIT = BLOCK // 8
 WORD_BITS = (8, 16, 32, 64)
 
-MOST_VALUES = 1 << 56
-"""Values of a page at most: their bytes can still be counted with 64 bits."""
+MAX_VALUES = 1 << 56
+"""Values of a page at most: their size in bytes fits 64 bits."""
 
 Int64s = NDArray[np.int64]
 
@@ -43,18 +44,21 @@ def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
     return blocks * (width * BLOCK_BYTES_PER_BIT) + np.where(packed, 0, tails * (word_bits // 8))
 
 
-def aligned(word_bits: int, *arrays: Int64s) -> tuple[Int64s, ...]:
+def check_word_bits(word_bits: int) -> None:
     if word_bits not in WORD_BITS:
         raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+
+
+def aligned(word_bits: int, *arrays: Int64s) -> tuple[Int64s, ...]:
+    check_word_bits(word_bits)
     result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
     if any(len(array) != len(result[0]) for array in result):
         raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
     return result
 
 
-def room(values: pa.Buffer, count: int, word_bits: int) -> None:
-    if word_bits not in WORD_BITS:
-        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
+def check_values(values: pa.Buffer, count: int, word_bits: int) -> None:
+    check_word_bits(word_bits)
     if not 0 <= count * word_bits // 8 <= values.size:
         raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
 
@@ -68,17 +72,17 @@ def target(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
 
 
 def writable(part: pa.Buffer, out: pa.Buffer | None, offset: int) -> NDArray[np.uint8]:
-    """The bytes of a target as an array that can be written: a slice of a buffer cannot."""
+    """The bytes of a target as a writable array; a slice of a buffer cannot be written."""
     return as_array(part) if out is None else as_array(out)[offset : offset + part.size]
 
 
-def total(counts: Int64s, most: int, where: object) -> int:
-    """Sum of the counts, known to be no more than the chunks can hold."""
+def total(counts: Int64s, limit: int, where: object) -> int:
+    """Sum of the counts, checked not to exceed what the chunks can hold."""
     total = int(counts.sum())
-    if not 0 <= total <= most:
+    if not 0 <= total <= limit:
         raise CorruptFileError(
             "number of values in bit-packed chunks",
-            expected=f"0 to {most}",
+            expected=f"0 to {limit}",
             found=str(total),
             where=where,
         )
@@ -111,12 +115,12 @@ def check_blocks(
             found=f"{sizes[i]} bytes at {starts[i]} of {data.size} bytes",
             where=where,
         )
-    # Blocks of width 0 have no bytes that would bound their values: their sum may wrap.
+    # Blocks of width 0 have no bytes that bound their values: the sum of counts may wrap.
     values = float(counts.sum(dtype=np.float64))
-    if values > MOST_VALUES:
+    if values > MAX_VALUES:
         raise CorruptFileError(
             "bit-packed blocks",
-            expected=f"at most {MOST_VALUES} values",
+            expected=f"at most {MAX_VALUES} values",
             found=f"about {values:.3g}",
             where=where,
         )
@@ -125,7 +129,7 @@ def check_blocks(
 def damaged_inline(
     data: pa.Buffer, start: Any, size: Any, count: Any, word_bits: int, where: object
 ) -> CorruptFileError:
-    """Say what is wrong with an inline chunk that was refused."""
+    """The error for an inline chunk that a kernel has rejected."""
     word = word_bits // 8
     if not (start >= 0 and word <= size <= data.size - start and 0 <= count <= BLOCK):
         return CorruptFileError(

@@ -68,9 +68,9 @@ def _unpack(words: Words, word_bits: int, width: int) -> Words:
     low = row * width // word_bits * lanes + lane
     high = np.minimum(low + lanes, width * lanes - 1)
     shift = (row * width % word_bits).astype(_dtype(word_bits))
-    one, top = shift.dtype.type(1), shift.dtype.type(word_bits - 1)
+    unit, top = shift.dtype.type(1), shift.dtype.type(word_bits - 1)
     # Shifting by a whole word is undefined: the high part goes up in two steps.
-    values = (words[:, low] >> shift) | ((words[:, high] << one) << (top - shift))
+    values = (words[:, low] >> shift) | ((words[:, high] << unit) << (top - shift))
     return np.asarray(values & _mask(word_bits, width))
 
 
@@ -152,11 +152,11 @@ def take_inline(
     low_at = np.minimum(starts + word + (bit // word_bits * lanes + lane) * word, last)
     high_at = np.minimum(low_at + lanes * word, last)
     low, high = (_gather(data, at, word).view(dtype)[:, 0] for at in (low_at, high_at))
-    one, top = dtype.type(1), dtype.type(word_bits - 1)
-    values = (low >> shift) | ((high << one) << (top - shift))
+    unit, top = dtype.type(1), dtype.type(word_bits - 1)
+    values = (low >> shift) | ((high << unit) << (top - shift))
     # One bit more than the width, then one less: a mask of a whole word needs no special case.
     half = np.maximum(widths - 1, 0).astype(dtype)
-    mask = np.where(widths > 0, (one << half) - one | (one << half), dtype.type(0))
+    mask = np.where(widths > 0, (unit << half) - unit | (unit << half), dtype.type(0))
     target.view(dtype)[:] = values & mask
     return -1
 
@@ -183,14 +183,14 @@ def unpack_out_of_line(
     # Packed blocks, one row each, with the number of values that count.
     block_of = np.repeat(np.arange(len(counts)), blocks)
     nth = np.arange(len(block_of)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-    kept = np.minimum(counts[block_of] - nth * BLOCK, BLOCK)
+    used = np.minimum(counts[block_of] - nth * BLOCK, BLOCK)
     packed = _gather(data, starts[block_of] + nth * width * 128, width * 128)
     values = _unpack(packed.view(dtype), word_bits, width)
     first = np.cumsum(counts) - counts
     out = target.view(dtype)
     at = (first[block_of] + nth * BLOCK)[:, None] + np.arange(BLOCK)
-    keep = np.arange(BLOCK) < kept[:, None]
-    out[at[keep]] = values[keep]
+    mask = np.arange(BLOCK) < used[:, None]
+    out[at[mask]] = values[mask]
     # Raw tails, one row per value.
     tail_of = np.repeat(np.arange(len(counts)), raw)
     inner = np.arange(len(tail_of)) - np.repeat(np.cumsum(raw) - raw, raw)
@@ -243,7 +243,7 @@ def pack_out_of_line(
         padded = np.zeros((-(-block_values // BLOCK), BLOCK), dtype)
         padded.reshape(-1)[:block_values] = words[done : done + block_values]
         raw = words[done + block_values : done + count]
-        piece = np.concatenate([_pack(padded, word_bits, width).reshape(-1), raw])
-        size = piece.size * piece.itemsize
-        target[at : at + size] = piece.view(np.uint8)
+        block = np.concatenate([_pack(padded, word_bits, width).reshape(-1), raw])
+        size = block.size * block.itemsize
+        target[at : at + size] = block.view(np.uint8)
         at, done = at + size, done + count

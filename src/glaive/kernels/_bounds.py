@@ -1,12 +1,10 @@
-"""Whether what a file says lies within its memory, for many chunks at once.
+"""Checks that ranges read from a file lie within its memory, for many chunks at once.
 
-Numbers here are as they were read. Nothing is added to them before it is known to be small:
-a sum past 2^63 wraps around, becomes small itself, and passes.
+The numbers may be anything. Nothing is added to a number before it is known to be small: a sum
+past 2^63 would wrap around, be small itself, and pass.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +13,29 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.types import Where
 
-__all__ = ["check_offset_chunks", "outside"]
+__all__ = ["check_offset_chunks", "check_within", "outside"]
 
 Int64s = NDArray[np.int64]
 
 
 def outside(starts: Int64s, sizes: Int64s, limit: int) -> NDArray[np.bool_]:
     """Which of the ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""
-    # A negative number of either shows in the sign of both; else the difference is exact.
+    # If either number is negative, so is their OR; else the difference is exact.
     mask: NDArray[np.bool_] = ((starts | sizes) < 0) | (starts > limit - sizes)
     return mask
+
+
+def check_within(part: str, starts: Int64s, sizes: Int64s, limit: int, where: object) -> None:
+    """Raise ``CorruptFileError`` about ``part`` unless all ranges lie within ``[0, limit)``."""
+    wrong = outside(starts, sizes, limit)
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise CorruptFileError(
+            part,
+            expected=f"ranges within {limit} bytes",
+            found=f"{sizes[bad]} bytes at byte {starts[bad]}",
+            where=where,
+        )
 
 
 def check_offset_chunks(
@@ -41,30 +52,31 @@ def check_offset_chunks(
 
     Parameters
     ----------
+    data
+        Memory of all chunks.
     starts, sizes, counts
-        Bytes and values of each chunk: ``counts[i] + numbers`` numbers of ``width`` bytes,
-        then the values.
+        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk, which has
+        ``counts[i] + numbers`` numbers of ``width`` bytes, then the bytes of the values.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
     CorruptFileError
         A chunk leaves ``data``, or is shorter than its offsets.
     """
-    # A negative number of any shows in the sign of all; else the differences are exact.
+    # If any number is negative, so is the result of the ORs; else the differences are exact.
     wrong = ((starts | sizes | counts) < 0) | (starts > data.size - sizes)
-    # Not by a product of the counts, which may wrap; a width is a power of two.
+    # Not by multiplying the counts, which may wrap; a width is a power of two.
     wrong |= counts > (sizes >> (width.bit_length() - 1)) - numbers
     if wrong.any():
         bad = int(wrong.argmax())
         raise CorruptFileError(
             f"variable-width values of chunk {bad}",
-            expected=f"{_said(counts[bad])} values with their offsets within {data.size} bytes",
+            expected=f"{counts[bad] if counts[bad] >= 0 else '0 or more'} values with their "
+            f"offsets within {data.size} bytes",
             found=f"{sizes[bad]} bytes at {starts[bad]}",
             where=where,
         )
     heads: Int64s = (counts + numbers) * width
     return heads
-
-
-def _said(count: Any) -> str:
-    return f"{count}" if count >= 0 else "0 or more"

@@ -1,9 +1,9 @@
-"""The buffers that a checked build of the loops may touch: ``GLAIVE_KERNELS=checked``.
+"""The buffers that kernels may access in a checked build: ``GLAIVE_KERNELS=checked``.
 
-Loops see addresses only. In a checked build every buffer whose address a wrapper takes is
-entered here, and every load, store and copy of a loop is compared with the entries. Buffers
-stay entered until :func:`forget`, which a test calls before each call that it checks, or until
-thousands of others followed.
+Kernels see addresses only. In a checked build every buffer whose address a wrapper takes is
+registered here, and every load, store and copy of a kernel is compared with the entries. Buffers
+stay registered until :func:`forget`, which a test calls before each call that it checks, or until
+``MAX_REGIONS`` later ones have replaced them.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["MOST", "READ", "REGIONS", "WRITE", "UnsafeKernelError", "enter", "forget"]
+__all__ = ["MAX_REGIONS", "READ", "REGIONS", "WRITE", "UnsafeKernelError", "enter", "forget"]
 
 READ: Final = 0
 WRITE: Final = 1
 
 _ENTRY: Final = 3
-MOST: Final = 4096
+MAX_REGIONS: Final = 4096
 
-REGIONS: Final[NDArray[np.int64]] = np.zeros(1 + _ENTRY * MOST, np.int64)
-"""How many were entered, then start, end and whether it may be written of the last ones."""
+REGIONS: Final[NDArray[np.int64]] = np.zeros(1 + _ENTRY * MAX_REGIONS, np.int64)
+"""How many were registered; then start, end and whether writable of the last ones."""
 
 
 class UnsafeKernelError(AssertionError):
-    """A loop was about to leave the buffers of its call or to overflow: a defect of glaive."""
+    """A kernel was about to leave the buffers of its call or to overflow: a bug in glaive."""
 
 
 def enter(buffer: pa.Buffer) -> None:
-    """Let loops read a buffer, and write it if its memory is mutable."""
+    """Let kernels read a buffer, and write it if its memory is mutable."""
     count = int(REGIONS[0])
     owner = buffer
     while not owner.is_mutable and owner.parent is not None:
-        owner = owner.parent  # a slice does not say that what it was cut from is mutable
+        owner = owner.parent  # a slice of a mutable buffer is not marked as mutable
     start = buffer.address
     entry = (start, start + buffer.size, owner.is_mutable)
-    place = 1 + _ENTRY * (count % MOST)
-    REGIONS[place : place + _ENTRY] = entry
+    at = 1 + _ENTRY * (count % MAX_REGIONS)
+    REGIONS[at : at + _ENTRY] = entry
     REGIONS[0] = count + 1
 
 
 def forget() -> None:
-    """Let loops touch nothing."""
+    """Let kernels access nothing."""
     REGIONS[0] = 0

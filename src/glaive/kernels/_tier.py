@@ -1,13 +1,13 @@
-"""Which implementation a kernel calls: compiled loops or the NumPy reference.
+"""Which implementation a wrapper calls: the compiled kernel or the NumPy reference.
 
-Every kernel module has a **checked wrapper** per kernel: a plain function that takes arrays and
-buffers, checks every range against its memory, and then calls one of two tiers:
+Every kernel has a **checked wrapper**: a plain function that takes arrays and buffers, checks
+every range against its memory, and then calls one of two tiers:
 
-* the **loop** in ``glaive.kernels.loops``, compiled by numba, which sees only integer
-  addresses and trusts them;
+* the **compiled kernel** in ``glaive.kernels.loops``, which sees only integer addresses and
+  trusts them;
 * the **reference implementation** beside the wrapper, in NumPy, slow and obviously right.
 
-numba is imported on the first call that is large enough to be worth it; a cold process that
+numba is imported on the first call that is large enough to be worth it; a process that only
 reads a few rows never loads it. The parity tests force each tier in turn.
 
 Decision and figures: ``docs/adr/0002-kernels.md``.
@@ -15,39 +15,42 @@ Decision and figures: ``docs/adr/0002-kernels.md``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 from glaive.config import settings
+from glaive.kernels import native
 
-__all__ = ["SMALL_WORK", "Tier", "force_tier", "use_loops"]
+__all__ = ["SMALL_WORK", "Tier", "force_tier", "use_compiled"]
 
 Tier = Literal["auto", "numba", "numpy"]
 
 SMALL_WORK = 65_536
-"""Values below which numpy is quicker than loading numba (about 0.3 s, once per process)."""
+"""Values below which numpy is quicker than loading llvmlite (about 30 ms, once per process)."""
+
+CALL_WORK = 2_000
+"""Values that numpy works on in the time that it needs for a call alone."""
 
 ENOUGH_WORK = 1_000_000
-"""Values in all after which many small calls have cost about what loading numba costs."""
+"""Values in small calls after which numpy has cost about as much as loading llvmlite."""
 
 _tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0
 
 
-def use_loops(work: int) -> bool:
-    """Whether a wrapper should call its compiled loop for ``work`` values.
+def use_compiled(work: int) -> bool:
+    """Whether a wrapper should call its compiled kernel for ``work`` values.
 
-    Work that numpy did before counts: a process that goes on reading small pages ends up
-    with the compiled loops, one that stops after a few never loads them.
+    Earlier work of numpy counts: a process that keeps reading small pages switches to the
+    compiled kernels, one that stops after a few never loads them.
     """
-    global _small_work  # noqa: PLW0603  # a tally; a lost update only delays the switch
+    global _small_work  # noqa: PLW0603  # a count; a lost update only delays the switch
     if _tier != "auto":
         return _tier == "numba"
-    if work >= SMALL_WORK or "glaive.kernels.loops.memory" in sys.modules:
+    if work >= SMALL_WORK or native.is_loaded():
         return True
-    _small_work += work
+    _small_work += work + CALL_WORK
     return _small_work >= ENOUGH_WORK
 
 

@@ -1,8 +1,8 @@
 """Bit-packing in FastLanes blocks of 1,024 values, with and without a width header.
 
 Values are unsigned words of 8, 16, 32 or 64 bits. An *inline* chunk is one word that holds
-the width ``W`` followed by one block of ``128 * W`` bytes. An *out-of-line* block has one
-width for all its values: whole blocks back to back, then a tail that is packed or raw,
+the width ``W``, followed by one block of ``128 * W`` bytes. An *out-of-line* block has one
+width for all its values: full blocks back to back, then a tail that is packed or raw,
 whichever is smaller.
 
 Specification: "Bit-packing" in ``docs/format/encodings.md``.
@@ -11,7 +11,6 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 import struct
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels import _bitpack_reference as reference
-from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._addresses import address
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
-from glaive.kernels._tier import use_loops
-from glaive.kernels.flat import join_bits
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import bitpack as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -35,19 +34,15 @@ __all__ = [
     "pack_out_of_line",
     "take_inline",
     "unpack_inline",
-    "unpack_level_bits",
     "unpack_one",
     "unpack_out_of_line",
 ]
-
-LEVEL_BITS = 16
 
 _WORDS = {
     bits: struct.Struct(f"<{code}") for bits, code in zip((8, 16, 32, 64), "BHIQ", strict=True)
 }
 
 Int64s = NDArray[np.int64]
-LevelForm = Literal["inline", "out_of_line", "flat"]
 
 
 def unpack_inline(
@@ -64,25 +59,29 @@ def unpack_inline(
 
     Parameters
     ----------
-    data, starts, sizes
-        Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``, in bytes.
+    data
+        Memory of all chunks.
+    starts, sizes, counts
+        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk.
+    word_bits
+        Width of a value: 8, 16, 32 or 64.
+    where
+        File, column and page, for messages.
     out, offset
-        Where to write: ``out`` from byte ``offset`` on; a new buffer when omitted.
+        Where to write: ``out`` from byte ``offset`` on; a new buffer by default.
 
     Raises
     ------
     CorruptFileError
-        A chunk lies outside ``data``, its width is above ``word_bits``, or its size is not
-        the one its width asks for.
+        A chunk lies outside ``data``, its width is above ``word_bits``, or its size does not
+        match its width.
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     total = checks.total(counts, BLOCK * len(counts), where)
     target = checks.target(out, offset, total * word_bits // 8)
-    if use_loops(total):
-        from glaive.kernels.loops import bitpack as loops
-
+    if use_compiled(total):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        bad = loops.unpack_inline(
+        bad = compiled.unpack_inline(
             address(data), data.size, address(starts), address(sizes), address(counts),
             len(starts), word_bits, address(target), total, address(scratch),
         )  # fmt: skip
@@ -97,14 +96,21 @@ def unpack_inline(
 def unpack_one(
     data: pa.Buffer, start: int, size: int, count: int, index: int, word_bits: int, where: object
 ) -> int:
-    """Value ``index`` of one inline bit-packed chunk of ``count`` values, in plain Python.
+    """Unpack one value of one inline chunk, in plain Python.
 
-    The chunk is ``data[start : start + size]``.
+    Parameters
+    ----------
+    data, start, size, count
+        The chunk ``data[start : start + size]`` of ``count`` values.
+    index, word_bits
+        Number of the value, and width of a value: 8, 16, 32 or 64.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
     CorruptFileError
-        The width is too large for the word, or the chunk has another size than it says.
+        The width is too large for the word, or the size of the chunk does not match it.
     """
     word = _WORDS[word_bits]
     width = word.size
@@ -120,7 +126,7 @@ def unpack_one(
         )
     if not packed:
         return 0
-    row, lane = _place(index, word_bits)
+    row, lane = _row_and_lane(index, word_bits)
     lanes = BLOCK // word_bits
     first, shift = divmod(row * packed, word_bits)
     at = start + width + (first * lanes + lane) * width
@@ -130,7 +136,7 @@ def unpack_one(
     return int(value & ((1 << packed) - 1))
 
 
-def _place(index: int, word_bits: int) -> tuple[int, int]:
+def _row_and_lane(index: int, word_bits: int) -> tuple[int, int]:
     """Row and lane of a value in a FastLanes block."""
     row, rest = divmod(index, 128)
     lane = rest % (BLOCK // word_bits)
@@ -155,10 +161,17 @@ def take_inline(
     word_bits: int,
     where: object,
 ) -> pa.Buffer:
-    """Unpack value ``index[i]`` of inline chunk ``chunk[i]`` for every i.
+    """Unpack single values of inline chunks; only these chunks are checked.
 
-    Reads the header and one or two words per value; checks only the chunks it touches.
-    Costs about 4 µs plus 10 ns per value with loops loaded.
+    Reads the header and one or two words per value, which costs about 4 µs plus 10 ns per value
+    with kernels loaded.
+
+    Parameters
+    ----------
+    data, starts, sizes, word_bits, where
+        Chunks as for :func:`unpack_inline`.
+    chunk, index
+        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
 
     Raises
     ------
@@ -168,10 +181,8 @@ def take_inline(
     starts, sizes = checks.aligned(word_bits, starts, sizes)
     chunk, index = checks.aligned(word_bits, chunk, index)
     target = allocate(len(chunk) * word_bits // 8)
-    if use_loops(len(chunk)):
-        from glaive.kernels.loops import bitpack as loops
-
-        bad = loops.take_inline(
+    if use_compiled(len(chunk)):
+        bad = compiled.take_inline(
             address(data), data.size, address(starts), address(sizes), len(starts),
             address(chunk), address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
@@ -203,23 +214,26 @@ def unpack_out_of_line(
 ) -> pa.Buffer:
     """Unpack the ``counts[i]`` values of every out-of-line block, back to back.
 
-    Parameters as for :func:`unpack_inline`; ``width`` ≤ ``word_bits`` bits per value. With
-    a width of 0 the result is not bounded by the size of ``data``: bound ``counts`` first.
+    Parameters
+    ----------
+    data, starts, sizes, counts, word_bits, where, out, offset
+        As for :func:`unpack_inline`.
+    width
+        Packed bits per value. With 0 the result is not bounded by the size of ``data``: bound
+        ``counts`` first.
 
     Raises
     ------
     CorruptFileError
-        A block lies outside ``data``, or its size is not the one its count asks for.
+        A block lies outside ``data``, or its size does not match its count.
     """
     starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
     checks.check_blocks(data, starts, sizes, counts, word_bits, width, where)
     total = int(counts.sum())
     target = checks.target(out, offset, total * word_bits // 8)
-    if use_loops(total):
-        from glaive.kernels.loops import bitpack as loops
-
+    if use_compiled(total):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        loops.unpack_out_of_line(
+        compiled.unpack_out_of_line(
             address(data), address(starts), address(counts), len(starts), word_bits, width,
             address(target), address(scratch),
         )  # fmt: skip
@@ -229,85 +243,12 @@ def unpack_out_of_line(
     return target
 
 
-def unpack_level_bits(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    form: LevelForm,
-    where: object,
-    width: int = 1,
-) -> tuple[pa.Buffer, int] | None:
-    """Turn 16-bit levels that are 0 (valid) or 1 (null) into an Arrow validity bitmap.
-
-    Parameters
-    ----------
-    form
-        How each chunk of levels is stored: ``inline`` or ``out_of_line`` bit-packing (the
-        latter with ``width``), or ``flat`` words.
-
-    Returns
-    -------
-    tuple or None
-        The bitmap over all chunks, bit set = valid, and the number of nulls. None when
-        there are levels above 1, or widths that allow them: read the levels then.
-
-    Raises
-    ------
-    CorruptFileError
-        A chunk does not have the size that its count and width ask for.
-    """
-    starts, sizes, counts = checks.aligned(LEVEL_BITS, starts, sizes, counts)
-    if form == "inline":
-        total = checks.total(counts, BLOCK * len(counts), where)
-    else:
-        width = LEVEL_BITS if form == "flat" else width
-        if 1 < width < LEVEL_BITS:
-            return None
-        checks.check_blocks(data, starts, sizes, counts, LEVEL_BITS, width, where)
-        total = int(counts.sum())
-    if use_loops(total):
-        from glaive.kernels.loops import level_bits as loops
-
-        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate_with_slack((total + 7) // 8, slack=24)
-        nulls = np.zeros(1, np.int64)
-        if form == "inline":
-            bad = loops.validity_inline(
-                address(data), data.size, address(starts), address(sizes), address(counts),
-                len(starts), address(target), total, address(nulls),
-            )  # fmt: skip
-            if bad >= 0:
-                raise checks.damaged_inline(
-                    data, starts[bad], sizes[bad], counts[bad], LEVEL_BITS, where
-                )
-        else:
-            loops.validity_out_of_line(
-                address(data), address(starts), address(counts), len(starts), width,
-                address(target), address(nulls),
-            )  # fmt: skip
-        return None if nulls[0] < 0 else (target, int(nulls[0]))
-    if form == "inline":
-        words = unpack_inline(data, starts, sizes, counts, LEVEL_BITS, where)
-    elif form == "flat":
-        words = join_bits(data, starts, counts * LEVEL_BITS, where)
-    else:
-        words = unpack_out_of_line(data, starts, sizes, counts, LEVEL_BITS, width, where)
-    levels = as_array(words, "<u2")
-    if levels.size and levels.max() > 1:
-        return None
-    bitmap = np.packbits(levels == 0, bitorder="little")
-    return as_buffer(bitmap), int(np.count_nonzero(levels))
-
-
 def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.uint8]:
     """Bits that the largest of every 1,024 values needs; one item per chunk."""
-    checks.room(values, count, word_bits)
+    checks.check_values(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
-    if use_loops(count):
-        from glaive.kernels.loops import bitpack as loops
-
-        loops.chunk_widths(address(values), count, word_bits, address(widths))
+    if use_compiled(count):
+        compiled.chunk_widths(address(values), count, word_bits, address(widths))
     else:
         reference.chunk_widths(values, count, word_bits, widths)
     return widths
@@ -316,25 +257,32 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.ui
 def pack_inline(
     values: pa.Buffer, count: int, word_bits: int, widths: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], Int64s]:
-    """Pack every 1,024 values into an inline chunk of the width given for it.
+    """Pack every 1,024 values into an inline chunk.
+
+    Parameters
+    ----------
+    values, count
+        ``count`` values of ``word_bits`` bits: 8, 16, 32 or 64.
+    word_bits
+        Width of a value.
+    widths
+        ``uint8`` of shape ``(chunks,)``: the result of :func:`chunk_widths`. Values are cut to
+        the width of their chunk.
 
     Returns
     -------
     tuple
-        The chunks back to back, and the size of each in bytes. Values are cut to the width:
-        pass what :func:`chunk_widths` says.
+        The chunks back to back, and the size of each in bytes.
     """
-    checks.room(values, count, word_bits)
+    checks.check_values(values, count, word_bits)
     widths = np.ascontiguousarray(widths, np.uint8)
     if len(widths) != -(-count // BLOCK) or (count and int(widths.max()) > word_bits):
         raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
     sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word_bits // 8
     target = as_array(allocate(int(sizes.sum())))
-    if use_loops(count):
-        from glaive.kernels.loops import bitpack as loops
-
+    if use_compiled(count):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        loops.pack_inline(
+        compiled.pack_inline(
             address(values), count, word_bits, address(widths), address(target), address(scratch)
         )
     else:
@@ -345,21 +293,31 @@ def pack_inline(
 def pack_out_of_line(
     values: pa.Buffer, counts: Int64s, word_bits: int, width: int
 ) -> tuple[NDArray[np.uint8], Int64s]:
-    """Pack the first ``counts[0]`` values into one out-of-line block, the next into another, …
+    """Pack values into out-of-line blocks.
 
-    Returns the blocks back to back, and the size of each in bytes.
+    Parameters
+    ----------
+    values
+        Words of ``word_bits`` bits: 8, 16, 32 or 64.
+    counts
+        ``int64`` of shape ``(blocks,)``: values of each block.
+    word_bits, width
+        Width of a value, and packed bits per value.
+
+    Returns
+    -------
+    tuple
+        The blocks back to back, and the size of each in bytes.
     """
     (counts,) = checks.aligned(word_bits, counts)
     if (len(counts) and int(counts.min()) < 0) or not 0 <= width <= word_bits:
         raise ValueError(f"counts {counts} of width {width} in words of {word_bits} bits")
-    checks.room(values, int(counts.sum()), word_bits)
+    checks.check_values(values, int(counts.sum()), word_bits)
     sizes = out_of_line_sizes(counts, word_bits, width)
     target = as_array(allocate(int(sizes.sum())))
-    if use_loops(int(counts.sum())):
-        from glaive.kernels.loops import bitpack as loops
-
+    if use_compiled(int(counts.sum())):
         scratch = pa.allocate_buffer(BLOCK * 8)
-        loops.pack_out_of_line(
+        compiled.pack_out_of_line(
             address(values), address(counts), len(counts), word_bits, width, address(target),
             address(scratch),
         )  # fmt: skip
@@ -378,12 +336,6 @@ def exercise() -> None:
     unpack_inline(as_buffer(packed), starts, sizes, counts, 16, "warm-up")
     zeros = np.zeros(2, np.int64)
     take_inline(as_buffer(packed), starts, sizes, zeros, zeros, 16, "warm-up")
-    levels = as_buffer(np.zeros(1500, "<u2"))
-    packed, sizes = pack_out_of_line(levels, counts, 16, 1)
+    packed, sizes = pack_out_of_line(values, counts, 16, 11)
     starts = np.cumsum(sizes) - sizes
-    block = as_buffer(packed)
-    unpack_out_of_line(block, starts, sizes, counts, 16, 1, "warm-up")
-    unpack_level_bits(block, starts, sizes, counts, "out_of_line", "warm-up")
-    packed, sizes = pack_inline(levels, 1500, 16, np.zeros(2, np.uint8))
-    starts = np.cumsum(sizes) - sizes
-    unpack_level_bits(as_buffer(packed), starts, sizes, counts, "inline", "warm-up")
+    unpack_out_of_line(as_buffer(packed), starts, sizes, counts, 16, 11, "warm-up")

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_loops
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import bytesplit as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["WORD_BITS", "exercise", "join_bytes", "split_bytes", "take_bytes"]
@@ -23,9 +24,16 @@ Int64s = NDArray[np.int64]
 
 
 def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np.uint8]:
-    """Split the first ``counts[0]`` values into streams, then the next ``counts[1]``, …
+    """Split the values of each chunk into streams, lowest byte first; sizes do not change.
 
-    Every chunk is as long as its values: stream by stream, lowest byte first.
+    Parameters
+    ----------
+    values
+        Values of ``word_bits`` bits.
+    counts
+        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    word_bits
+        Width of a value: 32 or 64.
     """
     counts = np.ascontiguousarray(counts, np.int64)
     width = _width(word_bits)
@@ -33,12 +41,10 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np
     if (len(counts) and int(counts.min()) < 0) or total > values.size // width:
         raise ValueError(f"chunks of {total} values out of {values.size // width}")
     out = as_array(allocate(total * width))
-    if use_loops(total):
-        from glaive.kernels.loops import bytesplit as loops
-
-        loops.split(address(values), address(counts), len(counts), width, address(out))
+    if use_compiled(total):
+        compiled.split(address(values), address(counts), len(counts), width, address(out))
         return out
-    at = _places(np.cumsum(counts) - counts, counts, width)
+    at = _positions(np.cumsum(counts) - counts, counts, width)
     out[at.reshape(-1)] = as_array(values)[: total * width]
     return out
 
@@ -46,18 +52,16 @@ def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np
 def join_bytes(
     data: pa.Buffer, starts: Int64s, counts: Int64s, word_bits: int, where: object
 ) -> pa.Buffer:
-    """Put the values of chunks together; chunk ``i`` has ``counts[i]`` values.
+    """Join the streams of each chunk to values.
 
     Parameters
     ----------
     data
         Memory of all chunks.
-    starts
-        ``int64`` of shape ``(chunks,)``: the first byte of each chunk.
-    counts
-        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    starts, counts
+        ``int64`` of shape ``(chunks,)``: first byte and values of each chunk.
     word_bits
-        Width of a value: a multiple of 8.
+        Width of a value: 32 or 64.
     where
         File, column and page, for messages.
 
@@ -70,15 +74,13 @@ def join_bytes(
     width = word_bits // 8
     total = int(counts.sum())
     target = allocate(total * width)
-    if use_loops(total):
-        from glaive.kernels.loops import bytesplit as loops
-
-        loops.join(
+    if use_compiled(total):
+        compiled.join(
             address(data), address(starts), address(counts), len(counts), width, address(target)
         )
         return target
     first = np.cumsum(counts) - counts
-    at = _places(first, counts, width) + np.repeat(starts - first * width, counts)[:, None]
+    at = _positions(first, counts, width) + np.repeat(starts - first * width, counts)[:, None]
     as_array(target)[:] = as_array(data)[at.reshape(-1)]
     return target
 
@@ -92,22 +94,14 @@ def take_bytes(
     word_bits: int,
     where: object,
 ) -> pa.Buffer:
-    """Put together value ``index[i]`` of chunk ``chunk[i]`` for every i.
+    """Join the bytes of single values.
 
     Parameters
     ----------
-    data
-        Memory of all chunks.
-    starts
-        ``int64`` of shape ``(chunks,)``: the first byte of each chunk.
-    counts
-        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    data, starts, counts, word_bits, where
+        Chunks as for :func:`join_bytes`.
     chunk, index
-        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
-    word_bits
-        Width of a value: a multiple of 8.
-    where
-        File, column and page, for messages.
+        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
 
     Raises
     ------
@@ -121,20 +115,11 @@ def take_bytes(
         raise ValueError(f"{len(chunk)} chunks and {len(index)} positions")
     wanted, width = len(chunk), word_bits // 8
     target = allocate(wanted * width)
-    if use_loops(wanted):
-        from glaive.kernels.loops import bytesplit as loops
-
-        bad = loops.take(
-            address(data),
-            address(starts),
-            address(counts),
-            len(counts),
-            address(chunk),
-            address(index),
-            wanted,
-            width,
-            address(target),
-        )
+    if use_compiled(wanted):
+        bad = compiled.take(
+            address(data), address(starts), address(counts), len(counts), address(chunk),
+            address(index), wanted, width, address(target),
+        )  # fmt: skip
     else:
         bad = _take_numpy(data, starts, counts, chunk, index, width, target)
     if bad >= 0:
@@ -166,12 +151,12 @@ def _take_numpy(
     return -1
 
 
-def _places(first: Int64s, counts: Int64s, width: int) -> Int64s:
-    """Where the bytes of each value stand when the chunks follow each other."""
+def _positions(first: Int64s, counts: Int64s, width: int) -> Int64s:
+    """Positions of the bytes of each value, shape ``(values, width)``, in adjacent chunks."""
     within = np.arange(int(counts.sum())) - np.repeat(first, counts)
     start = np.repeat(first * width, counts) + within
-    places: Int64s = start[:, None] + np.repeat(counts, counts)[:, None] * np.arange(width)
-    return places
+    positions: Int64s = start[:, None] + np.repeat(counts, counts)[:, None] * np.arange(width)
+    return positions
 
 
 def _width(word_bits: int) -> int:

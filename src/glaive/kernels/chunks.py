@@ -1,6 +1,6 @@
-"""Mini-block chunks: headers into piece positions, pieces into chunks, rows among levels.
+"""Mini-block chunks: parse headers, assemble chunks, count levels, find rows.
 
-A chunk is a header and some *pieces*: repetition levels, definition levels, value buffers.
+A chunk is a header and some *buffers*: repetition levels, definition levels, value buffers.
 
 ====================== =========== ======================================================
 part                   bytes       meaning
@@ -10,7 +10,7 @@ size of repetition     2           only when the page has repetition levels
 size of definition     2           only when the page has definition levels
 size of value buffer k 2 or 4      one per value buffer; 4 in pages with large chunks
 fill                   to 8        ``0xFE``
-pieces                 each to 8   in the order of their sizes, each followed by fill
+buffers                each to 8   in the order of their sizes, each followed by fill
 ====================== =========== ======================================================
 
 Specification: "Chunks" in ``docs/format/pages.md``.
@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
-from glaive.kernels._bounds import outside
-from glaive.kernels._tier import use_loops
+from glaive.kernels._bounds import check_within
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import chunks as compiled
 from glaive.memory import allocate, as_array
 from glaive.types import Where
 
@@ -38,106 +39,103 @@ __all__ = [
     "exercise",
     "find_row",
     "header_size",
-    "most_levels",
+    "max_levels",
     "parse_headers",
 ]
 
 FILL = 0xFE
-"""The byte after headers and pieces; readers ignore it."""
+"""The byte after headers and buffers; readers ignore it."""
 
 
 LEVELS_PER_BYTE = 255
-"""Repetition levels other than 0 that a byte stands for at most: the length of a run."""
+"""Repetition levels other than 0 per byte at most: the length of a run."""
+
+
+Int64s = NDArray[np.int64]
+Levels = NDArray[np.uint16]
 
 
 class ChunkHeaders(NamedTuple):
-    """What the headers of some chunks say.
+    """Headers of chunks: buffer b of chunk i lies at ``starts[b, i]``, has ``sizes[b, i]`` bytes.
 
-    ``levels[i]`` is the number of entries of chunk i. Piece p of chunk i lies at
-    ``starts[p, i]`` of the data and has ``sizes[p, i]`` bytes. All are ``int64``.
+    ``levels[i]`` is the number of entries of chunk i.
     """
 
-    levels: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    levels: Int64s
+    starts: Int64s
+    sizes: Int64s
 
 
-def header_size(level_pieces: int, value_pieces: int, value_width: int) -> int:
+def header_size(level_buffers: int, value_buffers: int, value_width: int) -> int:
     """Bytes of a chunk header without its fill."""
-    return 2 + 2 * level_pieces + value_width * value_pieces
+    return 2 + 2 * level_buffers + value_width * value_buffers
 
 
 def parse_headers(
     data: pa.Buffer,
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
+    starts: Int64s,
+    sizes: Int64s,
     *,
-    level_pieces: int,
-    value_pieces: int,
+    level_buffers: int,
+    value_buffers: int,
     value_width: int,
     where: Where,
 ) -> ChunkHeaders:
-    """Find the pieces of each chunk ``data[starts[i] : starts[i] + sizes[i]]``.
-
-    Every piece returned lies within its chunk.
+    """Find the buffers of each chunk; all of them lie within their chunk.
 
     Parameters
     ----------
-    level_pieces, value_pieces
-        Pieces per chunk: 0 to 2 of levels, and the value buffers.
+    data
+        Memory of all chunks.
+    starts, sizes
+        ``int64`` of shape ``(chunks,)``: first byte and bytes of each chunk.
+    level_buffers, value_buffers
+        Buffers per chunk: 0 to 2 of levels, and those of values.
     value_width
         Bytes of a value buffer's size: 2, or 4 in pages with large chunks.
+    where
+        File, column and page, for messages.
     """
-    chunks, pieces = len(starts), level_pieces + value_pieces
-    _check_within(data, starts, sizes, where)
-    memory = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
+    chunks, buffers = len(starts), level_buffers + value_buffers
+    check_within("mini-block chunks", starts, sizes, data.size, where)
+    memory = as_array(allocate(8 * chunks * (1 + 2 * buffers)), np.int64)
     levels = memory[:chunks]
-    piece_starts = memory[chunks : chunks * (1 + pieces)].reshape(pieces, chunks)
-    piece_sizes = memory[chunks * (1 + pieces) :].reshape(pieces, chunks)
-    if use_loops(chunks * 64):
-        from glaive.kernels.loops import chunks as loops
-
+    buffer_starts = memory[chunks : chunks * (1 + buffers)].reshape(buffers, chunks)
+    buffer_sizes = memory[chunks * (1 + buffers) :].reshape(buffers, chunks)
+    if use_compiled(chunks * 64):
         starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
-        bad = loops.parse_headers(
-            address(data),
-            address(starts),
-            address(sizes),
-            chunks,
-            level_pieces,
-            value_pieces,
-            value_width,
-            address(levels),
-            address(piece_starts),
-            address(piece_sizes),
-        )
+        bad = compiled.parse_headers(
+            address(data), address(starts), address(sizes), chunks, level_buffers, value_buffers,
+            value_width, address(levels), address(buffer_starts), address(buffer_sizes),
+        )  # fmt: skip
     else:
         bad = _parse_headers_numpy(
             as_array(data),
             starts,
             sizes,
-            (level_pieces, value_width),
-            ChunkHeaders(levels, piece_starts, piece_sizes),
+            (level_buffers, value_width),
+            ChunkHeaders(levels, buffer_starts, buffer_sizes),
         )
     if bad >= 0:
         raise CorruptFileError(
             "mini-block chunk header",
-            expected=f"a header and {pieces} buffers within {sizes[bad]} bytes",
+            expected=f"a header and {buffers} buffers within {sizes[bad]} bytes",
             found="sizes that add up to more",
             where=f"{where}, chunk at byte {starts[bad]}",
         )
-    return ChunkHeaders(levels, piece_starts, piece_sizes)
+    return ChunkHeaders(levels, buffer_starts, buffer_sizes)
 
 
 def _parse_headers_numpy(
     data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    form: tuple[int, int],
+    starts: Int64s,
+    sizes: Int64s,
+    layout: tuple[int, int],
     out: ChunkHeaders,
 ) -> int:
-    level_pieces, value_width = form
-    pieces = len(out.starts)
-    head = header_size(level_pieces, pieces - level_pieces, value_width)
+    level_buffers, value_width = layout
+    buffers = len(out.starts)
+    head = header_size(level_buffers, buffers - level_buffers, value_width)
     short = sizes < head
     if short.any():
         return int(np.argmax(short))
@@ -146,20 +144,20 @@ def _parse_headers_numpy(
     position = np.full(len(starts), (head + 7) & ~7)
     over = np.zeros(len(starts), np.bool_)
     at = 2
-    for piece in range(pieces):
-        width = 2 if piece < level_pieces else value_width
+    for buffer in range(buffers):
+        width = 2 if buffer < level_buffers else value_width
         size = raw[:, at : at + width].copy().view(f"<u{width}")[:, 0].astype(np.int64)
         over |= position + size > sizes
-        out.starts[piece] = starts + position
-        out.sizes[piece] = size
+        out.starts[buffer] = starts + position
+        out.sizes[buffer] = size
         position += (size + 7) & ~7
         at += width
     return int(np.argmax(over)) if over.any() else -1
 
 
 def count_levels(
-    rep: NDArray[np.uint16] | None,
-    definition: NDArray[np.uint16] | None,
+    rep: Levels | None,
+    definition: Levels | None,
     *,
     max_rep: int,
     visible_max: int,
@@ -168,9 +166,21 @@ def count_levels(
 ) -> tuple[int, int]:
     """Check the levels of some entries; return ``(row starts, visible entries)``.
 
-    A row starts where the repetition level is ``max_rep``; an entry is visible when its
-    definition level is at most ``visible_max``. One of the two arrays may be missing; a
-    level above ``max_rep`` or ``max_def`` is a ``CorruptFileError``.
+    Parameters
+    ----------
+    rep, definition
+        ``uint16`` of shape ``(entries,)``; one of the two may be None.
+    max_rep, max_def
+        Highest levels allowed. A row starts where the repetition level is ``max_rep``.
+    visible_max
+        Entries with a definition level up to this one are visible.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A level is too high, or the arrays differ in length.
     """
     levels = rep if rep is not None else definition
     entries = 0 if levels is None else len(levels)
@@ -181,29 +191,23 @@ def count_levels(
             found=f"{len(definition)}",
             where=where,
         )
-    if use_loops(entries):
-        from glaive.kernels.loops import chunks as loops
-
+    if use_compiled(entries):
         rep = None if rep is None else np.ascontiguousarray(rep)
         definition = None if definition is None else np.ascontiguousarray(definition)
-        counted = loops.count_levels(
-            0 if rep is None else address(rep),
-            0 if definition is None else address(definition),
-            entries,
-            max_rep,
-            visible_max,
-            max_def,
-        )
+        counted = compiled.count_levels(
+            0 if rep is None else address(rep), 0 if definition is None else address(definition),
+            entries, max_rep, visible_max, max_def,
+        )  # fmt: skip
         rows, visible, bad_rep, bad_def = (int(count) for count in counted)
     else:
         rows, visible, bad_rep, bad_def = _count_levels_numpy(
             rep, definition, entries, max_rep, visible_max, max_def
         )
     if bad_rep or bad_def:
-        kind, top = ("repetition", max_rep) if bad_rep else ("definition", max_def)
+        name, highest = ("repetition", max_rep) if bad_rep else ("definition", max_def)
         raise CorruptFileError(
-            f"{kind} levels",
-            expected=f"levels of at most {top}",
+            f"{name} levels",
+            expected=f"levels of at most {highest}",
             found=f"{bad_rep or bad_def} higher ones",
             where=where,
         )
@@ -211,8 +215,8 @@ def count_levels(
 
 
 def _count_levels_numpy(
-    rep: NDArray[np.uint16] | None,
-    definition: NDArray[np.uint16] | None,
+    rep: Levels | None,
+    definition: Levels | None,
     entries: int,
     max_rep: int,
     visible_max: int,
@@ -228,14 +232,14 @@ def _count_levels_numpy(
     return rows, entries - hidden, bad_rep, bad_def
 
 
-def most_levels(
-    counts: NDArray[np.int64],
-    row_starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
+def max_levels(
+    counts: Int64s,
+    row_starts: Int64s,
+    sizes: Int64s,
     *,
     max_rep: int,
 ) -> int:
-    """Levels that chunks of a page with lists have at most, together.
+    """The largest possible total number of levels in chunks of a page with lists.
 
     An entry without a value begins a row. With lists in lists it may begin an inner list
     instead: then its repetition level is not 0, and takes bytes.
@@ -243,112 +247,100 @@ def most_levels(
     Parameters
     ----------
     counts, sizes
-        Values and bytes of each chunk.
+        ``int64`` of shape ``(chunks,)``: values and bytes of each chunk.
     row_starts
-        Rows ``row_starts[i]`` to ``row_starts[i + 1]`` start in chunk i.
+        ``int64`` of shape ``(chunks + 1,)``: rows ``row_starts[i]`` to ``row_starts[i + 1]``
+        start in chunk i.
+    max_rep
+        Highest repetition level: the number of lists around a value.
     """
-    most = int(counts.sum()) + int(row_starts[-1]) - int(row_starts[0])
-    return most + (LEVELS_PER_BYTE * int(sizes.sum()) if max_rep > 1 else 0)
+    levels = int(counts.sum()) + int(row_starts[-1]) - int(row_starts[0])
+    return levels + (LEVELS_PER_BYTE * int(sizes.sum()) if max_rep > 1 else 0)
 
 
-def find_row(rep: NDArray[np.uint16], max_rep: int, row: int) -> int:
-    """Return the entry at which row number ``row`` (from 0) of these entries begins.
-
-    The number of entries, when fewer rows begin here.
-    """
-    if use_loops(len(rep)):
-        from glaive.kernels.loops import chunks as loops
-
+def find_row(rep: Levels, max_rep: int, row: int) -> int:
+    """The entry at which row number ``row`` (from 0) begins; ``len(rep)`` if there is none."""
+    if use_compiled(len(rep)):
         rep = np.ascontiguousarray(rep)
-        return int(loops.find_row(address(rep), len(rep), max_rep, row))
+        return int(compiled.find_row(address(rep), len(rep), max_rep, row))
     return _find_row_numpy(rep, max_rep, row)
 
 
-def _find_row_numpy(rep: NDArray[np.uint16], max_rep: int, row: int) -> int:
-    found = np.flatnonzero(rep == max_rep)
-    return int(found[row]) if row < len(found) else len(rep)
+def _find_row_numpy(rep: Levels, max_rep: int, row: int) -> int:
+    starts = np.flatnonzero(rep == max_rep)
+    return int(starts[row]) if row < len(starts) else len(rep)
 
 
 def assemble_chunks(
-    levels: NDArray[np.int64],
-    level_pieces: list[tuple[NDArray[np.uint8], NDArray[np.int64]]],
-    value_pieces: list[tuple[NDArray[np.uint8], NDArray[np.int64]]],
+    levels: Int64s,
+    level_buffers: list[tuple[NDArray[np.uint8], Int64s]],
+    value_buffers: list[tuple[NDArray[np.uint8], Int64s]],
     *,
     value_width: int,
-) -> tuple[pa.Buffer, NDArray[np.int64]]:
-    """Build the chunks from their pieces; return their bytes and the size of each.
+) -> tuple[pa.Buffer, Int64s]:
+    """Build the chunks from their buffers; return their bytes and the size of each.
 
     Parameters
     ----------
     levels
-        Entries per chunk, at most 65535.
-    level_pieces, value_pieces
-        Per piece the bytes of all chunks back to back, and the size in each chunk. Sizes fit
+        ``int64`` of shape ``(chunks,)``: entries per chunk, at most 65535.
+    level_buffers, value_buffers
+        Per buffer the bytes of all chunks back to back, and the size in each chunk. Sizes fit
         the header: two bytes for levels, ``value_width`` for values.
     value_width
         Bytes of a value buffer's size in the header: 2 or 4.
     """
-    parts = [*level_pieces, *value_pieces]
+    parts = [*level_buffers, *value_buffers]
     chunks = len(levels)
     sizes = np.empty((len(parts), chunks), np.int64)
-    for piece, (data, piece_sizes) in enumerate(parts):
-        limit = 1 << (16 if piece < len(level_pieces) else 8 * value_width)
-        fits = int(piece_sizes.sum()) == len(data) and not (piece_sizes >= limit).any()
-        if len(piece_sizes) != chunks or not fits or (piece_sizes < 0).any():
+    for number, (data, buffer_sizes) in enumerate(parts):
+        limit = 1 << (16 if number < len(level_buffers) else 8 * value_width)
+        fits = int(buffer_sizes.sum()) == len(data) and not (buffer_sizes >= limit).any()
+        if len(buffer_sizes) != chunks or not fits or (buffer_sizes < 0).any():
             raise ValueError(
-                f"piece {piece} has {len(data)} bytes, its sizes add up to {piece_sizes.sum()} "
-                f"over {len(piece_sizes)} of {chunks} chunks, the largest {piece_sizes.max()}"
+                f"buffer {number} has {len(data)} bytes, its sizes add up to {buffer_sizes.sum()} "
+                f"over {len(buffer_sizes)} of {chunks} chunks, the largest {buffer_sizes.max()}"
             )
-        sizes[piece] = piece_sizes
-    head = header_size(len(level_pieces), len(value_pieces), value_width)
+        sizes[number] = buffer_sizes
+    head = header_size(len(level_buffers), len(value_buffers), value_width)
     chunk_sizes = ((head + 7) & ~7) + ((sizes + 7) & ~7).sum(0, dtype=np.int64)
     starts = np.cumsum(chunk_sizes) - chunk_sizes
     out = allocate(int(chunk_sizes.sum()))
-    # Bytes past the last level or value are never asked for: only whole arrays are copied.
+    # No byte past the last level or value is copied.
     sources = [np.ascontiguousarray(data) for data, _ in parts]
-    if use_loops(out.size):
-        from glaive.kernels.loops import chunks as loops
-
+    if use_compiled(out.size):
         addresses = np.array([address(source) for source in sources], np.int64)
         levels = np.ascontiguousarray(levels, np.int64)
-        loops.assemble(
-            address(out),
-            address(starts),
-            chunks,
-            address(levels),
-            len(level_pieces),
-            len(value_pieces),
-            value_width,
-            address(addresses),
-            address(sizes),
-            FILL,
-        )
+        compiled.assemble(
+            address(out), address(starts), chunks, address(levels), len(level_buffers),
+            len(value_buffers), value_width, address(addresses), address(sizes), FILL,
+        )  # fmt: skip
     else:
         _assemble_numpy(
-            as_array(out), starts, levels, sources, sizes, (len(level_pieces), value_width)
+            as_array(out), starts, levels, sources, sizes, (len(level_buffers), value_width)
         )
     return out, chunk_sizes
 
 
 def _assemble_numpy(
     out: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    levels: NDArray[np.int64],
+    starts: Int64s,
+    levels: Int64s,
     sources: list[NDArray[np.uint8]],
-    sizes: NDArray[np.int64],
-    form: tuple[int, int],
+    sizes: Int64s,
+    layout: tuple[int, int],
 ) -> None:
-    level_pieces, value_width = form
+    level_buffers, value_width = layout
     out[:] = FILL
     fields = [levels.astype("<u2")[:, None].view(np.uint8)]
-    for piece, size in enumerate(sizes):
-        width = 2 if piece < level_pieces else value_width
+    for buffer, size in enumerate(sizes):
+        width = 2 if buffer < level_buffers else value_width
         fields.append(size.astype(f"<u{width}")[:, None].view(np.uint8))
     header = np.concatenate(fields, axis=1)
     out[starts[:, None] + np.arange(header.shape[1])] = header
     position = starts + ((header.shape[1] + 7) & ~7)
     for source, size in zip(sources, sizes, strict=True):
-        # One flag per byte of the output: bytes between pieces, piece, bytes between, …
+        # One flag per byte of the output: set for the bytes of this buffer in each chunk.
         edges = np.empty(2 * len(starts) + 1, np.int64)
         edges[0:-1:2], edges[1::2], edges[-1] = position, position + size, len(out)
         lengths = np.diff(edges, prepend=0)
@@ -358,35 +350,16 @@ def _assemble_numpy(
         position = position + ((size + 7) & ~7)
 
 
-def _check_within(
-    data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64], where: Where
-) -> None:
-    wrong = outside(starts, sizes, data.size)
-    if wrong.any():
-        bad = int(wrong.argmax())
-        raise CorruptFileError(
-            "mini-block chunks",
-            expected=f"chunks within {data.size} bytes",
-            found=f"{sizes[bad]} bytes at byte {starts[bad]}",
-            where=where,
-        )
-
-
 def exercise() -> None:
-    """Call every wrapper once; used to warm up the compiled loops."""
-    place = Where("warm-up")
+    """Call every wrapper once with little data."""
+    where = Where("warm-up")
     rep = np.array([1, 0] * 40, np.uint16)
-    pieces = [(np.arange(12, dtype=np.uint8), np.array([5, 7]))]
+    buffers = [(np.arange(12, dtype=np.uint8), np.array([5, 7]))]
     for width in (2, 4):
-        data, sizes = assemble_chunks(np.array([2, 3]), pieces, pieces, value_width=width)
+        data, sizes = assemble_chunks(np.array([2, 3]), buffers, buffers, value_width=width)
         parse_headers(
-            data,
-            np.cumsum(sizes) - sizes,
-            sizes,
-            level_pieces=1,
-            value_pieces=1,
-            value_width=width,
-            where=place,
-        )
-    count_levels(rep, rep, max_rep=1, visible_max=0, max_def=1, where=place)
+            data, np.cumsum(sizes) - sizes, sizes, level_buffers=1, value_buffers=1,
+            value_width=width, where=where,
+        )  # fmt: skip
+    count_levels(rep, rep, max_rep=1, visible_max=0, max_def=1, where=where)
     find_row(rep, 1, 30)

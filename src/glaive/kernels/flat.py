@@ -1,4 +1,4 @@
-"""Plain values in chunks: single values out of them, and bits of several chunks joined."""
+"""Plain values in chunks: take single values, join the bits of several chunks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bounds import outside
-from glaive.kernels._tier import use_loops
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import flat as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = ["exercise", "join_bits", "take_flat"]
@@ -18,30 +19,28 @@ Int64s = NDArray[np.int64]
 
 
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:
-    """Join pieces of ``counts[i]`` bits, each from bit 0 of byte ``starts[i]`` on.
+    """Join the bits of chunks.
 
     Bits are numbered from the least significant on; bits behind the last are 0.
 
     Parameters
     ----------
     data
-        Memory of all pieces.
-    starts
-        ``int64`` of shape ``(pieces,)``: the byte in which each piece begins.
-    counts
-        ``int64`` of shape ``(pieces,)``: bits of each piece.
+        Memory of all chunks.
+    starts, counts
+        ``int64`` of shape ``(chunks,)``: first byte and number of bits of each chunk.
     where
         File, column and page, for messages.
 
     Raises
     ------
     CorruptFileError
-        A piece does not lie within ``data``.
+        A chunk does not lie within ``data``.
     """
     starts = np.ascontiguousarray(starts, np.int64)
     counts = np.ascontiguousarray(counts, np.int64)
     good = (starts >= 0) & (starts <= data.size) & (counts >= 0)
-    # Of the starts that are within the data the difference is exact.
+    # The difference is exact for starts within the data.
     good &= counts <= (data.size - starts) * 8
     if not good.all():
         i = int(np.argmin(good))
@@ -52,18 +51,15 @@ def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) ->
             where=where,
         )
     total = int(counts.sum())
-    if use_loops(total):
-        from glaive.kernels.loops import flat as loops
-
-        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        target = allocate_with_slack((total + 7) // 8, slack=24)
-        loops.join_bits(
+    if use_compiled(total):
+        target = allocate_bits(total)
+        compiled.join_bits(
             address(data), data.size, address(starts), address(counts), len(starts), address(target)
         )
         return target
-    piece = np.repeat(np.arange(len(counts)), counts)
+    chunk = np.repeat(np.arange(len(counts)), counts)
     bit = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-    bits = as_array(data)[starts[piece] + bit // 8] >> (bit % 8).astype(np.uint8) & np.uint8(1)
+    bits = as_array(data)[starts[chunk] + bit // 8] >> (bit % 8).astype(np.uint8) & np.uint8(1)
     return as_buffer(np.packbits(bits, bitorder="little"))
 
 
@@ -76,20 +72,16 @@ def take_flat(
     bits: int,
     where: object,
 ) -> pa.Buffer:
-    """Copy value ``index[i]`` of chunk ``chunk[i]`` for every i.
-
-    Chunk ``c`` is ``data[starts[c] : starts[c] + sizes[c]]``, in bytes.
-    ``bits`` is 1 (the result is packed, too) or a multiple of 8. Checks only what it touches.
+    """Copy single values; only their chunks are checked.
 
     Parameters
     ----------
     data
         Memory of all chunks.
     starts, sizes
-        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
-        ``data[starts[c] : starts[c] + sizes[c]]``.
+        ``int64`` of shape ``(chunks,)``: first byte and bytes of each chunk.
     chunk, index
-        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
+        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
     bits
         Width of a value: 1, with a packed result, or a multiple of 8.
     where
@@ -111,7 +103,7 @@ def take_flat(
         or (bits != 1 and bits % 8)
     ):
         raise ValueError(f"{len(chunk)} chunks, {len(index)} positions, values of {bits} bits")
-    wanted, item = len(chunk), bits // 8
+    wanted = len(chunk)
     longest = 8 * int(sizes.max(initial=0))
     if wanted and bits > longest:
         # Nothing is allocated for values that no chunk can hold.
@@ -122,16 +114,15 @@ def take_flat(
             where=where,
         )
     target = allocate((wanted * bits + 7) // 8)
-    if use_loops(wanted):
-        from glaive.kernels.loops import flat as loops
-
-        at = (address(data), data.size, address(starts), address(sizes), len(starts))
+    if use_compiled(wanted):
+        values = (
+            address(data), data.size, address(starts), address(sizes), len(starts),
+            address(chunk), address(index), wanted,
+        )  # fmt: skip
         if bits == 1:
-            bad = loops.take_bits(*at, address(chunk), address(index), wanted, address(target))
+            bad = compiled.take_bits(*values, address(target))
         else:
-            bad = loops.take_items(
-                *at, address(chunk), address(index), wanted, item, address(target)
-            )
+            bad = compiled.take_items(*values, bits // 8, address(target))
     else:
         bad = _take_numpy(data, starts, sizes, chunk, index, bits, target)
     if bad >= 0:
@@ -162,8 +153,8 @@ def _take_numpy(
         return int(np.argmin(inside))
     source = as_array(data)
     if bits == 1:
-        found = source[starts + index // 8] >> (index % 8).astype(np.uint8) & np.uint8(1)
-        as_array(target)[:] = np.packbits(found, bitorder="little")
+        flags = source[starts + index // 8] >> (index % 8).astype(np.uint8) & np.uint8(1)
+        as_array(target)[:] = np.packbits(flags, bitorder="little")
     else:
         at = (starts + index * (bits // 8))[:, None] + np.arange(bits // 8)
         as_array(target)[:] = source[at].reshape(-1)

@@ -1,8 +1,8 @@
-"""Repetition and definition levels into list offsets and validity.
+"""Turn repetition and definition levels into list offsets and validity.
 
 One call resolves one list layer: it reads the levels of all entries once and writes the
-offsets and validity of the lists that begin there, and the levels that remain for the layers
-outside.
+offsets and validity of the lists that begin there, and the remaining levels for the outer
+layers.
 
 Specification: "Levels" in ``docs/format/levels.md``.
 """
@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._tier import use_loops
+from glaive.kernels._addresses import address, allocate_bits
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import levels as compiled
 from glaive.kernels.records import ResolveLists
 from glaive.memory import allocate, as_array, as_buffer
 
@@ -24,11 +25,11 @@ __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
 
 class ListLayer(NamedTuple):
-    """What one list layer resolves to.
+    """The lists of one layer.
 
     ``offsets`` has ``slots + 1`` values of ``offset_bits``; ``validity`` is an Arrow bitmap or
-    None; ``rep`` and ``definition`` are the levels of the entries left for the layers outside
-    (None when not asked for).
+    None; ``rep`` and ``definition`` are the remaining levels for the outer layers (None when not
+    requested).
     """
 
     offsets: pa.Buffer
@@ -50,7 +51,7 @@ def resolve_lists(
     null_level: int,
     offset_bits: int,
     outer: bool,
-    room: int | None = None,
+    capacity: int | None = None,
 ) -> ListLayer | None:
     """Turn the levels of all entries into the lists of one layer.
 
@@ -61,7 +62,7 @@ def resolve_lists(
     visible_max
         Entries with a definition level up to this one are items of the lists.
     resolved_max
-        Highest definition level that is spent up to and including this layer.
+        Highest definition level that this layer and the inner ones resolve.
     slot_max
         Entries with a definition level up to this one have a slot in the array of lists.
     null_level
@@ -69,68 +70,50 @@ def resolve_lists(
     offset_bits
         32 or 64; the caller has checked that the number of entries fits.
     outer
-        Whether there are layers outside that need the remaining levels.
-    room
-        Lists at most, the number of entries when omitted. None is returned when there are
-        more.
+        Whether there are outer layers, which need the remaining levels.
+    capacity
+        Lists at most; the number of entries by default. None is returned if there are more.
     """
     entries = len(rep)
     if definition is None:
         null_level = 0
     elif len(definition) != entries:
         raise ValueError(f"{len(definition)} definition levels for {entries} entries")
-    room = entries if room is None else min(room, entries)
+    capacity = entries if capacity is None else min(capacity, entries)
     width = offset_bits // 8
-    # The loop stores up to three offsets too many.
-    offsets = allocate((room + 4) * width)
+    # The kernel stores up to three offsets too many.
+    offsets = allocate((capacity + 4) * width)
     next_rep = next_def = None
     if outer:
         next_rep = as_array(allocate(2 * entries), np.uint16)
         next_def = as_array(allocate(2 * entries), np.uint16)
-    if use_loops(entries):
-        from glaive.kernels.loops import levels as loops
-
-        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        bitmap = allocate_with_slack((room + 7) // 8 if null_level else 0, slack=24)
+    if use_compiled(entries):
+        bitmap = allocate_bits(capacity if null_level else 0)
         rep = np.ascontiguousarray(rep)
         if definition is not None:
             definition = np.ascontiguousarray(definition)
         call = ResolveLists(
             rep=address(rep) if entries else 0,
             definition=address(definition) if definition is not None and entries else 0,
-            entries=entries,
-            visible_max=visible_max,
-            resolved_max=resolved_max,
-            slot_max=slot_max,
-            null_level=null_level,
-            offsets=address(offsets),
-            width=width,
-            valid=address(bitmap),
+            entries=entries, visible_max=visible_max, resolved_max=resolved_max, slot_max=slot_max,
+            null_level=null_level, offsets=address(offsets), width=width, valid=address(bitmap),
             next_rep=address(next_rep) if next_rep is not None and entries else 0,
             next_def=address(next_def) if next_def is not None and entries else 0,
-            room=room,
-        )
-        slots, left, visible, nulls = loops.resolve_lists(*call)
+            capacity=capacity,
+        )  # fmt: skip
+        slots, remaining, visible, nulls = compiled.resolve_lists(*call)
     else:
-        slots, left, visible, nulls, bitmap = _resolve_lists_numpy(
-            rep,
-            definition,
-            (visible_max, resolved_max, slot_max, null_level),
-            as_array(offsets, f"<i{width}"),
-            next_rep,
-            next_def,
-        )
+        slots, remaining, visible, nulls, bitmap = _resolve_lists_numpy(
+            rep, definition, (visible_max, resolved_max, slot_max, null_level),
+            as_array(offsets, f"<i{width}"), next_rep, next_def,
+        )  # fmt: skip
     if slots < 0:
         return None
     return ListLayer(
-        offsets.slice(0, (slots + 1) * width),
-        bitmap if nulls else None,
-        nulls,
-        slots,
-        visible,
-        next_rep[:left] if next_rep is not None else None,
-        next_def[:left] if next_def is not None else None,
-    )
+        offsets.slice(0, (slots + 1) * width), bitmap if nulls else None, nulls, slots, visible,
+        next_rep[:remaining] if next_rep is not None else None,
+        next_def[:remaining] if next_def is not None else None,
+    )  # fmt: skip
 
 
 def _resolve_lists_numpy(
@@ -156,30 +139,27 @@ def _resolve_lists_numpy(
         return -1, 0, total, nulls, bitmap
     offsets[:slots] = before[slot]
     offsets[slots] = total
-    left = int(np.count_nonzero(starts))
+    remaining = int(np.count_nonzero(starts))
     if next_rep is not None and next_def is not None:
-        next_rep[:left] = rep[starts] - 1
+        next_rep[:remaining] = rep[starts] - 1
         rest = definition[starts]
-        next_def[:left] = np.where(rest > resolved_max, rest, 0)
-    return slots, left, total, nulls, bitmap
+        next_def[:remaining] = np.where(rest > resolved_max, rest, 0)
+    return slots, remaining, total, nulls, bitmap
 
 
 def validity_from_levels(
     definition: NDArray[np.uint16], *, slot_max: int, null_level: int
 ) -> tuple[pa.Buffer | None, int, int]:
-    """Validity bitmap of an item layer: ``(bitmap or None, null count, slots)``.
+    """Validity of an item layer: ``(bitmap or None, null count, slots)``.
 
-    Entries with a definition level above ``slot_max`` have no slot; ``null_level`` ≥ 1 marks
-    the null ones among the others.
+    Entries with a definition level above ``slot_max`` have no slot; those at ``null_level`` ≥ 1
+    are null.
     """
     entries = len(definition)
-    if use_loops(entries):
-        from glaive.kernels.loops import levels as loops
-
-        # The loop stores whole words, up to 16 bytes from the word of the last bit on.
-        bitmap = allocate_with_slack((entries + 7) // 8, slack=24)
+    if use_compiled(entries):
+        bitmap = allocate_bits(entries)
         definition = np.ascontiguousarray(definition)
-        slots, nulls = loops.validity(
+        slots, nulls = compiled.validity(
             address(definition) if entries else 0, entries, slot_max, null_level, address(bitmap)
         )
     else:
@@ -190,17 +170,11 @@ def validity_from_levels(
 
 
 def exercise() -> None:
-    """Call every wrapper once; used to warm up the compiled loops."""
+    """Call every wrapper once with little data."""
     rep = np.array([1, 0, 1], np.uint16)
     for outer in (False, True):
         resolve_lists(
-            rep,
-            np.zeros(3, np.uint16),
-            visible_max=0,
-            resolved_max=0,
-            slot_max=0,
-            null_level=0,
-            offset_bits=32,
-            outer=outer,
-        )
+            rep, np.zeros(3, np.uint16), visible_max=0, resolved_max=0, slot_max=0, null_level=0,
+            offset_bits=32, outer=outer,
+        )  # fmt: skip
     validity_from_levels(rep, slot_max=1, null_level=1)

@@ -1,9 +1,9 @@
-"""Levels of chunks of a page with lists: decoded, checked and cut to rows in one pass.
+"""Decode, check and cut to rows the levels of chunks of a page with lists, in one pass.
 
-The wrappers here serve the encodings of levels that are in use (``records.LevelPage``) and only as
-compiled kernels: they answer None when the levels are not as they must be, or when compiled
-kernels are not to be used. The caller then goes the slower way, which reads headers, levels and
-counts one after the other, and says what is wrong.
+The wrappers support the level encodings that are in use (``records.LevelPage``), and only with
+compiled kernels: they return None when levels are damaged, or when compiled kernels are not to be
+used. The caller then takes the general path, which reads headers, levels and counts one after the
+other and reports the damage.
 
 Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
 """
@@ -17,19 +17,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address, allocate_with_slack
-from glaive.kernels._tier import use_loops
-from glaive.kernels.chunks import most_levels
-from glaive.kernels.records import LevelPage, PickRows, ReadChunks, ReorderRows, packed
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.chunks import max_levels
+from glaive.kernels.native import list_levels as compiled_list_levels
+from glaive.kernels.native import list_rows as compiled_list_rows
+from glaive.kernels.records import LevelPage, ReadChunks, ReorderRows, SelectRows, packed
 from glaive.memory import allocate, as_array
 
 __all__ = [
-    "Located",
-    "PickedLevels",
+    "LocatedRows",
     "ReadLevels",
+    "SelectedLevels",
     "exercise",
     "locate_rows",
-    "pick_levels",
     "read_levels",
+    "select_levels",
 ]
 
 Int64s = NDArray[np.int64]
@@ -39,19 +41,19 @@ MAX_LEVELS = (1 << 16) - 1
 """Levels of a chunk at most: their number has 16 bits."""
 
 SLACK = 2048 + 64
-"""Bytes behind the levels: a block of 1,024, and what expanding runs writes too many."""
+"""Bytes behind the levels: a block of 1,024, and what expanding runs writes in excess."""
 
 ROW_ENTRIES = 16
-"""Entries of a single row to make room for at first."""
+"""Initial capacity in entries for a single row."""
 
-MOST_ROW_ENTRIES = 256
-"""Entries per row to make room for at first, at most, when several rows are picked."""
+MAX_ROW_ENTRIES = 256
+"""Largest initial capacity in entries per row, for several rows."""
 
 
 class ReadLevels(NamedTuple):
     """Levels of chunks, one after the other; ``firsts`` are the first entries of each.
 
-    ``starts[p, i]`` and ``sizes[p, i]`` are those of value piece p of chunk i.
+    Value buffer b of chunk i lies at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
     """
 
     rep: Levels
@@ -70,70 +72,63 @@ def read_levels(
     enters: NDArray[np.bool_],
     page: LevelPage,
 ) -> ReadLevels | None:
-    """Decode the levels of the chunks ``data[starts[i] : starts[i] + sizes[i]]``.
+    """Decode the levels of chunks.
 
     Parameters
     ----------
-    counts, row_starts, enters
-        What each chunk must hold: visible entries, and starts of rows
-        (``row_starts[i + 1] - row_starts[i]``); ``enters`` says whether it begins in the
-        middle of a row.
+    data
+        Memory of all chunks.
+    starts, sizes, counts
+        ``int64`` of shape ``(chunks,)``: first byte, bytes and visible entries of each chunk.
+    row_starts
+        ``int64`` of shape ``(chunks + 1,)``: rows ``row_starts[i]`` to ``row_starts[i + 1]``
+        start in chunk i.
+    enters
+        ``bool`` of shape ``(chunks,)``: whether the chunk begins in the middle of a row.
     page
-        Encodings of levels, and what chunks must hold.
+        Encodings and limits of the levels.
 
     Returns
     -------
     ReadLevels or None
-        None when anything differs, or when the loops are not to be used.
+        None when anything differs, or when compiled kernels are not to be used.
     """
     chunks = len(starts)
-    if not chunks or not use_loops(64 * chunks):
+    if not chunks or not use_compiled(64 * chunks):
         return None
-    from glaive.kernels.loops import list_levels as loops
-
     _same_length(chunks, sizes, counts, row_starts[1:], enters)
     starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
     counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
     enters = np.ascontiguousarray(enters)
-    total = loops.count_entries(address(data), data.size, address(starts), chunks)
-    if not chunks <= total <= most_levels(counts, row_starts, sizes, max_rep=page.max_rep):
+    total = compiled_list_levels.count_entries(address(data), data.size, address(starts), chunks)
+    if not chunks <= total <= max_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
-    pieces = page.value_pieces
-    places = as_array(allocate(8 * chunks * (1 + 2 * pieces)), np.int64)
+    buffers = page.value_buffers
+    memory = as_array(allocate(8 * chunks * (1 + 2 * buffers)), np.int64)
     rep = allocate_with_slack(2 * total, slack=SLACK)
     definition = allocate_with_slack(2 * total, slack=SLACK) if page.definition else None
-    base = address(places)
+    base = address(memory)
     record = packed(page)
     call = ReadChunks(
-        data=address(data),
-        data_size=data.size,
-        starts=address(starts),
-        sizes=address(sizes),
-        counts=address(counts),
-        row_starts=address(row_starts),
-        enters=address(enters),
-        chunks=chunks,
-        page=address(record),
-        piece_starts=base + 8 * chunks,
-        piece_sizes=base + 8 * chunks * (1 + pieces),
-        firsts=base,
-        rep=address(rep),
-        definition=0 if definition is None else address(definition),
-        room=total,
-    )
-    done = loops.read_chunks(*call)
+        data=address(data), data_size=data.size, starts=address(starts), sizes=address(sizes),
+        counts=address(counts), row_starts=address(row_starts), enters=address(enters),
+        chunks=chunks, page=address(record), buffer_starts=base + 8 * chunks,
+        buffer_sizes=base + 8 * chunks * (1 + buffers), firsts=base, rep=address(rep),
+        definition=0 if definition is None else address(definition), capacity=total,
+    )  # fmt: skip
+    done = compiled_list_levels.read_chunks(*call)
     if done != total:
         return None
     return ReadLevels(
         as_array(rep, np.uint16),
         None if definition is None else as_array(definition, np.uint16),
-        places[:chunks],
-        places[chunks : chunks * (1 + pieces)].reshape(pieces, chunks),
-        places[chunks * (1 + pieces) :].reshape(pieces, chunks),
+        memory[:chunks],
+        memory[chunks : chunks * (1 + buffers)].reshape(buffers, chunks),
+        memory[chunks * (1 + buffers) :].reshape(buffers, chunks),
     )
 
 
-class Located(NamedTuple):
+class LocatedRows(NamedTuple):
     """The chunks ``ids`` that hold some rows, ascending.
 
     Row i begins in chunk ``ids[begin[i]]`` and ends in ``ids[last[i]]``.
@@ -144,75 +139,63 @@ class Located(NamedTuple):
     last: Int64s
 
 
-def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> Located:
-    """Find the chunks of rows; quicker when they ascend.
+def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> LocatedRows:
+    """Find the chunks of rows; faster when they ascend.
 
     Parameters
     ----------
     rows
-        Row numbers from 0 to below ``row_starts[-1]``.
+        ``int64``: row numbers from 0 to below ``row_starts[-1]``.
     row_starts, enters
-        Rows ``row_starts[i]`` to ``row_starts[i + 1]`` start in chunk i; ``enters[i]`` says
-        whether it begins in the middle of a row. One item more than there are chunks.
+        As for :func:`read_levels`; both have one item more than there are chunks.
     """
     rows = np.ascontiguousarray(rows, np.int64)
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
     chunks, wanted = len(row_starts) - 1, len(rows)
-    if not use_loops(wanted + chunks):
+    if not use_compiled(wanted + chunks):
         return _locate_numpy(rows, row_starts, enters)
-    from glaive.kernels.loops import list_rows as loops
-
     memory = as_array(allocate(8 * (2 * wanted + 2 * chunks + 1)), np.int64)
     base = address(memory)
     ids = base + 16 * wanted
-    touched = loops.locate_rows(
-        address(rows) if wanted else 0,
-        wanted,
-        address(row_starts),
-        address(enters),
-        chunks,
-        ids + 8 * chunks,
-        base,
-        base + 8 * wanted,
-        ids,
-    )
-    return Located(
-        memory[2 * wanted : 2 * wanted + touched],
-        memory[:wanted],
-        memory[wanted : 2 * wanted],
+    used = compiled_list_rows.locate_rows(
+        address(rows) if wanted else 0, wanted, address(row_starts), address(enters), chunks,
+        ids + 8 * chunks, base, base + 8 * wanted, ids,
+    )  # fmt: skip
+    return LocatedRows(
+        memory[2 * wanted : 2 * wanted + used], memory[:wanted], memory[wanted : 2 * wanted]
     )
 
 
-def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> Located:
+def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> LocatedRows:
     chunks = len(row_starts) - 1
     begin = row_starts.searchsorted(rows, "right") - 1
     end = row_starts.searchsorted(rows + 1, "right") - 1
-    # The row after starts in chunk `end`: that chunk is needed only when the row starts
-    # there too, or reaches into it from the chunk before.
+    # The next row starts in chunk `end`: that chunk is needed only if this row starts there,
+    # too, or continues into it from the chunk before.
     shared = (row_starts[end] <= rows) | enters[end]
     end += (end < chunks) & shared
     edges = np.bincount(begin, minlength=chunks + 1) - np.bincount(end, minlength=chunks + 1)
-    touched = np.cumsum(edges) > 0
-    slots = np.cumsum(touched) - 1
-    return Located(np.flatnonzero(touched), slots[begin], slots[end - 1])
+    used = np.cumsum(edges) > 0
+    slots = np.cumsum(used) - 1
+    return LocatedRows(np.flatnonzero(used), slots[begin], slots[end - 1])
 
 
-class PickedLevels(NamedTuple):
-    """Levels of picked rows, in order, and where the values of visible entries lie.
+class SelectedLevels(NamedTuple):
+    """Levels of selected rows, in order, and where the values of visible entries lie.
 
-    Value j is number ``places[j]`` of chunk ``slots[j]``; pieces of values as in
+    Value j is number ``positions[j]`` of chunk ``slots[j]``; value buffers as in
     :class:`ReadLevels`.
     """
 
     rep: Levels
     definition: Levels | None
     slots: Int64s
-    places: Int64s
+    positions: Int64s
     starts: Int64s
     sizes: Int64s
 
 
-def pick_levels(
+def select_levels(
     data: pa.Buffer,
     starts: Int64s,
     sizes: Int64s,
@@ -220,90 +203,73 @@ def pick_levels(
     row_starts: Int64s,
     enters: NDArray[np.bool_],
     rows: Int64s,
-    located: Located,
+    located: LocatedRows,
     page: LevelPage,
     order: Int64s | None = None,
-) -> PickedLevels | None:
-    """Collect the levels of rows out of the chunks that hold them.
+) -> SelectedLevels | None:
+    """Collect the levels of rows from the chunks that hold them.
 
     Each chunk is decoded once when rows ascend.
 
     Parameters
     ----------
+    data
+        Memory of the chunks ``located.ids``.
     starts
-        Where the chunks ``located.ids`` begin in ``data``.
+        ``int64``: where these chunks begin in ``data``.
     sizes, counts, row_starts, enters, page
         As for :func:`read_levels`, for all chunks of the page.
     rows, located
-        What to collect, and what :func:`locate_rows` says of it.
+        ``int64`` row numbers, and the result of :func:`locate_rows` for them.
     order
-        Where each row comes in the result, a permutation; in the order of ``rows`` when
-        omitted.
+        ``int64``: the position of each row in the result, a permutation; by default the order
+        of ``rows``.
     """
     ids, begin, last = located
     chunks, wanted = len(ids), len(rows)
-    if not wanted or not use_loops(64 * chunks):
+    if not wanted or not use_compiled(64 * chunks):
         return None
-    from glaive.kernels.loops import list_rows as loops
-
     _same_length(chunks, starts)
     _same_length(len(sizes), counts, row_starts[1:], enters[1:])
     _same_length(wanted, begin, last)
     sizes, counts = np.ascontiguousarray(sizes), np.ascontiguousarray(counts)
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
     starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows)
-    pieces = page.value_pieces
+    buffers = page.value_buffers
     has_def = page.definition != 0
-    memory = as_array(allocate(8 * (2 * pieces * chunks + 2 * wanted)), np.int64)
+    memory = as_array(allocate(8 * (2 * buffers * chunks + 2 * wanted)), np.int64)
     base = address(memory)
-    lengths = base + 16 * pieces * chunks
+    lengths = base + 16 * buffers * chunks
     scratch = allocate(2 * (2 * MAX_LEVELS + SLACK))
-    # Rows of about the usual length; when they are longer it is done again.
-    usual = ROW_ENTRIES
+    # A capacity for rows of the mean length; for longer rows the kernel is called again.
+    mean_entries = ROW_ENTRIES
     if wanted > 1:
-        usual = min(int(counts.sum()) // max(int(row_starts[-1]), 1), MOST_ROW_ENTRIES)
-    room = wanted * (usual + 2) * 5 // 4 + 64
+        mean_entries = min(int(counts.sum()) // max(int(row_starts[-1]), 1), MAX_ROW_ENTRIES)
+    capacity = wanted * (mean_entries + 2) * 5 // 4 + 64
     record = packed(page)
     while True:
-        rep = allocate(2 * room)
-        definition = allocate(2 * room) if has_def else None
-        values = allocate(16 * (room + 1))
-        call = PickRows(
-            data=address(data),
-            data_size=data.size,
-            sizes=address(sizes),
-            counts=address(counts),
-            row_starts=address(row_starts),
-            enters=address(enters),
-            table_chunks=len(sizes),
-            ids=address(ids),
-            starts=address(starts),
-            chunks=chunks,
-            page=address(record),
-            rows=address(rows),
-            begin=address(begin),
-            last=address(last),
-            wanted=wanted,
-            scratch_rep=address(scratch),
-            scratch_def=address(scratch) + 2 * MAX_LEVELS + SLACK,
-            scratch_room=MAX_LEVELS,
-            piece_starts=base,
-            piece_sizes=base + 8 * pieces * chunks,
-            lengths=lengths,
-            values=lengths + 8 * wanted,
-            rep_out=address(rep),
-            def_out=0 if definition is None else address(definition),
-            slots=address(values),
-            positions=address(values) + 8 * (room + 1),
-            room=room,
-        )
-        done, seen = loops.pick_rows(*call)
+        rep = allocate(2 * capacity)
+        definition = allocate(2 * capacity) if has_def else None
+        values = allocate(16 * (capacity + 1))
+        call = SelectRows(
+            data=address(data), data_size=data.size, sizes=address(sizes), counts=address(counts),
+            row_starts=address(row_starts), enters=address(enters), table_chunks=len(sizes),
+            ids=address(ids), starts=address(starts), chunks=chunks, page=address(record),
+            rows=address(rows), begin=address(begin), last=address(last), wanted=wanted,
+            scratch_rep=address(scratch), scratch_def=address(scratch) + 2 * MAX_LEVELS + SLACK,
+            scratch_capacity=MAX_LEVELS, buffer_starts=base,
+            buffer_sizes=base + 8 * buffers * chunks, lengths=lengths, values=lengths + 8 * wanted,
+            rep_out=address(rep), def_out=0 if definition is None else address(definition),
+            slots=address(values), positions=address(values) + 8 * (capacity + 1),
+            capacity=capacity,
+        )  # fmt: skip
+        done, seen = compiled_list_rows.select_rows(*call)
         if done < 0:
             return None
-        if done <= room:
+        if done <= capacity:
             break
-        room = done
-    shift = 8 * (room + 1)
+        capacity = done
+    shift = 8 * (capacity + 1)
     if order is not None:
         order = _permutation(order, wanted)
         sorted_rep, sorted_def, sorted_values = rep, definition, values
@@ -311,43 +277,33 @@ def pick_levels(
         definition = allocate(2 * done) if has_def else None
         values = allocate(16 * seen)
         begins = allocate(24 * wanted)
-        call_again = ReorderRows(
-            order=address(order),
-            lengths=lengths,
-            values=lengths + 8 * wanted,
-            wanted=wanted,
-            rep=address(sorted_rep),
-            definition=0 if sorted_def is None else address(sorted_def),
-            slots=address(sorted_values),
-            positions=address(sorted_values) + shift,
-            begins=address(begins),
-            rep_out=address(rep),
-            def_out=0 if definition is None else address(definition),
-            slots_out=address(values),
+        reorder = ReorderRows(
+            order=address(order), lengths=lengths, values=lengths + 8 * wanted, wanted=wanted,
+            rep=address(sorted_rep), definition=0 if sorted_def is None else address(sorted_def),
+            slots=address(sorted_values), positions=address(sorted_values) + shift,
+            begins=address(begins), rep_out=address(rep),
+            def_out=0 if definition is None else address(definition), slots_out=address(values),
             index_out=address(values) + 8 * seen,
-        )
-        loops.reorder_rows(*call_again)
+        )  # fmt: skip
+        compiled_list_rows.reorder_rows(*reorder)
         shift = 8 * seen
     positions = as_array(values, np.int64)
-    piece_places = memory[: 2 * pieces * chunks].reshape(2, pieces, chunks)
-    return PickedLevels(
+    ranges = memory[: 2 * buffers * chunks].reshape(2, buffers, chunks)
+    return SelectedLevels(
         as_array(rep, np.uint16)[:done],
-        None if definition is None else as_array(definition, np.uint16)[:done],
-        positions[:seen],
-        positions[shift // 8 : shift // 8 + seen],
-        piece_places[0],
-        piece_places[1],
-    )
+        None if definition is None else as_array(definition, np.uint16)[:done], positions[:seen],
+        positions[shift // 8 : shift // 8 + seen], ranges[0], ranges[1],
+    )  # fmt: skip
 
 
 def _permutation(order: Int64s, length: int) -> Int64s:
-    """The order as the loop takes it; every number from 0 to below ``length`` occurs once."""
+    """The order, checked to contain every number from 0 to below ``length`` once."""
     order = np.ascontiguousarray(order, np.int64)
-    found = np.zeros(length, np.bool_)
+    present = np.zeros(length, np.bool_)
     if len(order) == length and (not length or 0 <= order.min() <= order.max() < length):
-        found[order] = True
-    if not found.all():
-        raise ValueError(f"an order of {len(order)} places that is no permutation of {length} rows")
+        present[order] = True
+    if not present.all():
+        raise ValueError(f"an order of {len(order)} numbers is no permutation of {length} rows")
     return order
 
 
@@ -357,25 +313,18 @@ def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) ->
 
 
 def exercise() -> None:
-    """Call every wrapper once; used to warm up the compiled loops."""
-    # One chunk: two rows of two entries each, their plain levels, one value piece.
+    """Call every wrapper once with little data."""
+    # One chunk: two rows of two entries each, their plain levels, one value buffer.
     header = np.array([4, 8, 8, 4], "<u2").tobytes()
     rep = np.array([1, 0, 1, 0], "<u2").tobytes()
     data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
     page = LevelPage(
-        rep=1,
-        rep_width=16,
-        definition=1,
-        def_width=16,
-        value_pieces=1,
-        value_width=2,
-        max_rep=1,
-        visible_max=0,
-        max_def=1,
-    )
+        rep=1, rep_width=16, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=1,
+        visible_max=0, max_def=1,
+    )  # fmt: skip
     zero, size, count = np.array([0]), np.array([32]), np.array([4])
     row_starts, enters = np.array([0, 2]), np.zeros(2, np.bool_)
     rows = np.array([0, 1])
     read_levels(data, zero, size, count, row_starts, enters[:1], page)
-    found = locate_rows(rows, row_starts, enters)
-    pick_levels(data, zero, size, count, row_starts, enters, rows, found, page, rows)
+    located = locate_rows(rows, row_starts, enters)
+    select_levels(data, zero, size, count, row_starts, enters, rows, located, page, rows)

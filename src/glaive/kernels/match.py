@@ -1,8 +1,8 @@
-"""Which words pass a test, without an array of the words: as bits, and as row numbers.
+"""Test words without an array of them; the result is a bitmap, or row numbers.
 
-A test on words of 8 to 64 bits is a set of ranges. Signed numbers, floats, dates and single
-values all come down to a few of them (``glaive.encodings.predicate``), and so does what is left
-of a dictionary: the indices of the entries that pass.
+A test of words of 8 to 64 bits is a set of ranges. Tests of signed numbers, floats, dates and
+single values all become a few ranges (``glaive.encodings.predicate``), and so do tests of
+dictionary-encoded values: the indices of the entries that pass.
 
 Specification of the packed chunks: "Bit-packing" in ``docs/format/encodings.md``.
 """
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
-from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack_checks import BLOCK
-from glaive.kernels._tier import use_loops
+from glaive.kernels._tier import use_compiled
 from glaive.kernels.bitpack import unpack_inline
+from glaive.kernels.bitset import Bitset, HashedWords, bitset_of, words_of
 from glaive.kernels.flat import join_bits
-from glaive.kernels.marks import HashedWords, Marks, marks_of, words_of
+from glaive.kernels.native import match as compiled
 from glaive.kernels.records import WordRanges, packed
 from glaive.memory import as_array, as_buffer
 
@@ -32,31 +33,28 @@ __all__ = [
     "exercise",
     "list_rows",
     "match_inline",
-    "match_pieces",
+    "match_plain",
     "test_of_flags",
 ]
 
 Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
-_FEW = 16
-"""Ranges up to which they are compared one by one."""
+_MAX_COMPARED_RANGES = 16
+"""Up to so many ranges, words are compared with each of them."""
 
 _TABLE_BITS = 16
 """Words up to this width have a table: 64 KiB."""
-
-_SLACK = 24
-"""Bytes that loops may write behind the last bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerRanges:
     """The words ``lows[i]`` to ``lows[i] + spans[i]`` of ``bits`` bits pass.
 
-    Ranges ascend and do not touch; the last may go on at 0 behind the largest word. With a
-    ``limit`` (≥ 0) words above it are damage; ``table``, if given, says of each word up to
-    the limit whether it passes (0 or 1), as the ranges do. ``marks`` and ``hashed`` say the
-    same of many words, ``marks`` where they are close together.
+    Ranges ascend and do not touch; the last may wrap around from the largest word to 0. With a
+    ``limit`` (≥ 0) words above it are damage. The other members represent the same set:
+    ``table`` has a 0 or 1 for each word up to the limit; ``bitset`` or ``hashed`` hold many
+    words, ``bitset`` where they are close together.
     """
 
     bits: int
@@ -64,33 +62,33 @@ class IntegerRanges:
     spans: UInt64s
     limit: int = -1
     table: NDArray[np.uint8] | None = None
-    marks: Marks | None = None
+    bitset: Bitset | None = None
     hashed: HashedWords | None = None
 
     @classmethod
     def of(cls, bits: int, lows: UInt64s, spans: UInt64s) -> IntegerRanges:
-        """A test without a limit, made ready for many ranges."""
+        """A test without a limit; with a table, a bitset or hashes for many ranges."""
         lows, spans = np.ascontiguousarray(lows, np.uint64), np.ascontiguousarray(spans, np.uint64)
-        made = cls(bits, lows, spans)
-        if len(lows) <= _FEW:
-            return made
+        test = cls(bits, lows, spans)
+        if len(lows) <= _MAX_COMPARED_RANGES:
+            return test
         if bits <= _TABLE_BITS:
             words = np.arange(1 << bits, dtype=np.uint64)
-            return replace(made, table=made.flags(words).view(np.uint8))
-        marks = marks_of(bits, lows, spans)
-        if marks is not None:
-            return replace(made, marks=marks)
-        several = words_of(bits, lows, spans)
-        return made if several is None else replace(made, hashed=HashedWords(several))
+            return replace(test, table=test.flags(words).view(np.uint8))
+        bitset = bitset_of(bits, lows, spans)
+        if bitset is not None:
+            return replace(test, bitset=bitset)
+        listed = words_of(bits, lows, spans)
+        return test if listed is None else replace(test, hashed=HashedWords(listed))
 
     def flags(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
         """Which of some words pass."""
         if not len(self.lows):
             return np.zeros(len(words), np.bool_)
-        found = words.astype(np.uint64)
-        # Words before all ranges can only be in the last one, which may go on at 0.
-        at = np.searchsorted(self.lows, found, side="right") - 1
-        moved = (found - self.lows[at]) & np.uint64((1 << self.bits) - 1)
+        words = words.astype(np.uint64)
+        # Words before all ranges can only be in the last one, which may wrap around to 0.
+        at = np.searchsorted(self.lows, words, side="right") - 1
+        moved = (words - self.lows[at]) & np.uint64((1 << self.bits) - 1)
         passing: NDArray[np.bool_] = moved <= self.spans[at]
         return passing
 
@@ -102,7 +100,7 @@ def test_of_flags(bits: int, flags: NDArray[np.bool_]) -> IntegerRanges:
     edges = np.flatnonzero(np.diff(padded))
     lows, stops = edges[::2].astype(np.uint64), edges[1::2].astype(np.uint64)
     table = None
-    if len(lows) > _FEW:
+    if len(lows) > _MAX_COMPARED_RANGES:
         table = np.ascontiguousarray(flags, np.bool_).view(np.uint8)
     return IntegerRanges(bits, lows, stops - lows - np.uint64(1), len(flags) - 1, table)
 
@@ -119,8 +117,10 @@ def match_inline(
 
     Parameters
     ----------
-    data, starts, sizes
-        Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``, in bytes.
+    data, starts, sizes, counts, where
+        Chunks as for :func:`glaive.kernels.bitpack.unpack_inline`.
+    test
+        The ranges of words that pass.
 
     Returns
     -------
@@ -130,22 +130,20 @@ def match_inline(
     Raises
     ------
     CorruptFileError
-        A chunk lies outside ``data``, its width is above that of the words, its size is not
-        the one its width asks for, or a word is above the limit of the test.
+        A chunk lies outside ``data``, its width is above that of the words, its size does not
+        match its width, or a word is above the limit of the test.
     """
     bits = test.bits
     starts, sizes, counts = checks.aligned(bits, starts, sizes, counts)
     total = checks.total(counts, BLOCK * len(counts), where)
-    if not use_loops(total):
+    if not use_compiled(total):
         words = unpack_inline(data, starts, sizes, counts, bits, where)
         return _match_numpy(as_array(words, f"<u{bits // 8}")[:total], test, where)
-    from glaive.kernels.loops import match as loops
-
     chunks = len(starts)
-    target = allocate_with_slack((total + 7) // 8, _SLACK)
+    target = allocate_bits(total)
     scratch = pa.allocate_buffer(BLOCK * 8)
     record = packed(_ranges(test))
-    bad = loops.match_inline(
+    bad = compiled.match_inline(
         address(data), data.size, address(starts), address(sizes), address(counts), chunks,
         address(record), address(target), total, address(scratch),
     )  # fmt: skip
@@ -156,17 +154,26 @@ def match_inline(
     return target
 
 
-def match_pieces(
+def match_plain(
     data: pa.Buffer, starts: Int64s, counts: Int64s, test: IntegerRanges, where: object
 ) -> pa.Buffer:
-    """Which of ``counts[i]`` plain words from byte ``starts[i]`` of ``data`` on pass.
+    """Which plain words pass: one bit per word, chunk after chunk without gaps.
 
-    Words need no alignment. Returns one bit per word, piece after piece without gaps.
+    Parameters
+    ----------
+    data
+        Memory of all chunks; words need no alignment.
+    starts, counts
+        ``int64`` of shape ``(chunks,)``: first byte and words of each chunk.
+    test
+        The ranges of words that pass.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
     CorruptFileError
-        A piece lies outside ``data``, or a word is above the limit of the test.
+        A chunk lies outside ``data``, or a word is above the limit of the test.
     """
     bits = test.bits
     starts, counts = checks.aligned(bits, starts, counts)
@@ -182,17 +189,15 @@ def match_pieces(
             where=where,
         )
     total = int(counts.sum())
-    if not use_loops(total):
+    if not use_compiled(total):
         words = join_bits(data, starts, counts * bits, where)
         return _match_numpy(as_array(words, f"<u{word}")[:total], test, where)
-    from glaive.kernels.loops import match as loops
-
-    target, record = allocate_with_slack((total + 7) // 8, _SLACK), packed(_ranges(test))
-    found = loops.match_pieces(
+    target, record = allocate_bits(total), packed(_ranges(test))
+    damaged = compiled.match_plain(
         address(data), address(starts), address(counts), len(starts), address(record),
         address(target),
     )  # fmt: skip
-    if found >= 0:
+    if damaged >= 0:
         raise _beyond(test, where)
     return target
 
@@ -200,52 +205,58 @@ def match_pieces(
 def count_rows(bits: pa.Buffer, begin: int, count: int) -> int:
     """How many of ``count`` bits from bit ``begin`` on are set."""
     _check_bits(bits, begin, count)
-    if not use_loops(count):
+    if not use_compiled(count):
         return int(np.count_nonzero(_flags(bits, begin, count)))
-    from glaive.kernels.loops import match as loops
-
-    return int(loops.count_set(address(bits), begin, begin + count))
+    return int(compiled.count_set(address(bits), begin, begin + count))
 
 
 def list_rows(bits: pa.Buffer, begin: int, count: int, first: int) -> Int64s:
-    """Numbers of the set bits, ascending, where bit ``begin`` is number ``first``."""
-    _check_bits(bits, begin, count)
-    if not use_loops(count):
-        return np.flatnonzero(_flags(bits, begin, count)) + first
-    from glaive.kernels.loops import match as loops
+    """Row numbers of the set bits, ascending.
 
-    found = np.empty(loops.count_set(address(bits), begin, begin + count), np.int64)
-    if len(found):
-        loops.list_set(address(bits), begin, begin + count, first, address(found))
-    return found
+    Parameters
+    ----------
+    bits
+        A bitmap.
+    begin, count
+        The range of bits.
+    first
+        The row number of bit ``begin``.
+    """
+    _check_bits(bits, begin, count)
+    if not use_compiled(count):
+        return np.flatnonzero(_flags(bits, begin, count)) + first
+    rows = np.empty(compiled.count_set(address(bits), begin, begin + count), np.int64)
+    if len(rows):
+        compiled.list_set(address(bits), begin, begin + count, first, address(rows))
+    return rows
 
 
 def _ranges(test: IntegerRanges) -> WordRanges:
-    """A test as kernels read it."""
+    """The record of a test, for kernels."""
     lows, spans = test.lows, test.spans
-    made = WordRanges(test.bits)
+    record = WordRanges(test.bits)
     if len(lows):
-        made = WordRanges(test.bits, address(lows), address(spans), ranges=len(lows))
+        record = WordRanges(test.bits, address(lows), address(spans), ranges=len(lows))
     if test.limit >= 0:
-        made = made._replace(limit=test.limit)
+        record = record._replace(limit=test.limit)
     if test.table is not None:
-        made = made._replace(table=address(test.table))
-    if test.marks is not None:
-        marks = test.marks
-        made = made._replace(
-            marks=address(marks.bits), base=_signed(marks.base), top=_signed(marks.top)
+        record = record._replace(table=address(test.table))
+    if test.bitset is not None:
+        bitset = test.bitset
+        record = record._replace(
+            bitset=address(bitset.bits), base=_signed(bitset.base), top=_signed(bitset.top)
         )
     if test.hashed is not None:
         hashed = test.hashed
         slots = hashed.table.slots
-        made = made._replace(
-            sieve=address(hashed.sieve),
+        record = record._replace(
+            prefilter=address(hashed.prefilter),
             shift=hashed.shift,
             slots=address(slots),
             words=address(hashed.table.words),
             slot_bits=len(slots).bit_length() - 1,
         )
-    return made
+    return record
 
 
 def _signed(word: int) -> int:
@@ -290,10 +301,10 @@ def exercise() -> None:
     counts = np.array([BLOCK], np.int64)
     test = test_of_flags(16, np.ones(BLOCK, np.bool_))
     match_inline(as_buffer(packed), np.zeros(1, np.int64), sizes, counts, test, "warm-up")
-    found = match_pieces(values, np.zeros(1, np.int64), counts, test, "warm-up")
-    count_rows(found, 0, BLOCK)
-    list_rows(found, 0, BLOCK, 0)
+    bits = match_plain(values, np.zeros(1, np.int64), counts, test, "warm-up")
+    count_rows(bits, 0, BLOCK)
+    list_rows(bits, 0, BLOCK, 0)
     far = np.arange(1 << 10, dtype=np.uint64) << np.uint64(30)
     for lows in (far, far >> np.uint64(24)):
-        several = IntegerRanges.of(64, lows, np.zeros(len(lows), np.uint64))
-        match_pieces(values, np.zeros(1, np.int64), counts // 4, several, "warm-up")
+        ranges = IntegerRanges.of(64, lows, np.zeros(len(lows), np.uint64))
+        match_plain(values, np.zeros(1, np.int64), counts // 4, ranges, "warm-up")

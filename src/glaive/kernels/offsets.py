@@ -1,11 +1,11 @@
-"""Byte strings behind offsets: join chunks and blocks, take single values.
+"""Byte strings with offsets: join chunks and blocks, take single values.
 
-Strings are passed as Arrow keeps them: ``n + 1`` ascending offsets of 32 or 64 bits and the
-bytes they point into. On disk the offsets of a chunk count from the start of the chunk and
-come before its bytes; those of a block count from the start of the bytes.
+Strings have Arrow's layout: ``n + 1`` ascending offsets of 32 or 64 bits, and the bytes they
+point into. On disk, the offsets of a chunk count from the start of the chunk and come before its
+bytes; those of a block count from the start of the bytes.
 
-Wrappers trust nothing: offsets that descend or leave their chunk end in ``CorruptFileError``.
-Results have 64-bit offsets when the input had, or when they are too large for 32.
+Every input is checked: offsets that descend or leave their chunk raise ``CorruptFileError``.
+Results have 64-bit offsets if the input has, or if they are too large for 32.
 
 Specification: "Variable" in ``docs/format/encodings.md``.
 """
@@ -20,11 +20,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._tier import use_loops
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import offsets as compiled
 from glaive.kernels.string_records import UnpackOffsets
-from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets
+from glaive.kernels.strings import MAX_32, SLACK, Strings, _gather_strings, as_offsets
 from glaive.memory import allocate, as_array
 from glaive.types import Where
 
@@ -36,7 +37,8 @@ __all__ = [
     "unpack_variable",
 ]
 
-_TINY: Final = 8
+_FEW_VALUES: Final = 8
+"""Values up to which they are taken in plain Python."""
 
 _PAIRS = {32: struct.Struct("<II"), 64: struct.Struct("<QQ")}
 """Two neighbouring offsets, by their width in bits."""
@@ -47,20 +49,15 @@ Ints = NDArray[np.int64]
 def unpack_variable(
     data: pa.Buffer, starts: Ints, sizes: Ints, counts: Ints, offset_bits: int, where: Where
 ) -> Strings:
-    """Join the values of all chunks.
-
-    Chunk ``i`` is ``data[starts[i] : starts[i] + sizes[i]]``: ``counts[i] + 1`` offsets from
-    the start of the chunk, then bytes. One chunk is returned without a copy.
+    """Join the values of all chunks; a single chunk is not copied.
 
     Parameters
     ----------
     data
         Memory of all chunks.
-    starts, sizes
-        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
-        ``data[starts[c] : starts[c] + sizes[c]]``.
-    counts
-        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    starts, sizes, counts
+        ``int64`` of shape ``(chunks,)``: first byte, bytes and values of each chunk, which has
+        ``counts[i] + 1`` offsets from its start, then the bytes of the values.
     offset_bits
         Width of the stored offsets: 32 or 64.
     where
@@ -80,26 +77,22 @@ def unpack_variable(
         if address(offsets) % width == 0 and size <= MAX_32:
             _check_plain(offsets, offset_bits, (count + 1) * width, size, where)
             return Strings(offsets, offset_bits, chunk)
-    room = int((sizes - heads).sum())
-    return _unpack(data, starts, starts, heads, sizes, counts, offset_bits, room, where)
+    capacity = int((sizes - heads).sum())
+    return _unpack(data, starts, starts, heads, sizes, counts, offset_bits, capacity, where)
 
 
 def unpack_blocks(
     data: pa.Buffer, starts: Ints, sizes: Ints, counts: Ints, offset_bits: int, where: Where
 ) -> Strings:
-    """Join the values of blocks: offset width in bits, position of the bytes, offsets, bytes.
-
-    One block is returned without a copy.
+    """Join the values of all blocks; a single block is not copied.
 
     Parameters
     ----------
     data
-        Memory of all chunks.
-    starts, sizes
-        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
-        ``data[starts[c] : starts[c] + sizes[c]]``.
-    counts
-        ``int64`` of shape ``(chunks,)``: values of each chunk.
+        Memory of all blocks.
+    starts, sizes, counts
+        ``int64`` of shape ``(blocks,)``: first byte, bytes and values of each block: the width
+        of its offsets in bits, the position of the bytes, the offsets, the bytes.
     offset_bits
         Width of the stored offsets: 32 or 64.
     where
@@ -130,16 +123,9 @@ def unpack_blocks(
             values = data.slice(start + int(positions[0]), int(limits[0]))
             return Strings(offsets, offset_bits, values)
     return _unpack(
-        data,
-        starts + 2 * width,
-        starts + positions,
-        np.zeros_like(starts),
-        limits,
-        counts,
-        offset_bits,
-        int(limits.sum()),
-        where,
-    )
+        data, starts + 2 * width, starts + positions, np.zeros_like(starts), limits, counts,
+        offset_bits, int(limits.sum()), where,
+    )  # fmt: skip
 
 
 def _unpack(
@@ -150,41 +136,31 @@ def _unpack(
     limits: Ints,
     counts: Ints,
     offset_bits: int,
-    room: int,
+    capacity: int,
     where: Where,
 ) -> Strings:
     total = int(counts.sum())
-    out_bits = 64 if room > MAX_32 else offset_bits
+    out_bits = 64 if capacity > MAX_32 else offset_bits
     offsets = allocate((total + 1) * (out_bits // 8))
-    out = allocate(room + SLACK)
+    out = allocate(capacity + SLACK)
     columns = [
         np.ascontiguousarray(column, np.int64)
         for column in (offset_starts, bases, floors, limits, counts)
     ]
-    if use_loops(total):
-        from glaive.kernels.loops import offsets as loops
-
+    if use_compiled(total):
         offset_starts, bases, floors, limits, counts = columns
         call = UnpackOffsets(
-            data=address(data),
-            offset_starts=address(offset_starts),
-            bases=address(bases),
-            floors=address(floors),
-            limits=address(limits),
-            counts=address(counts),
-            chunks=len(counts),
-            width=offset_bits // 8,
-            out_width=out_bits // 8,
-            out_offsets=address(offsets),
-            out=address(out),
-            room=room,
-        )
-        bad = loops.unpack(*call)
+            data=address(data), offset_starts=address(offset_starts), bases=address(bases),
+            floors=address(floors), limits=address(limits), counts=address(counts),
+            chunks=len(counts), width=offset_bits // 8, out_width=out_bits // 8,
+            out_offsets=address(offsets), out=address(out), capacity=capacity,
+        )  # fmt: skip
+        bad = compiled.unpack(*call)
     else:
         bad = _unpack_numpy(data, columns, offset_bits, as_offsets(offsets, out_bits), out)
     if bad >= 0:
         rule = f"ascending, from {columns[2][bad]} to at most {columns[3][bad]}"
-        raise _corrupt(int(bad), "offsets", rule, "others", where)
+        raise _corrupt(int(bad), "offsets", rule, "other offsets", where)
     ends = as_offsets(offsets, out_bits)
     return Strings(offsets, out_bits, out.slice(0, int(ends[-1])))
 
@@ -202,13 +178,13 @@ def _unpack_numpy(
     ends[0] = 0
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for i, (start, base, floor, limit, count) in enumerate(rows):
-        found = np.frombuffer(memory, item, count + 1, start)
-        first, last = int(found[0]), int(found[-1])
-        if first < floor or not first <= last <= limit or (found[1:] < found[:-1]).any():
+        offsets = np.frombuffer(memory, item, count + 1, start)
+        first, last = int(offsets[0]), int(offsets[-1])
+        if first < floor or not first <= last <= limit or (offsets[1:] < offsets[:-1]).any():
             return i
         if last - first > len(target) - at:
             return i
-        ends[done + 1 : done + 1 + count] = found[1:].astype(np.int64) + (at - first)
+        ends[done + 1 : done + 1 + count] = offsets[1:].astype(np.int64) + (at - first)
         target[at : at + last - first] = memory[base + first : base + last]
         at += last - first
         done += count
@@ -218,10 +194,16 @@ def _unpack_numpy(
 def read_one(
     data: pa.Buffer, start: int, size: int, count: int, index: int, bits: int, where: Where
 ) -> bytes:
-    """Bytes of value ``index`` of one chunk of ``count`` values, in plain Python.
+    """Read one value of one chunk, in plain Python.
 
-    The chunk is ``data[start : start + size]``: ``count + 1`` offsets of ``bits`` bits from
-    its start, then the bytes.
+    Parameters
+    ----------
+    data, start, size, count
+        The chunk ``data[start : start + size]`` of ``count`` values; see ``unpack_variable``.
+    index, bits
+        Number of the value, and width of the offsets in bits.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -249,23 +231,14 @@ def take_variable(
     offset_bits: int,
     where: Where,
 ) -> Strings:
-    """Read value ``index[i]`` of chunk ``chunk[i]`` for every i, and no other.
+    """Read single values.
 
     Parameters
     ----------
-    data
-        Memory of all chunks.
-    starts, sizes
-        ``int64`` of shape ``(chunks,)``, in bytes: chunk ``c`` is
-        ``data[starts[c] : starts[c] + sizes[c]]``.
-    counts
-        ``int64`` of shape ``(chunks,)``: values of each chunk.
+    data, starts, sizes, counts, offset_bits, where
+        As for :func:`unpack_variable`.
     chunk, index
-        ``int64`` of shape ``(wanted,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
-    offset_bits
-        Width of the stored offsets: 32 or 64.
-    where
-        File, column and page, for messages.
+        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
 
     Raises
     ------
@@ -276,7 +249,7 @@ def take_variable(
     """
     width = offset_bits // 8
     n = len(chunk)
-    if n <= _TINY:
+    if n <= _FEW_VALUES:
         return _take_tiny(data, starts, sizes, counts, chunk, index, offset_bits, where)
     check_offset_chunks(data, starts, sizes, counts, width, where)
     if chunk.min() < 0 or chunk.max() >= len(counts):
@@ -285,39 +258,17 @@ def take_variable(
         raise IndexError("value beyond the end of its chunk")
     sources, ends = np.empty(n, np.int64), np.empty(n, np.int64)
     tables = [np.ascontiguousarray(a, np.int64) for a in (starts, sizes, counts, chunk, index)]
-    if use_loops(n):
-        from glaive.kernels.loops import offsets as loops
-
+    if use_compiled(n):
         args = [*map(address, tables), n, width, address(sources), address(ends)]
-        bad = loops.locate(address(data), *args)
+        bad = compiled.locate(address(data), *args)
     else:
         bad = _locate_numpy(data, tables, width, sources, ends)
     if bad >= 0:
         rule = f"ascending and within {sizes[chunk[bad]]} bytes"
-        raise _corrupt(int(chunk[bad]), f"offsets of value {index[bad]}", rule, "others", where)
-    total = int(ends[-1])
-    out_bits = 64 if total > MAX_32 else offset_bits
-    offsets = allocate((n + 1) * (out_bits // 8))
-    if not use_loops(n):
-        written = as_offsets(offsets, out_bits)
-        written[0], written[1:] = 0, ends
-        memory = memoryview(data)
-        froms = sources.tolist()
-        tos = (sources + np.diff(ends, prepend=0)).tolist()
-        pieces = [memory[a:b] for a, b in zip(froms, tos, strict=True)]
-        return Strings(offsets, out_bits, pa.py_buffer(b"".join(pieces)))
-    out = allocate_with_slack(total, SLACK)
-    loops.gather(
-        address(data),
-        data.size,
-        address(sources),
-        address(ends),
-        n,
-        out_bits // 8,
-        address(offsets),
-        address(out),
-    )
-    return Strings(offsets, out_bits, out)
+        raise _corrupt(
+            int(chunk[bad]), f"offsets of value {index[bad]}", rule, "other offsets", where
+        )
+    return _gather_strings(data, sources, ends, offset_bits)
 
 
 def _locate_numpy(
@@ -325,7 +276,7 @@ def _locate_numpy(
 ) -> int:
     starts, sizes, counts, chunk, index = tables
     item = np.dtype("<u4" if width == 4 else "<i8")
-    # Every byte position as the start of a number: a view, not a copy.
+    # A view with a number at every byte position, without a copy.
     anywhere: NDArray[Any] = np.ndarray(
         (data.size - width + 1,), item, memoryview(data), strides=(1,)
     )
@@ -351,9 +302,9 @@ def _take_tiny(
 ) -> Strings:
     """Take a few values in plain Python: cheaper than the calls around a kernel."""
     width = offset_bits // 8
-    form = "<II" if width == 4 else "<qq"
+    pair = "<II" if width == 4 else "<qq"
     memory = memoryview(data)
-    pieces, ends, total = [], [0], 0
+    values, ends, total = [], [0], 0
     for c, k in zip(chunk.tolist(), index.tolist(), strict=True):
         start, size, count = int(starts[c]), int(sizes[c]), int(counts[c])
         if not 0 <= k < count or c < 0:
@@ -361,35 +312,37 @@ def _take_tiny(
         head = (count + 1) * width
         if start < 0 or size < head or start + size > data.size:
             raise _corrupt(c, "chunk", f"{head} bytes or more within the page", f"{size}", where)
-        low, high = struct.unpack_from(form, memory, start + k * width)
+        low, high = struct.unpack_from(pair, memory, start + k * width)
         if not head <= low <= high <= size:
             rule = f"ascending, from {head} to at most {size}"
             raise _corrupt(c, f"offsets of value {k}", rule, f"{low} and {high}", where)
         total += high - low
-        pieces.append(memory[start + low : start + high])
+        values.append(memory[start + low : start + high])
         ends.append(total)
     out_bits = 64 if total > MAX_32 else offset_bits
     offsets = struct.pack(f"<{len(ends)}{'i' if out_bits == 32 else 'q'}", *ends)
-    return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(b"".join(pieces)))
+    return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(b"".join(values)))
 
 
 def _check_plain(offsets: pa.Buffer, bits: int, floor: int, limit: int, where: Where) -> None:
     ends = as_offsets(offsets, bits)
     if int(ends[0]) < floor or int(ends[-1]) > limit or (ends[1:] < ends[:-1]).any():
-        raise _corrupt(0, "offsets", f"ascending, from {floor} to at most {limit}", "others", where)
+        raise _corrupt(
+            0, "offsets", f"ascending, from {floor} to at most {limit}", "other offsets", where
+        )
 
 
-def _corrupt(chunk: int, what: str, expected: str, found: str, where: Where) -> CorruptFileError:
-    return CorruptFileError(f"{what} of chunk {chunk}", expected=expected, found=found, where=where)
+def _corrupt(chunk: int, part: str, expected: str, found: str, where: Where) -> CorruptFileError:
+    return CorruptFileError(f"{part} of chunk {chunk}", expected=expected, found=found, where=where)
 
 
 def exercise() -> None:
-    """Call every wrapper once with a tiny input."""
+    """Call every wrapper once with little data."""
     where = Where("warm-up")
     chunk = pa.py_buffer(np.array([12, 13, 15], np.uint32).tobytes() + b"abcH")
     two = pa.py_buffer(chunk.to_pybytes() * 2)
     starts, sizes = np.array([0, 16], np.int64), np.array([16, 16], np.int64)
     counts = np.array([2, 2], np.int64)
     unpack_variable(two, starts, sizes, counts, 32, where)
-    many = np.zeros(_TINY + 1, np.int64)
+    many = np.zeros(_FEW_VALUES + 1, np.int64)
     take_variable(two, starts, sizes, counts, many, many, 32, where)

@@ -1,14 +1,13 @@
-"""What compiled kernels are called with: one record per call, its numbers by name.
+"""Arguments of compiled kernels with many numbers: one record per call, its numbers by name.
 
-A kernel that needs many numbers has a record with the same names, which wrappers make by keyword
-and spread: ``kernel(*record)``. ``loops.memory.loop_of`` compares the names when the kernel is
-defined, so two addresses cannot be swapped unseen. Kernels that call each other do so by keyword.
-(numba takes named tuples as well, but that costs microseconds per call, and its cache on disk
-cannot be read once a name is gone.)
+Wrappers make the record by keyword and unpack it: ``kernel(*record)``. ``loops.memory.kernel_of``
+compares the names with the parameters when the kernel is defined, so no two addresses can be
+swapped by mistake. Kernels that call each other do so by keyword. (numba accepts named tuples,
+but that costs microseconds per call, and its cache on disk cannot be read once a name has changed.)
 
-Each number is an ``int64``: the address of an array or buffer whose owner the wrapper keeps alive
-during the call, 0 for one that is not there; or a size, a count or a limit. Unless a kernel says
-otherwise, addresses named in the plural are of ``int64`` arrays, one item per chunk or row.
+Each number is an ``int64``: the address of an array or buffer that the wrapper keeps alive during
+the call, 0 if there is none; or a size, a count or a limit. Unless a kernel says otherwise,
+addresses with plural names are of ``int64`` arrays, one item per chunk or row.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "KeepInline",
+    "CompactInline",
     "LevelPage",
     "MeasureEntries",
-    "MendGraph",
-    "PickRows",
     "ReadChunks",
     "ReorderRows",
+    "RepairGraph",
     "ResolveLists",
+    "SelectRows",
     "UnzipEntries",
     "WordRanges",
     "ZipEntries",
@@ -38,29 +37,29 @@ Record = TypeVar("Record", bound=tuple[int, ...])
 
 
 def packed(record: tuple[int, ...]) -> NDArray[np.int64]:
-    """A record in memory, for kernels that read it there; see :func:`offsets_of`."""
+    """A record as an array, for kernels that read it from memory; see :func:`offsets_of`."""
     return np.fromiter(record, np.int64, len(record))
 
 
 def offsets_of(record: type[Record]) -> Record:
-    """Byte offsets of the members of a record that lies in memory, under their names.
+    """Byte offsets of the members of a packed record, by name.
 
     Parameters
     ----------
     record
-        A named tuple whose members are ``int64`` numbers, one behind the other.
+        A named tuple whose members are ``int64`` numbers.
     """
     names = getattr(record, "_fields")  # noqa: B009  # tuples without names have none
     return record(*range(0, 8 * len(names), 8))
 
 
 class LevelPage(NamedTuple):
-    """Levels of a page with lists, and what its chunks must hold; read from memory.
+    """Level encodings of a page with lists, and limits of its levels; read from memory.
 
     ``rep`` and ``definition`` are 0 none, 1 plain, 2 packed to a width in bits, 3 packed inline,
     4 runs.
 
-    Chunks have ``value_pieces``, whose sizes take ``value_width`` bytes in their header, 2 or 4.
+    Chunks have ``value_buffers``, whose sizes take ``value_width`` bytes in their header, 2 or 4.
     Definition levels up to ``visible_max`` stand for an entry of the innermost list.
     """
 
@@ -68,7 +67,7 @@ class LevelPage(NamedTuple):
     rep_width: int
     definition: int
     def_width: int
-    value_pieces: int
+    value_buffers: int
     value_width: int
     max_rep: int
     visible_max: int
@@ -76,16 +75,16 @@ class LevelPage(NamedTuple):
 
 
 class WordRanges(NamedTuple):
-    """A test that integers of ``bits`` bits, 8 to 64, pass; read from memory.
+    """A test of integers of ``bits`` bits, 8 to 64; read from memory.
 
     ``lows`` and ``spans`` are ``uint64`` arrays of ``ranges`` items, ascending; the last range may
-    go on at 0 behind the largest integer. The others say the same, if they are not 0: ``table``
-    has one byte per integer from 0 to ``limit``; ``marks`` is a bitmap of the integers from
-    ``base`` on up to ``top``, which is a bit that is clear; ``sieve`` is a bitmap by the upper bits
-    of hashes, those above ``shift``: where the bit of an integer is not set, it does not pass;
-    ``slots`` are as of ``glaive.kernels.loops.lookup``, 2 ** ``slot_bits`` of them, for the
-    integers ``words``. With a ``limit`` of at least 0, integers above it are damage. ``base`` and
-    ``top`` are ``uint64`` bits.
+    wrap around from the largest integer to 0. The other members, where not 0, represent the same
+    set: ``table`` has one byte per integer from 0 to ``limit``; ``bitset`` has one bit per integer
+    from ``base`` to ``base + top``, the last of which is clear; ``prefilter`` has one bit per hash
+    shifted by ``shift``: an integer whose bit is clear does not pass; ``slots`` is the hash table
+    of the integers ``words``, with 2 ** ``slot_bits`` slots (``glaive.kernels.loops.lookup``).
+    With a ``limit`` of at least 0, integers above it are damage. ``base`` and ``top`` are
+    ``uint64`` bits.
     """
 
     bits: int
@@ -94,38 +93,38 @@ class WordRanges(NamedTuple):
     ranges: int = 0
     limit: int = -1
     table: int = 0
-    marks: int = 0
+    bitset: int = 0
     base: int = 0
     top: int = 0
-    sieve: int = 0
+    prefilter: int = 0
     shift: int = 0
     slots: int = 0
     words: int = 0
     slot_bits: int = 0
 
 
-class MendGraph(NamedTuple):
-    """For ``graph.mend``."""
+class RepairGraph(NamedTuple):
+    """For ``graph.repair_graph``."""
 
     offsets: int
     nodes: int
-    kept: int
+    live: int
     damaged: int
     damaged_count: int
     vectors: int
-    place: int
+    vector_of: int
     dimension: int
     dot: int
     stamps: int
     scratch: int
-    room: int
+    capacity: int
     into_counts: int
     into_nodes: int
     into_distances: int
 
 
-class KeepInline(NamedTuple):
-    """For ``keep.keep_inline``."""
+class CompactInline(NamedTuple):
+    """For ``compact.compact_inline``."""
 
     data: int
     data_size: int
@@ -139,7 +138,7 @@ class KeepInline(NamedTuple):
     bits: int
     begin: int
     target: int
-    room: int
+    capacity: int
     scratch: int
 
 
@@ -158,7 +157,7 @@ class ResolveLists(NamedTuple):
     valid: int
     next_rep: int
     next_def: int
-    room: int
+    capacity: int
 
 
 class ReadChunks(NamedTuple):
@@ -173,16 +172,16 @@ class ReadChunks(NamedTuple):
     enters: int
     chunks: int
     page: int
-    piece_starts: int
-    piece_sizes: int
+    buffer_starts: int
+    buffer_sizes: int
     firsts: int
     rep: int
     definition: int
-    room: int
+    capacity: int
 
 
-class PickRows(NamedTuple):
-    """For ``list_rows.pick_rows``."""
+class SelectRows(NamedTuple):
+    """For ``list_rows.select_rows``."""
 
     data: int
     data_size: int
@@ -201,16 +200,16 @@ class PickRows(NamedTuple):
     wanted: int
     scratch_rep: int
     scratch_def: int
-    scratch_room: int
-    piece_starts: int
-    piece_sizes: int
+    scratch_capacity: int
+    buffer_starts: int
+    buffer_sizes: int
     lengths: int
     values: int
     rep_out: int
     def_out: int
     slots: int
     positions: int
-    room: int
+    capacity: int
 
 
 class ReorderRows(NamedTuple):
@@ -232,7 +231,7 @@ class ReorderRows(NamedTuple):
 
 
 class MeasureEntries(NamedTuple):
-    """For ``zipped.measure``."""
+    """For ``full_zip.measure``."""
 
     data: int
     starts: int
@@ -249,7 +248,7 @@ class MeasureEntries(NamedTuple):
 
 
 class UnzipEntries(NamedTuple):
-    """For ``zipped.unzip``."""
+    """For ``full_zip.unzip``."""
 
     data: int
     starts: int
@@ -268,7 +267,7 @@ class UnzipEntries(NamedTuple):
 
 
 class ZipEntries(NamedTuple):
-    """For ``zipped.zip_entries``."""
+    """For ``full_zip.zip_entries``."""
 
     words: int
     entries: int

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_loops
+from glaive.kernels._bitpack_checks import aligned, check_values
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import runs as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -35,7 +37,6 @@ MAX_RUN = 255
 
 CHUNK_VALUES = 4096
 CHUNK_BYTES = 8186
-WORD_BITS = (8, 16, 32, 64)
 
 Int64s = NDArray[np.int64]
 
@@ -55,10 +56,14 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     """Cut values into chunks and count the pairs of each, reading the values once or twice.
 
     A chunk is the largest power of two up to 4,096 values that encodes to at most 8,186
-    bytes; the last one may be any size up to that.
+    bytes; the last one may have any number of values up to that.
 
     Parameters
     ----------
+    values, count
+        ``count`` words of ``word_bits`` bits: 8, 16, 32 or 64.
+    word_bits
+        Width of a value.
     limit
         Bytes that the pairs of all chunks may take; None is returned when they take more.
     """
@@ -67,10 +72,8 @@ def plan_runs(values: pa.Buffer, count: int, word_bits: int, limit: int) -> RunP
     smallest = 1 << ((CHUNK_BYTES // pair).bit_length() - 1)
     chunks = count // smallest + 1
     counts, pairs = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
-    if use_loops(count):
-        from glaive.kernels.loops import runs as loops
-
-        used = loops.plan_runs(
+    if use_compiled(count):
+        used = compiled.plan_runs(
             address(values), count, word_bits, CHUNK_VALUES, CHUNK_BYTES, limit // pair,
             address(counts), address(pairs),
         )  # fmt: skip
@@ -95,14 +98,14 @@ def _plan_numpy(words: Any, limit: int, most: int, counts: Int64s, pairs: Int64s
 
 
 def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
-    """Pairs that the first ``counts[0]`` values need, then the next ``counts[1]``, …"""
+    """Pairs of each chunk of ``counts[i]`` values."""
     counts = np.ascontiguousarray(counts, np.int64)
     words = _words(values, int(counts.sum()), word_bits)
     pairs = np.empty(len(counts), np.int64)
-    if use_loops(len(words)):
-        from glaive.kernels.loops import runs as loops
-
-        loops.count_pairs(address(values), address(counts), len(counts), word_bits, address(pairs))
+    if use_compiled(len(words)):
+        compiled.count_pairs(
+            address(values), address(counts), len(counts), word_bits, address(pairs)
+        )
     else:
         ends = np.cumsum(counts)
         for i, (end, count) in enumerate(zip(ends.tolist(), counts.tolist(), strict=True)):
@@ -113,38 +116,43 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
 def collapse_runs(
     values: pa.Buffer, counts: Int64s, pairs: Int64s, word_bits: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Collapse pieces of ``counts[i]`` values into the ``pairs[i]`` that they need.
+    """Collapse values into pairs; returns the bytes of the values of all pairs, and the lengths.
 
-    ``pairs`` must come from :func:`plan_runs` or :func:`count_pairs` for the same pieces.
-    Returns the bytes of the values of all pairs, and their lengths.
+    Parameters
+    ----------
+    values
+        Words of ``word_bits`` bits: 8, 16, 32 or 64.
+    counts, pairs
+        ``int64`` of shape ``(chunks,)``: values and pairs of each chunk, the latter from
+        :func:`plan_runs` or :func:`count_pairs`.
+    word_bits
+        Width of a value.
     """
     counts = np.ascontiguousarray(counts, np.int64)
     words = _words(values, int(counts.sum()), word_bits)
     total = int(pairs.sum())
     run_values = as_array(allocate(total * word_bits // 8))
     run_lengths = as_array(allocate(total))
-    if use_loops(len(words)):
-        from glaive.kernels.loops import runs as loops
-
-        made = loops.collapse_runs(
+    if use_compiled(len(words)):
+        written = compiled.collapse_runs(
             address(values), address(counts), len(counts), word_bits,
             address(run_values), address(run_lengths), total,
         )  # fmt: skip
-        if made != total:
-            raise ValueError(f"{total} pairs are not those of {len(words)} values")
+        if written != total:
+            raise ValueError(f"{total} pairs do not match {len(words)} values")
     else:
         done = 0
         ends = np.cumsum(counts)
         for end, count, need in zip(ends.tolist(), counts.tolist(), pairs.tolist(), strict=True):
-            piece, lengths = _collapse_numpy(words[end - count : end])
-            run_values.view(words.dtype)[done : done + need] = piece
+            chunk_values, lengths = _collapse_numpy(words[end - count : end])
+            run_values.view(words.dtype)[done : done + need] = chunk_values
             run_lengths[done : done + need] = lengths
             done += need
     return run_values, run_lengths
 
 
 def _collapse_numpy(words: Any) -> tuple[Any, Int64s]:
-    """Values and lengths of the pairs of one piece."""
+    """Values and lengths of the pairs of one chunk."""
     if len(words) == 0:
         return words, np.empty(0, np.int64)
     ends = np.append(np.flatnonzero(words[1:] != words[:-1]) + 1, len(words))
@@ -168,10 +176,17 @@ def expand_runs(
 
     Parameters
     ----------
+    data
+        Memory of all chunks.
     values, lengths
-        Byte positions in ``data`` of the values and of the lengths of each chunk.
+        ``int64`` of shape ``(chunks,)``: where in ``data`` the values and the lengths of each
+        chunk begin.
     runs, counts
-        Pairs of each chunk, and the values they must add up to.
+        ``int64`` of shape ``(chunks,)``: pairs of each chunk, and the sum of their lengths.
+    word_bits
+        Width of a value: 8, 16, 32 or 64.
+    where
+        File, column and page, for messages.
 
     Raises
     ------
@@ -184,10 +199,8 @@ def expand_runs(
         raise _wrong_sum(data, lengths, runs, counts, int(np.argmax(too_many)), where)
     total = int(counts.sum())
     target = allocate(total * word_bits // 8)
-    if use_loops(total):
-        from glaive.kernels.loops import runs as loops
-
-        bad = loops.expand_runs(
+    if use_compiled(total):
+        bad = compiled.expand_runs(
             address(data), address(values), address(lengths), address(runs), address(counts),
             len(counts), word_bits, address(target), total,
         )  # fmt: skip
@@ -231,10 +244,14 @@ def take_runs(
     word_bits: int,
     where: object,
 ) -> pa.Buffer:
-    """Find value ``index[i]`` of chunk ``chunk[i]`` for every i, without expanding a chunk.
+    """Read single values without expanding a chunk, by adding up lengths from its start.
 
-    Positions as for :func:`expand_runs`. Adds up lengths, eight at a time, from the start
-    of the chunk.
+    Parameters
+    ----------
+    data, values, lengths, runs, word_bits, where
+        As for :func:`expand_runs`.
+    chunk, index
+        ``int64`` of shape ``(values,)``: value ``index[i]`` of chunk ``chunk[i]``, in any order.
     """
     values, lengths, runs = _checked(data, values, lengths, runs, word_bits, where)
     chunk = np.ascontiguousarray(chunk, np.int64)
@@ -243,10 +260,8 @@ def take_runs(
     if len(chunk) != len(index) or bad.any():
         raise ValueError(f"chunks {chunk[bad]} and values {index[bad]} of {len(runs)} chunks")
     target = allocate(len(chunk) * word_bits // 8)
-    if use_loops(len(chunk)):
-        from glaive.kernels.loops import runs as loops
-
-        at = loops.take_runs(
+    if use_compiled(len(chunk)):
+        at = compiled.take_runs(
             address(data), address(values), address(lengths), address(runs), address(chunk),
             address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
@@ -303,10 +318,7 @@ def exercise() -> None:
 
 
 def _words(values: pa.Buffer, count: int, word_bits: int) -> Any:
-    if word_bits not in WORD_BITS:
-        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
-    if not 0 <= count * word_bits // 8 <= values.size:
-        raise ValueError(f"{count} values of {word_bits} bits in a buffer of {values.size} bytes")
+    check_values(values, count, word_bits)
     return as_array(values, f"<u{word_bits // 8}")[:count]
 
 
@@ -319,13 +331,8 @@ def _checked(
     where: object,
     *more: Int64s,
 ) -> tuple[Int64s, ...]:
-    if word_bits not in WORD_BITS:
-        raise ValueError(f"words of {word_bits} bits; expected one of {WORD_BITS}")
-    arrays = (values, lengths, runs, *more)
-    result = tuple(np.ascontiguousarray(array, np.int64) for array in arrays)
+    result = aligned(word_bits, values, lengths, runs, *more)
     values, lengths, runs = result[:3]
-    if any(len(array) != len(runs) for array in result):
-        raise ValueError(f"arrays of {[len(array) for array in result]} items for the same chunks")
     good = (values >= 0) & (lengths >= 0) & (runs >= 0) & (runs <= data.size - lengths)
     good &= runs <= (data.size - values) // (word_bits // 8)
     if not good.all():

@@ -1,24 +1,27 @@
-"""Records that kernels over strings are called with: see :mod:`glaive.kernels.records`."""
+"""Arguments of kernels over strings: see :mod:`glaive.kernels.records`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 __all__ = [
+    "Candidate",
+    "CompactVariable",
     "DecodeFsst",
     "DecodeFsstPages",
     "DecodeState",
     "EncodeFsst",
-    "FindTexts",
-    "KeepVariable",
+    "FindStrings",
     "NumberStrings",
     "SearchFsst",
+    "SymbolSlot",
+    "TrainRound",
     "UnpackOffsets",
 ]
 
 
 class DecodeState(NamedTuple):
-    """What decoding has done, in memory: a kernel goes on there when it has more room."""
+    """How far decoding has come, in memory: a kernel resumes there with a larger output."""
 
     chunk: int
     values: int
@@ -39,12 +42,12 @@ class DecodeFsst(NamedTuple):
     width: int
     symbols: int
     sizes: int
-    marks: int
-    most: int
+    checkpoints: int
+    max_stream: int
     out_width: int
     out_offsets: int
     out: int
-    room: int
+    capacity: int
     state: int
 
 
@@ -63,7 +66,7 @@ class EncodeFsst(NamedTuple):
     batch: int
     ends: int
     out: int
-    room: int
+    capacity: int
     state: int
 
 
@@ -79,13 +82,37 @@ class DecodeFsstPages(NamedTuple):
     pages: int
     tables: int
     width: int
-    marks: int
-    most: int
+    checkpoints: int
+    max_stream: int
     out_width: int
     out_offsets: int
     out: int
-    room: int
+    capacity: int
     state: int
+
+
+class TrainRound(NamedTuple):
+    """A round of training, in memory: values encoded, least occurrences, tenths a pair weighs."""
+
+    values: int
+    min_count: int
+    pair_weight: int
+
+
+class Candidate(NamedTuple):
+    """A candidate for a symbol, in memory: its bytes as a number, how many, and its gain."""
+
+    word: int
+    size: int
+    gain: int
+
+
+class SymbolSlot(NamedTuple):
+    """A slot of a trained table, in memory: the symbol, the bits that count, and its entry."""
+
+    word: int
+    mask: int
+    entry: int
 
 
 class SearchFsst(NamedTuple):
@@ -99,11 +126,11 @@ class SearchFsst(NamedTuple):
     width: int
     symbols: int
     sizes: int
-    marks: int
+    checkpoints: int
     scratch: int
-    words: int
-    word_sizes: int
-    number: int
+    patterns: int
+    pattern_sizes: int
+    pattern_count: int
     begins: int
     ends: int
     target: int
@@ -117,32 +144,32 @@ class NumberStrings(NamedTuple):
     data: int
     data_size: int
     strings: int
-    most: int
-    most_bytes: int
+    max_items: int
+    max_bytes: int
     slots: int
     hashes: int
     firsts: int
     indices: int
 
 
-class KeepVariable(NamedTuple):
-    """For ``keep.keep_variable``."""
+class CompactVariable(NamedTuple):
+    """For ``compact.compact_variable``."""
 
     offsets: int
     width: int
     data: int
     data_size: int
     rows: int
-    gone: int
-    gone_count: int
+    deleted: int
+    deleted_count: int
     base: int
     out_offsets: int
     out: int
-    room: int
+    capacity: int
 
 
-class FindTexts(NamedTuple):
-    """For ``lookup.find_texts``."""
+class FindStrings(NamedTuple):
+    """For ``lookup.find_strings``."""
 
     offsets: int
     width: int
@@ -150,11 +177,11 @@ class FindTexts(NamedTuple):
     hashes: int
     slots: int
     bits: int
-    sieve: int
-    asked: int
-    asked_width: int
-    asked_data: int
-    asked_count: int
+    prefilter: int
+    queries: int
+    query_width: int
+    query_data: int
+    query_count: int
     target: int
 
 
@@ -172,4 +199,4 @@ class UnpackOffsets(NamedTuple):
     out_width: int
     out_offsets: int
     out: int
-    room: int
+    capacity: int

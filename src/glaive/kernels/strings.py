@@ -1,4 +1,4 @@
-"""Byte strings as Arrow keeps them: how long they are, and how chunks and blocks hold them.
+"""Byte strings in Arrow's layout: their lengths, copies of some, and chunks and blocks of them.
 
 Specification: "Variable" in ``docs/format/encodings.md``.
 """
@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
-from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_loops
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import offsets as compiled
 from glaive.memory import allocate, as_array, as_buffer
 
 __all__ = [
@@ -43,7 +44,7 @@ MAX_32: Final = 2**31 - 1
 """Largest offset of 32 bits: Arrow's are signed."""
 
 SLACK: Final = 32
-"""Bytes behind an output that loops may write to."""
+"""Bytes that kernels may write behind an output."""
 
 Ints = NDArray[np.int64]
 
@@ -72,12 +73,21 @@ def pack_variable(
     out_bits: int,
     *,
     target: int = CHUNK_BYTES,
-    most: int = CHUNK_VALUES,
+    max_values: int = CHUNK_VALUES,
 ) -> Packed:
     """Cut values into chunks: offsets from the start of the chunk, bytes, padding.
 
     A chunk has 2 values, doubled while offsets and bytes stay within ``target`` bytes and
-    the values within ``most``; the last chunk has whatever remains.
+    the values within ``max_values``; the last chunk has the remaining ones.
+
+    Parameters
+    ----------
+    offsets, offset_bits, data, count
+        Strings in Arrow's layout: ``count + 1`` offsets of ``offset_bits``, and the bytes.
+    out_bits
+        Width of the offsets in the chunks: 32 or 64.
+    target, max_values
+        Bytes and values of a chunk at most.
 
     Raises
     ------
@@ -95,27 +105,17 @@ def pack_variable(
                 "use large_utf8 or large_binary"
             )
     chunks = (count + 1) // 2
-    room = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
-    out = allocate(room + SLACK)
-    if use_loops(count):
-        from glaive.kernels.loops import offsets as loops
-
+    capacity = int(ends[count]) - int(ends[0]) + (count + chunks) * width + chunks * (width - 1)
+    out = allocate(capacity + SLACK)
+    if use_compiled(count):
         sizes, counts = np.empty(chunks, np.int64), np.empty(chunks, np.int64)
-        chunks = loops.pack(
-            address(offsets),
-            offset_bits // 8,
-            address(data),
-            count,
-            width,
-            target,
-            most,
-            address(out),
-            address(sizes),
-            address(counts),
-        )
+        chunks = compiled.pack(
+            address(offsets), offset_bits // 8, address(data), count, width, target, max_values,
+            address(out), address(sizes), address(counts),
+        )  # fmt: skip
         sizes, counts = sizes[:chunks].copy(), counts[:chunks].copy()
     else:
-        sizes, counts = _pack_numpy(ends, as_array(data), count, width, target, most, out)
+        sizes, counts = _pack_numpy(ends, as_array(data), count, width, target, max_values, out)
     return Packed(as_array(out)[: int(sizes.sum())], sizes, counts)
 
 
@@ -125,7 +125,7 @@ def _pack_numpy(
     count: int,
     width: int,
     target: int,
-    most: int,
+    max_values: int,
     out: pa.Buffer,
 ) -> tuple[Ints, Ints]:
     memory = as_array(out)
@@ -133,12 +133,12 @@ def _pack_numpy(
     sizes, counts = [], []
     at = done = 0
     while done < count:
-        left = count - done
+        remaining = count - done
         first = int(ends[done])
-        n = min(left, 2)
-        while n < left:
-            more = min(2 * n, left)
-            if more > most or int(ends[done + more]) - first + (more + 1) * width > target:
+        n = min(remaining, 2)
+        while n < remaining:
+            more = min(2 * n, remaining)
+            if more > max_values or int(ends[done + more]) - first + (more + 1) * width > target:
                 break
             n = more
         head = (n + 1) * width
@@ -159,7 +159,17 @@ def _pack_numpy(
 def pack_blocks(
     offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, counts: Ints, out_bits: int
 ) -> tuple[NDArray[np.uint8], Ints]:
-    """Write blocks of ``counts`` values each; returns the bytes and the size of each block."""
+    """Write blocks of ``counts`` values each; returns the bytes and the size of each block.
+
+    Parameters
+    ----------
+    offsets, offset_bits, data
+        Strings in Arrow's layout: offsets of ``offset_bits``, and the bytes.
+    counts
+        ``int64`` of shape ``(blocks,)``: values of each block.
+    out_bits
+        Width of the offsets in the blocks: 32 or 64.
+    """
     width = out_bits // 8
     check_offsets(offsets, offset_bits, data, int(counts.sum()))
     ends = as_offsets(offsets, offset_bits)
@@ -177,10 +187,10 @@ def pack_blocks(
     for stop, count, head, size in zip(
         stops.tolist(), counts.tolist(), heads.tolist(), sizes.tolist(), strict=True
     ):
-        found = ends[stop - count : stop + 1].astype(np.int64)
+        block = ends[stop - count : stop + 1].astype(np.int64)
         out[at : at + 2 * width] = np.array([out_bits, head], item).view(np.uint8)
-        out[at + 2 * width : at + head] = (found - found[0]).astype(item).view(np.uint8)
-        out[at + head : at + size] = memory[int(found[0]) : int(found[-1])]
+        out[at + 2 * width : at + head] = (block - block[0]).astype(item).view(np.uint8)
+        out[at + head : at + size] = memory[int(block[0]) : int(block[-1])]
         at += size
     return out, sizes
 
@@ -190,19 +200,22 @@ def value_lengths(
 ) -> tuple[int, int]:
     """Return the shortest and the longest value in bytes; (0, 0) when there is none.
 
+    Parameters
+    ----------
+    offsets, offset_bits, data, count
+        Strings in Arrow's layout: ``count + 1`` offsets of ``offset_bits``, and the bytes.
+
     Raises
     ------
     SchemaError
         The offsets descend or leave ``data``: the Arrow array they came from is damaged.
     """
-    ends = _enough(offsets, offset_bits, count)
+    ends = _offsets_of(offsets, offset_bits, count)
     if count == 0:
         return 0, 0
-    if use_loops(count):
-        from glaive.kernels.loops import offsets as loops
-
+    if use_compiled(count):
         pair = np.empty(2, np.int64)
-        wrong = loops.lengths(address(offsets), offset_bits // 8, count, address(pair))
+        wrong = compiled.lengths(address(offsets), offset_bits // 8, count, address(pair))
         shortest, longest = pair.tolist()
     else:
         sizes = np.diff(ends[: count + 1].astype(np.int64))
@@ -213,20 +226,24 @@ def value_lengths(
 
 
 def check_offsets(offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, count: int) -> None:
-    """Raise ``SchemaError`` unless ``count + 1`` offsets ascend within ``data``."""
-    ends = _enough(offsets, offset_bits, count)
+    """Raise ``SchemaError`` unless offsets ascend within their data.
+
+    Parameters
+    ----------
+    offsets, offset_bits, data, count
+        Strings in Arrow's layout: ``count + 1`` offsets of ``offset_bits``, and the bytes.
+    """
+    ends = _offsets_of(offsets, offset_bits, count)
     if count == 0:
         return
-    if use_loops(count):
-        from glaive.kernels.loops import offsets as loops
-
-        wrong = bool(loops.descend(address(offsets), offset_bits // 8, count))
+    if use_compiled(count):
+        wrong = bool(compiled.descend(address(offsets), offset_bits // 8, count))
     else:
         wrong = bool((ends[1 : count + 1] < ends[:count]).any())
     _refuse(ends, count, data, descend=wrong)
 
 
-def _enough(offsets: pa.Buffer, offset_bits: int, count: int) -> NDArray[Any]:
+def _offsets_of(offsets: pa.Buffer, offset_bits: int, count: int) -> NDArray[Any]:
     ends = as_offsets(offsets, offset_bits)
     if len(ends) <= count:
         raise SchemaError(f"{count} strings need {count + 1} offsets, found {len(ends)}")
@@ -242,13 +259,43 @@ def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -
         )
 
 
+def _gather_strings(data: pa.Buffer, starts: Ints, ends: Ints, offset_bits: int) -> Strings:
+    """Copy ranges of ``data`` as strings; the caller has checked that they lie within it.
+
+    Parameters
+    ----------
+    data
+        Memory of all strings.
+    starts, ends
+        ``int64`` of shape ``(strings,)``: the first byte of each, and where it ends in the result.
+    offset_bits
+        Width of the offsets; 64 is used where 32 is too little.
+    """
+    starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+    count, total = len(starts), int(ends[-1]) if len(ends) else 0
+    bits = 64 if total > MAX_32 else offset_bits
+    offsets = allocate((count + 1) * (bits // 8))
+    if use_compiled(count):
+        out = allocate_with_slack(total, SLACK)
+        compiled.gather(
+            address(data), data.size, address(starts), address(ends), count, bits // 8,
+            address(offsets), address(out),
+        )  # fmt: skip
+        return Strings(offsets, bits, out)
+    written = as_offsets(offsets, bits)
+    written[0], written[1:] = 0, ends
+    memory = memoryview(data)
+    bounds = zip(starts.tolist(), (starts + np.diff(ends, prepend=0)).tolist(), strict=True)
+    return Strings(offsets, bits, pa.py_buffer(b"".join([memory[a:b] for a, b in bounds])))
+
+
 def as_offsets(buffer: pa.Buffer, bits: int) -> NDArray[Any]:
     """View offsets as signed integers."""
     return as_array(buffer, np.int32 if bits == 32 else np.int64)
 
 
 def exercise() -> None:
-    """Call every wrapper once with a tiny input."""
+    """Call every wrapper once with little data."""
     offsets = as_buffer(np.array([0, 1, 3], np.int32))
     pack_variable(offsets, 32, pa.py_buffer(b"abc"), 2, 32)
     pack_blocks(offsets, 32, pa.py_buffer(b"abc"), np.array([2], np.int64), 32)

@@ -1,8 +1,7 @@
-"""FSST symbol tables: their bytes on disk, and the tables a decoder and an encoder look into.
+"""FSST symbol tables: their bytes on disk, and the lookup tables of decoders and encoders.
 
 A table takes 2312 bytes: a header (magic in the upper half, bit 24 = values are encoded, low
-byte = number of symbols), the symbols in 8 bytes each, right behind them one length byte
-each, then zeros.
+byte = number of symbols), the symbols in 8 bytes each, one length byte for each, then zeros.
 
 Specification: "FSST" in ``docs/format/encodings.md``.
 """
@@ -34,10 +33,10 @@ __all__ = [
 ]
 
 ESCAPE: Final = 255
-"""Code that says: the next byte stands for itself."""
+"""Code of an escape: the next byte is literal."""
 
 NO_LENGTH: Final = 4096
-"""Stands for the length of a code without a symbol: more than any few codes can have."""
+"""The length of a code without a symbol: more than the sum of any four real lengths."""
 
 MAX_SYMBOLS: Final = 255
 MAX_SYMBOL_BYTES: Final = 8
@@ -53,9 +52,9 @@ _MIX: Final = 0x9E3779B1
 
 
 class Encoder(NamedTuple):
-    """What the encoding loop looks into; see ``glaive.kernels.loops.fsst_encode``.
+    """Lookup tables of the encoding kernel; see ``glaive.kernels.loops.fsst_encode``.
 
-    ``stop`` is a byte that no symbol has, or -1 where there is none.
+    ``stop`` is a byte that no symbol contains, or -1 if there is none.
     """
 
     tables: NDArray[np.uint8]
@@ -88,30 +87,29 @@ class SymbolTable:
             raise _corrupt(f"symbols of 1 to {MAX_SYMBOL_BYTES} bytes", found, where)
         starts = range(8, at, 8)
         symbols = map(table.__getitem__, map(slice, starts, map(add, starts, sizes)))
-        made = cls(tuple(symbols), bool(header & _SWITCH))
-        # A page is opened to be decoded.
+        parsed = cls(tuple(symbols), bool(header & _SWITCH))
         lengths = np.frombuffer(sizes, np.uint8).astype(np.int64)
-        made._keep(np.frombuffer(table, "<u8", count, 8), lengths)
-        return made
+        parsed._remember(np.frombuffer(table, "<u8", count, 8), lengths)
+        return parsed
 
     @classmethod
     def of(cls, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> SymbolTable:
-        """A table of symbols given as numbers and lengths: what training makes many of."""
+        """A table of symbols given as numbers and lengths, as training has them."""
         raw = words.astype("<u8").tobytes()
         at = range(0, len(raw), 8)
-        made = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
-        # What the encoder asks for is at hand.
-        made._keep(words, sizes)
-        return made
+        table = cls(tuple(raw[i : i + n] for i, n in zip(at, sizes.tolist(), strict=True)))
+        table._remember(words, sizes)
+        return table
 
-    def _keep(self, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> None:
-        """Put down ``words`` and ``lengths``; bytes of a word behind its symbol do not count."""
+    def _remember(self, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> None:
+        """Set the properties ``words`` and ``lengths``, which are at hand."""
         bits = (8 * sizes).astype(np.uint64)
-        kept = np.zeros(256, np.uint64)
-        kept[: len(words)] = words & (~np.uint64(0) >> (np.uint64(64) - bits))
+        padded = np.zeros(256, np.uint64)
+        # Bytes of a word behind its symbol do not count.
+        padded[: len(words)] = words & (~np.uint64(0) >> (np.uint64(64) - bits))
         lengths = np.full(256, NO_LENGTH, np.int64)
         lengths[: len(sizes)] = sizes
-        vars(self).update(words=kept, lengths=lengths)
+        vars(self).update(words=padded, lengths=lengths)
 
     def to_bytes(self) -> bytes:
         """Write the table in its 2312 bytes."""
@@ -121,13 +119,13 @@ class SymbolTable:
         return (header.to_bytes(8, "little") + words + sizes).ljust(TABLE_BYTES, b"\0")
 
     @cached_property
-    def pieces(self) -> list[bytes]:
-        """What each step stands for: literal bytes first, then the symbols from 256 on."""
+    def step_bytes(self) -> list[bytes]:
+        """The bytes of each step: literal bytes first, then the symbols from 256 on."""
         return [bytes([byte]) for byte in range(256)] + list(self.symbols)
 
     @cached_property
     def growth(self) -> list[float]:
-        """Bytes of text per byte of codes, of what was decoded last; empty at first."""
+        """Bytes of text per byte of codes in the last decoding; empty at first."""
         return []
 
     @cached_property
@@ -147,7 +145,7 @@ class SymbolTable:
     def encoder(self) -> Encoder:
         """Slots by the hash of three bytes; entries by two bytes, then by a last byte.
 
-        Of several symbols with the same slot the first wins.
+        Of several symbols with the same slot the first is used.
         """
         number = len(self.symbols)
         words, sizes = self.words[:number], self.lengths[:number]
@@ -158,19 +156,19 @@ class SymbolTable:
         unused[np.frombuffer(b"".join(self.symbols), np.uint8)] = False
         stop = int(np.flatnonzero(unused).max(initial=-1))
         if stop >= 0:
-            # Takes no room, and says by a 4 that a value has ended.
+            # Writes nothing; the 4 marks the end of a value.
             singles[stop] = ESCAPE | stop << 8 | 1 << 20 | 4 << 24
         pairs = np.tile(singles, 257)
         pairs[words[sizes == 2]] = entries[sizes == 2]
-        # What has the slot of a word is not the word that a free slot holds.
+        # A free slot holds a word that hashes to another slot, so no text matches it.
         slots = np.ones((2, _SLOTS), np.uint64)
         slots[0, slot_of(1)] = 2
         slots[1] = 0
-        # Backwards: of several assignments to one place the last one stays.
+        # Backwards, because the last of several assignments to one slot counts.
         long = np.flatnonzero(sizes > 2)[::-1]
-        places = slots_of(words[long])
-        slots[0, places] = words[long]
-        slots[1, places] = entries[long] | (64 - 8 * sizes[long]).astype(np.uint64) << np.uint64(32)
+        used = slots_of(words[long])
+        slots[0, used] = words[long]
+        slots[1, used] = entries[long] | (64 - 8 * sizes[long]).astype(np.uint64) << np.uint64(32)
         return Encoder(
             np.concatenate((slots.reshape(-1).view(np.uint8), pairs.view(np.uint8))), stop
         )
@@ -196,21 +194,21 @@ def slot_of(word: int) -> int:
 
 
 def slots_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Do as ``slot_of`` for many symbols."""
+    """As ``slot_of``, for many symbols."""
     hashes = (words.astype(np.uint32) << np.uint32(8)) * np.uint32(_MIX)
     return (hashes >> np.uint32(_SLOT_SHIFT)).astype(np.int64)
 
 
 def split_value(table: SymbolTable, value: bytes) -> list[int]:
-    """Return what a value is encoded as: 256 + code of a symbol, or a literal byte."""
+    """Return the steps that encode a value: 256 + code of a symbol, or a literal byte."""
     long, pairs, singles = table.lookups
     steps = []
     at, end = 0, len(value)
     while at < end:
-        found = long.get(slot_of(int.from_bytes(value[at : at + 3], "little")))
+        symbol = long.get(slot_of(int.from_bytes(value[at : at + 3], "little")))
         code: int | None
-        if found is not None and value.startswith(found[0], at):
-            size, code = len(found[0]), found[1]
+        if symbol is not None and value.startswith(symbol[0], at):
+            size, code = len(symbol[0]), symbol[1]
         else:
             size, code = 2, pairs.get(value[at : at + 2])
             if code is None:

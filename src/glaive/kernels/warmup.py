@@ -1,8 +1,8 @@
 """Compile all kernels once, so that later processes find them in numba's cache on disk.
 
 Every module of this folder that has wrappers has a function ``exercise`` that calls each of
-them with little data. A process that forks after :func:`warm_up` hands its compiled kernels
-down to its children.
+them with little data. A process that forks after :func:`warm_up` passes its compiled kernels
+on to its children.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["warm_up"]
 
 
 def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, float]:
-    """Call every kernel once through its compiled loop.
+    """Call every compiled kernel once.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def warm_up(progress: Callable[[int, int], object] | None = None) -> dict[str, f
     Returns
     -------
     dict
-        Seconds per module. The first bears the start of the compiler, about 0.3 s.
+        Seconds per module. The first includes the start of the compiler, about 0.3 s.
     """
     from glaive import kernels
 

@@ -1,8 +1,8 @@
 """XXH64 with seed 0 of many byte strings at once, as filters of inserted keys hash them.
 
-The function of Yann Collet, with eight steps: four lanes of 64 bits take 32 bytes at a time
-and are joined, or are left out below 32 bytes; then come whole words, half a word, single
-bytes, and a last stir.
+The function of Yann Collet: four lanes of 64 bits take 32 bytes at a time and are merged; strings
+below 32 bytes have no lanes. The remaining bytes follow as words of 8 bytes, a word of 4 and
+single bytes, and a final mix.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
-from glaive.kernels._tier import use_loops
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import xxh64 as compiled
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array, as_buffer
 
-__all__ = ["exercise", "hash_texts", "hash_words"]
+__all__ = ["exercise", "hash_strings", "hash_words"]
 
 UInt64s = NDArray[np.uint64]
 
-_ONE, _TWO, _THREE, _FOUR, _FIVE = (
-    np.uint64(one)
-    for one in (
+_PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
+    np.uint64(prime)
+    for prime in (
         0x9E3779B185EBCA87,
         0xC2B2AE3D27D4EB4F,
         0x165667B19E3779F9,
@@ -34,11 +35,11 @@ _ONE, _TWO, _THREE, _FOUR, _FIVE = (
 )
 _STRIPE: Final = 32
 
-_SEEDS: Final = (int(_ONE) + int(_TWO) - 2**64, int(_TWO), 0, 2**64 - int(_ONE))
-"""Of the four lanes, modulo 2^64."""
+_SEEDS: Final = (int(_PRIME_1) + int(_PRIME_2) - 2**64, int(_PRIME_2), 0, 2**64 - int(_PRIME_1))
+"""Start values of the four lanes, modulo 2^64."""
 
 
-def hash_texts(strings: Strings, count: int) -> UInt64s:
+def hash_strings(strings: Strings, count: int) -> UInt64s:
     """The hash of each of ``count`` byte strings.
 
     Raises
@@ -48,19 +49,17 @@ def hash_texts(strings: Strings, count: int) -> UInt64s:
     """
     offsets, bits, data = strings
     check_offsets(offsets, bits, data, count)
-    if not use_loops(count):
+    if not use_compiled(count):
         return _hash_numpy(strings, count)
-    from glaive.kernels.loops import xxh64 as loops
-
-    found = np.empty(count, np.uint64)
+    hashes = np.empty(count, np.uint64)
     if count:
-        loops.hash_texts(address(offsets), bits // 8, address(data), count, address(found))
-    return found
+        compiled.hash_strings(address(offsets), bits // 8, address(data), count, address(hashes))
+    return hashes
 
 
 def hash_words(words: UInt64s) -> UInt64s:
     """The hash of the eight bytes of each word."""
-    return _finished(_word(np.full(len(words), _FIVE + np.uint64(8)), words))
+    return _finished(_word(np.full(len(words), _PRIME_5 + np.uint64(8)), words))
 
 
 def _hash_numpy(strings: Strings, count: int) -> UInt64s:
@@ -68,58 +67,58 @@ def _hash_numpy(strings: Strings, count: int) -> UInt64s:
     ends = as_offsets(strings.offsets, strings.offset_bits)[: count + 1].astype(np.int64)
     sizes = np.diff(ends)
     data = as_array(strings.data)
-    found = np.empty(count, np.uint64)
+    hashes = np.empty(count, np.uint64)
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        found[rows] = _hash_alike(data[ends[rows, None] + np.arange(size)])
-    return found
+        hashes[rows] = _hash_matrix(data[ends[rows, None] + np.arange(size)])
+    return hashes
 
 
-def _hash_alike(rows: NDArray[np.uint8]) -> UInt64s:
+def _hash_matrix(rows: NDArray[np.uint8]) -> UInt64s:
     """The hashes of strings of one length, one per row."""
     count, size = rows.shape
     at = size // _STRIPE * _STRIPE
-    found = np.full(count, _FIVE)
+    state = np.full(count, _PRIME_5)
     if at:
         stripes = np.ascontiguousarray(rows[:, :at]).view("<u8").reshape(count, -1, 4)
         lanes = [np.full(count, seed, np.uint64) for seed in _SEEDS]
         for stripe in range(stripes.shape[1]):
-            lanes = [_stirred(one, stripes[:, stripe, k]) for k, one in enumerate(lanes)]
-        turns = zip(lanes, (1, 7, 12, 18), strict=True)
-        found = np.sum([_turned(one, bits) for one, bits in turns], axis=0, dtype=np.uint64)
-        for one in lanes:
-            found = (found ^ _stirred(np.zeros_like(one), one)) * _ONE + _FOUR
-    found = found + np.uint64(size)
+            lanes = [_mixed(lane, stripes[:, stripe, k]) for k, lane in enumerate(lanes)]
+        rotations = zip(lanes, (1, 7, 12, 18), strict=True)
+        state = np.sum([_rotated(lane, bits) for lane, bits in rotations], axis=0, dtype=np.uint64)
+        for lane in lanes:
+            state = (state ^ _mixed(np.zeros_like(lane), lane)) * _PRIME_1 + _PRIME_4
+    state = state + np.uint64(size)
     for _ in range((size - at) // 8):
-        found = _word(found, np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0])
+        state = _word(state, np.ascontiguousarray(rows[:, at : at + 8]).view("<u8")[:, 0])
         at += 8
     if at + 4 <= size:
         half = np.ascontiguousarray(rows[:, at : at + 4]).view("<u4")[:, 0].astype(np.uint64)
-        found = _turned(found ^ half * _ONE, 23) * _TWO + _THREE
+        state = _rotated(state ^ half * _PRIME_1, 23) * _PRIME_2 + _PRIME_3
         at += 4
     for byte in range(at, size):
-        found = _turned(found ^ rows[:, byte].astype(np.uint64) * _FIVE, 11) * _ONE
-    return _finished(found)
+        state = _rotated(state ^ rows[:, byte].astype(np.uint64) * _PRIME_5, 11) * _PRIME_1
+    return _finished(state)
 
 
-def _word(found: UInt64s, word: UInt64s) -> UInt64s:
-    return _turned(found ^ _stirred(np.zeros_like(found), word), 27) * _ONE + _FOUR
+def _word(state: UInt64s, word: UInt64s) -> UInt64s:
+    return _rotated(state ^ _mixed(np.zeros_like(state), word), 27) * _PRIME_1 + _PRIME_4
 
 
-def _stirred(lane: UInt64s, word: UInt64s) -> UInt64s:
-    return _turned(lane + word * _TWO, 31) * _ONE
+def _mixed(lane: UInt64s, word: UInt64s) -> UInt64s:
+    return _rotated(lane + word * _PRIME_2, 31) * _PRIME_1
 
 
-def _turned(words: UInt64s, bits: int) -> UInt64s:
+def _rotated(words: UInt64s, bits: int) -> UInt64s:
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
 
 
-def _finished(found: UInt64s) -> UInt64s:
-    found = (found ^ (found >> np.uint64(33))) * _TWO
-    found = (found ^ (found >> np.uint64(29))) * _THREE
-    return found ^ (found >> np.uint64(32))
+def _finished(state: UInt64s) -> UInt64s:
+    state = (state ^ (state >> np.uint64(33))) * _PRIME_2
+    state = (state ^ (state >> np.uint64(29))) * _PRIME_3
+    return state ^ (state >> np.uint64(32))
 
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    hash_texts(Strings(as_buffer(np.array([0, 3], np.int32)), 32, pa.py_buffer(b"abc")), 1)
+    hash_strings(Strings(as_buffer(np.array([0, 3], np.int32)), 32, pa.py_buffer(b"abc")), 1)

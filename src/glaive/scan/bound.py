@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array, pack_flags
+from glaive.arrow.buffers import integer_array, pack_flags
 from glaive.arrow.build import all_null
 from glaive.arrow.extensions import to_type
 from glaive.encodings.fetch import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
-from glaive.file.drive import chain
-from glaive.file.extension_columns import PresentedColumns, present
+from glaive.file.extension_columns import ExtensionColumns, as_extension
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
+from glaive.file.run_fetch import and_then
 from glaive.format.blobs import stored
 from glaive.format.extension import extended
 from glaive.format.fields import Field
@@ -60,9 +60,9 @@ class BoundFragment:
         if projection.has_extension_types:
             logical = extended(pa.schema([column.field for column in columns]))
             if whole is not None and projection.plain:
-                whole = PresentedColumns(whole, logical)
+                whole = ExtensionColumns(whole, logical)
             columns = [
-                present(column, field) for column, field in zip(columns, logical, strict=True)
+                as_extension(column, field) for column, field in zip(columns, logical, strict=True)
             ]
         self.fragment = _with_fields_read(fragment, projection)
         self.projection = projection
@@ -81,6 +81,11 @@ class BoundFragment:
         """Rows at which a page of any column begins, both ends included."""
         parts = [column.cuts() for column in self.columns]
         return np.unique(np.concatenate([np.array([0, self.rows], np.int64), *parts]))
+
+    @cached_property
+    def has_many_pages(self) -> bool:
+        """Whether a column has several pages, so that rows may lie in many."""
+        return any(len(column.cuts()) > 2 for column in self.columns)
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Live rows among ``start`` to ``stop``, one array per output."""
@@ -102,7 +107,7 @@ class BoundFragment:
     def expect(self, pattern: Literal["random", "sequential"]) -> None:
         """Tell the files how they will be read."""
         for reader in self.readers:
-            reader.expect(pattern)
+            reader.advise_pattern(pattern)
 
     def is_cold(self) -> bool:
         """Whether parts of the mapped files are not in memory, by a sample."""
@@ -128,7 +133,7 @@ class BoundFragment:
         step = self._whole.plan_take(rows)
         if self.projection.plain:
             return step
-        return chain(step, lambda arrays: self.outputs(arrays, rows))
+        return and_then(step, lambda arrays: self.outputs(arrays, rows))
 
     def outputs(
         self, arrays: Sequence[pa.Array], rows: NDArray[np.int64], *, deleted: bool = False
@@ -167,7 +172,7 @@ class BoundFragment:
         if deleted and self.live is not None and name in (ROW_ID, ROW_ADDRESS):
             there = pack_flags(~np.isin(rows, self.live.deleted))
             return pa.Array.from_buffers(pa.uint64(), len(rows), [there, as_buffer(values)])
-        return number_array(values)
+        return integer_array(values)
 
 
 def bind_fragment(

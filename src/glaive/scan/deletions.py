@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.file.protocol import BoundColumn
-from glaive.kernels.keep import DeletionMask, keep_bits, keep_fixed, keep_variable
+from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
 
 __all__ = ["LiveRows"]
@@ -132,7 +132,7 @@ class LiveRows:
 
 def _without(array: Any, gone: DeletionMask) -> pa.Array:
     """The rows of an array that stay."""
-    from glaive.encodings.arrays.binary import offset_bits
+    from glaive.arrow.build import offset_bits
 
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -153,15 +153,15 @@ def _without(array: Any, gone: DeletionMask) -> pa.Array:
         filtered: pa.Array = array.filter(mask)
         return filtered
     first, rows = array.offset, len(array)
-    bitmap = keep_bits(validity, first, gone) if array.null_count else None
+    bitmap = compact_bits(validity, first, gone) if array.null_count else None
     if text:
         width = text // 8
         ends = parts[0].slice(first * width, (rows + 1) * width)
-        kept: list[Any] = list(keep_variable(Strings(ends, text, parts[1]), gone)[::2])
+        kept: list[Any] = list(compact_variable(Strings(ends, text, parts[1]), gone)[::2])
     elif pa.types.is_boolean(kind):
-        kept = [keep_bits(parts[0], first, gone)]
+        kept = [compact_bits(parts[0], first, gone)]
     else:
         width = int(kind.bit_width) // 8
-        kept = [keep_fixed(parts[0].slice(first * width, rows * width), width, gone)]
+        kept = [compact_fixed(parts[0].slice(first * width, rows * width), width, gone)]
     nulls = -1 if bitmap is not None else 0
-    return pa.Array.from_buffers(kind, gone.kept, [bitmap, *kept], nulls)
+    return pa.Array.from_buffers(kind, gone.live, [bitmap, *kept], nulls)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, number_array
+from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.format.flags import Feature
 from glaive.format.rowids import RowValues
@@ -96,7 +96,7 @@ class SystemColumns:
                 rows = np.unique(numbers(condition)).astype(object) - self._ids
                 return np.array([row for row in rows if start <= row < stop], np.int64)
         values = self.of(name, np.arange(start, stop, dtype=np.int64))
-        mask: Any = condition.mask(number_array(values))
+        mask: Any = condition.mask(integer_array(values))
         flags = flags_of(mask.buffers()[1], len(mask), mask.offset)
         return np.flatnonzero(flags) + start
 

@@ -10,26 +10,28 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import Any, Final
+from itertools import compress, pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import inverse_permutation, number_array
+from glaive.arrow.buffers import integer_array, inverse_permutation
 from glaive.arrow.capacity import in_parts
-from glaive.arrow.chunked import take_rows
+from glaive.arrow.chunked import take_rows, without_views
 from glaive.arrow.dictionaries import concat_arrays
-from glaive.arrow.views import without_views
 from glaive.config import settings
-from glaive.errors import CapacityError, OptionError, RowIndexError
-from glaive.file.drive import drive_together
+from glaive.errors import CapacityError, CorruptFileError, OptionError, RowIndexError
+from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
 from glaive.scan.small.takes import take_small
 from glaive.scan.views import BoundProjection
+
+if TYPE_CHECKING:
+    from glaive.scan.joined import JoinedFragments
 
 __all__ = ["positions", "take", "take_from", "take_physical"]
 
@@ -105,7 +107,10 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     driver = _Take(source, meter or Meter(), are_live=True)
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:
-        return _as_table(source, driver.by_fragment([(first, wanted - starts[first])]))
+        jobs = [(first, wanted - starts[first])]
+        joined = driver.joined(jobs) if len(wanted) > 1 else None
+        arrays = None if joined is None else driver.take_joined(joined, jobs, None)
+        return _as_table(source, driver.by_fragment(jobs) if arrays is None else [arrays])
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     return driver.table(fragment, wanted - starts[fragment])
 
@@ -184,10 +189,72 @@ class _Take:
                 numbers, fragment, rows = numbers[sort], fragment[sort], rows[sort]
             edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(rows)]
             jobs = [(int(fragment[begin]), rows[begin:end]) for begin, end in pairwise(edges)]
-            order.append(numbers)
-            chunks += self.by_fragment(jobs)
+            if (joined := self.joined(jobs)) is not None:
+                inside = [position in joined.fragments for position, _ in jobs]
+                ours = np.repeat(inside, np.diff(edges))
+                done = list(compress(jobs, inside))
+                if not small and len(done) == len(jobs):
+                    arrays = self.take_joined(joined, done, numbers)
+                    if arrays is not None:
+                        return _as_table(self.source, [arrays])
+                elif done and (arrays := self.take_joined(joined, done, None)) is not None:
+                    order.append(numbers[ours])
+                    chunks.append(arrays)
+                    numbers = numbers[~ours]
+                    jobs = [
+                        job for job, is_inside in zip(jobs, inside, strict=True) if not is_inside
+                    ]
+            if jobs:
+                order.append(numbers)
+                chunks += self.by_fragment(jobs)
         table = _as_table(self.source, chunks)
         return table if _is_ascending(order) else self._in_order(table, np.concatenate(order))
+
+    def joined(self, jobs: list[_Job]) -> JoinedFragments | None:
+        """The joined columns of some fragments, if rows lie in many pages and these can be."""
+        source, first = self.source, self.source.fragment(jobs[0][0])
+        if self.deleted or not first.mapped or (len(jobs) == 1 and not first.has_many_pages):
+            return None
+        return source.joined([position for position, _ in jobs])
+
+    def take_joined(
+        self, joined: JoinedFragments, jobs: list[_Job], numbers: Int64s | None
+    ) -> _Chunk | None:
+        """Rows of joined fragments, column by column.
+
+        Row i of the jobs becomes row ``numbers[i]``, or row i. None where it has to be done
+        fragment by fragment.
+        """
+        bound_rows = list(map(self._bind, jobs))
+        if any(
+            joined.fragments[position] is not bound
+            for (position, _), (bound, _) in zip(jobs, bound_rows, strict=True)
+        ):
+            return None  # another way to prefetch
+        sizes = [len(rows) for _, rows in bound_rows]
+        fragment = np.repeat([position for position, _ in jobs], sizes)
+        among_all = joined.numbers(fragment, np.concatenate([rows for _, rows in bound_rows]))
+        if among_all is None:
+            return None
+        back = None if numbers is None else inverse_permutation(numbers)
+        wanted = among_all if back is None else among_all[back]
+
+        def take(at: int) -> pa.Array:
+            column = joined.columns[at]
+            if column is not None:
+                return column.take(wanted)
+            parts = [bound.columns[at].take(rows) for bound, rows in bound_rows]
+            array: pa.Array = concat_arrays(parts)
+            return array if back is None else array.take(integer_array(back))
+
+        columns = range(len(joined.columns))
+        try:
+            return list((gather if len(wanted) >= _THREADED_ROWS else map)(take, columns))
+        except CapacityError as error:
+            self.meter.fallback("joined take", "values beyond one array", error)
+        except CorruptFileError as error:  # a page alone says more
+            self.meter.fallback("joined take", "a file is damaged", error)
+        return None
 
     def by_fragment(self, jobs: list[_Job]) -> Iterable[_Chunk]:
         """Rows of one fragment after the other, in the quickest of five ways."""
@@ -227,7 +294,7 @@ class _Take:
             return [[bound.take(rows)] for bound, rows in bound_rows]
         plans = ((bound.readers[0], bound.plan_take(rows)) for bound, rows in bound_rows)
         try:
-            return [drive_together(plans)]
+            return [run_fetches(plans)]
         except CapacityError as error:
             self.meter.fallback("prefetched take", "values beyond one array", error)
             return [_in_parts(bound.take, rows) for bound, rows in bound_rows]
@@ -252,7 +319,7 @@ class _Take:
 
         batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
         options = pc.TakeOptions(boundscheck=False)
-        taken = pc.call_function("take", [batch, number_array(back)], options)
+        taken = pc.call_function("take", [batch, integer_array(back)], options)
         return pa.Table.from_batches([taken], table.schema)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,15 @@ from glaive.scan.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
+    from glaive.scan.joined import JoinedFragments
 
 __all__ = ["BoundProjection", "Views", "bare_batch"]
 
 _MIN_PREFETCHED_ROWS = 2
 """Rows of a take from which on it is worth a look whether files are in memory."""
+
+_JOINED_FOR_ONE = 8
+"""Fragments that are joined in the time that a take from one costs."""
 
 _MAX_PROJECTIONS = 64
 """Projections kept per version; beyond, all are let go."""
@@ -32,7 +37,16 @@ _Key = tuple[Columns | None, bool, bool, BlobHandling, tuple[str, ...]]
 class BoundProjection:
     """A projection of a snapshot, bound to each of its fragments when that is first read."""
 
-    __slots__ = ("_cache", "_met", "_token", "projection", "schema", "snapshot")
+    __slots__ = (
+        "_cache",
+        "_joins",
+        "_met",
+        "_missed",
+        "_token",
+        "projection",
+        "schema",
+        "snapshot",
+    )
 
     def __init__(self, snapshot: Snapshot, projection: Projection) -> None:
         self.snapshot = snapshot
@@ -42,6 +56,8 @@ class BoundProjection:
         self._token = object()
         self._cache = snapshot.session.cache
         self._met: set[int] = set()
+        self._missed = 0
+        self._joins = projection.plain and not projection.has_extension_types
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
@@ -65,6 +81,36 @@ class BoundProjection:
             prefetching = self._bind(position, prefetch=True)
         prefetching.expect("random")
         return prefetching
+
+    def joined(self, positions: Sequence[int]) -> JoinedFragments | None:
+        """Fragments that takes met, with columns joined; these among them if that pays.
+
+        Fragments are joined once takes of single ones have cost what joining costs. None where
+        it is not possible.
+        """
+        if not self._joins:
+            return None
+        key = (self._token, "joined")
+        joined: JoinedFragments | None = self._cache.get(key)
+        before = {} if joined is None else joined.fragments
+        further = [position for position in positions if position not in before]
+        if not further:
+            return joined
+        self._missed += len(further)
+        if self._missed * _JOINED_FOR_ONE < len(before) + len(further):
+            return joined
+        from glaive.scan.joined import are_few, join_fragments
+
+        fragments = before | {position: self.fragment(position) for position in further}
+        if not are_few(fragments):
+            return joined
+        self._missed = 0
+        joined = join_fragments(fragments, len(self.snapshot.manifest.fragment_ids))
+        if joined is None:
+            self._joins = False
+            return None
+        self._cache.put(key, joined, joined.nbytes)
+        return joined
 
     def meets(self, position: int) -> bool:
         """Whether the fragment is met for the first time: neither opened nor met by a take."""

@@ -1,8 +1,8 @@
 """Layer 9: the Spark pipeline.
 
-:func:`session` starts Spark, :func:`read` and :func:`write` move frames, and
-``spark.read.format("lance")`` works wherever glaive is installed for the workers. The names
-are loaded on first use: Spark imports this package in every process it starts.
+:func:`session` starts Spark, :func:`read` and :func:`write` read and write frames, and
+``spark.read.format("lance")`` works if glaive is installed for the workers. Functions are loaded
+on first use, as Spark imports this package in every process it starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # No module here is named like a function: importing it would hide the function.
+    # No module here has the name of a function: importing it would hide the function.
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 

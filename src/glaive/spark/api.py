@@ -1,8 +1,7 @@
-"""Frames from datasets and datasets from frames: what users call.
+"""The public functions that read and write Spark frames.
 
-``spark.read.format("lance")`` does the same for those who prefer it. These functions add what
-Spark's own interface has no room for: named options with checks before any job runs, the save
-modes Spark refuses for Python sources, and errors of glaive's own kind.
+They extend ``spark.read.format("lance")`` by named options that are checked before a job runs, the
+save modes that Spark does not support for Python sources, and glaive's own errors.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["SaveMode", "is_connect", "read", "register_view", "write"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Setting with which Spark hands filters over; off unless set."""
+"""Setting that enables filter pushdown in Spark; off by default."""
 
 SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
 
@@ -57,51 +56,50 @@ def read(  # noqa: PLR0913  # one keyword for each option
     Parameters
     ----------
     columns
-        The columns of the frame, in this order; all when omitted. A mapping gives names and
-        expressions: ``{"total": "price * amount"}``. Name them: Spark does not
-        tell the source which columns a query needs, so all of the frame are read and shipped.
+        The columns of the frame, in this order; default: all. A mapping has names and
+        expressions: ``{"total": "price * amount"}``. Specify the needed columns: Spark does not
+        push down projections to Python sources, so all columns of the frame are read.
     filter
-        The rows of the frame, in the filter language of glaive: ``"price > 10"``. Spark gets
-        no others, and pages without any are not read.
+        The rows of the frame, in the filter language of glaive: ``"price > 10"``. Pages without
+        matching rows are not read.
     push_filters
-        Take over filters that Spark finds in ``where``. Only for frames that are used in one
-        way: Spark 4.3 keeps what it planned for one use of a frame for all others, which then
-        lack rows. Sets ``spark.sql.python.filterPushdown.enabled`` in the session.
+        Push down filters from ``where``. Only for frames that are used in one query: Spark 4.3
+        caches the pushed filters of the first query on a frame and reuses them for later
+        queries, which then lack rows. Sets ``spark.sql.python.filterPushdown.enabled`` in the
+        session.
     version
-        The newest when omitted, pinned now: the frame does not change under your hands.
+        Default: the newest version at the time of this call.
     branch
         The branch to read; its newest version unless ``version`` or ``asof`` is given.
     tag
         The tag of the version to read.
     asof
-        Read the newest version made before this point in time: a ``datetime`` (local time
-        unless it has a zone) or text in ISO form.
+        Read the newest version created before this point in time: a ``datetime`` (local time
+        unless it has a zone) or a string in ISO format.
     with_row_id, with_row_address
         Add the column ``_rowid`` or ``_rowaddr`` at the end, as ``bigint``.
     batch_size
-        Rows in one Arrow batch; chosen by the width of the rows when omitted.
+        Rows per Arrow batch; default: depends on the row width.
     split_bytes
-        About how many bytes one task reads; up to 128 MiB when omitted.
+        Approximate bytes per task; default: up to 128 MiB.
     parallelism
-        Tasks it takes to keep the cluster busy; what Spark says when omitted.
+        Number of tasks that keeps the cluster busy; default: as reported by Spark.
     allow_truncation
-        Drop digits of times below a microsecond, which Spark does not have, instead of refusing
-        such values.
+        Truncate times to microseconds, the resolution of Spark, instead of refusing such values.
     storage_options
         Settings of the object store, such as ``{"aws_region": "eu-central-1"}``.
     base_store_params
-        Settings for base paths of the dataset, by path or URI, as :func:`glaive.dataset` takes
-        them.
+        Settings for base paths of the dataset, by path or URI, as for :func:`glaive.dataset`.
 
     Raises
     ------
     DatasetNotFoundError, NotFoundError, ColumnNotFoundError, SchemaError, FilterError, OptionError
-        Before any job runs.
+        Raised before any job runs.
 
     Notes
     -----
-    Opens the dataset in this process too, two requests, to pin the version: with Spark Connect
-    the client needs access to it.
+    Also opens the dataset in this process (two requests) to pin the version: with Spark Connect,
+    the client needs access to the dataset.
 
     Examples
     --------
@@ -132,7 +130,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     )
     from glaive.spark.frame import frame_schema, open_dataset, pinned
 
-    # What cannot be is told here, not by a worker; Connect would even tell it at the first action.
+    # Errors are raised here rather than in a worker or, with Connect, at the first action.
     checked = from_spark(options | {"path": uri})
     dataset = open_dataset(checked)
     frame_schema(dataset, checked)
@@ -164,52 +162,53 @@ def write(  # noqa: PLR0913  # one keyword for each option
 ) -> int:
     """Write a frame as one new version of a dataset, and return its number.
 
-    Tasks write data files, then the driver commits them in one step: readers see all rows or
-    none, and a task that runs twice adds its rows once. Works from any thread.
+    Tasks write data files, then the driver commits them atomically: readers see all rows or none,
+    and a task that runs twice adds its rows once. Can be called from any thread.
 
     Parameters
     ----------
     mode
-        ``errorifexists`` creates and fails where there is a dataset, also if another writer
-        makes it meanwhile; ``ignore`` creates or does nothing; ``append`` adds rows, to the
-        columns of the dataset by name; ``overwrite`` replaces rows and columns, and earlier
-        versions stay readable.
+        ``errorifexists`` fails if there is a dataset, even if another writer creates it
+        concurrently; ``ignore`` does nothing if there is one; ``append`` adds rows, matching
+        columns by name; ``overwrite`` replaces rows and columns, and older versions remain
+        readable.
     vector_columns
-        Array columns to store as lists of fixed size, the form of embeddings:
+        Array columns to store as fixed-size lists, as used for embeddings:
         ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
     arrow_schema
-        The exact types to store, columns matched by name. Omitted: what an append finds in the
-        dataset, what the frame's columns were when read from a dataset, else Spark's.
+        The types to store, columns matched by name. Default: those of the dataset for appends,
+        those from which the columns were read, else those of Spark.
     strict_nullability
-        Keep Spark's "not null" in a new dataset. Otherwise all columns may hold nulls.
+        Keep Spark's "not null" in a new dataset. Otherwise all columns are nullable.
     encoding_options
-        How columns are encoded: ``{"text": {"compression": "zstd"}}``.
+        Encoding of columns: ``{"text": {"compression": "zstd"}}``.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         As in :func:`glaive.write_dataset`.
     allow_truncation
-        Drop digits of times that the stored unit does not have instead of refusing such rows.
+        Truncate times to the stored unit instead of refusing such rows.
     storage_options
         Settings of the object store.
 
     Returns
     -------
     int
-        The version that holds the rows. Where none was made, for mode ``ignore`` found a dataset
-        or no rows were appended, the newest one.
+        The version with the rows; the newest one if none was made, because mode ``ignore`` found
+        a dataset or no rows were appended.
 
     Raises
     ------
     DatasetExistsError
-        Mode ``errorifexists`` and there is a dataset.
+        Mode ``errorifexists``, and there is a dataset.
     SchemaError, ColumnNotFoundError
-        The frame does not fit the dataset, or a value does not fit its type. Nothing is visible.
+        The frame does not match the dataset, or a value does not fit its type. No version was
+        created.
     OptionError
-        A mode or option that does not exist.
+        A mode or option does not exist.
 
     Notes
     -----
-    This process looks for the version before and after, two requests each and one or two for
-    each version in between: with Spark Connect the client needs access to the dataset.
+    This process looks up the version before and after: two requests each, and one or two for each
+    version in between. With Spark Connect, the client needs access to the dataset.
 
     Examples
     --------
@@ -264,39 +263,39 @@ def write(  # noqa: PLR0913  # one keyword for each option
 def register_view(
     spark: SparkSession, name: str, uri: str | os.PathLike[str], **options: object
 ) -> None:
-    """Make a dataset known to SQL, as a temporary view of this session.
+    """Register a dataset for SQL, as a temporary view of this session.
 
-    The view shows the version given, or the newest when it is made; make it again to see later
-    ones. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
+    The view has the given version, or the newest one at the time of this call; register it again
+    to see later ones. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
 
     Parameters
     ----------
     name
-        Name of the view; one of the same name is replaced.
+        Name of the view; an existing one is replaced.
     options
-        As for :func:`read`, or for :func:`write` where the view is inserted into.
+        As for :func:`read`, or for :func:`write` for inserts.
 
     Examples
     --------
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
     >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
     """
-    texts = to_spark(options) | {"path": _absolute(uri)}
-    from_spark(texts)
+    strings = to_spark(options) | {"path": _absolute(uri)}
+    from_spark(strings)
     register(spark)
-    pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in texts.items())
+    pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     view = "`" + name.replace("`", "``") + "`"
     with as_glaive_errors():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING lance OPTIONS ({pairs})")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Tell whether a session talks to a Spark Connect server: no ``sparkContext`` then."""
+    """Whether a session uses a Spark Connect server, and so has no ``sparkContext``."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def _absolute(uri: str | os.PathLike[str]) -> str:
-    """Return a path as this process sees it: Spark's processes may run in another directory."""
+    """The absolute path, as Spark's processes may have another working directory."""
     text = os.fspath(uri)
     return text if "://" in text else str(Path(text).expanduser().absolute())
 
@@ -307,7 +306,7 @@ def _quoted(text: str) -> str:
 
 
 def _newest(options: Options) -> int:
-    """The newest version of a dataset; 0 where there is none."""
+    """The newest version of a dataset; 0 if there is none."""
     from glaive.table.load import open_latest
     from glaive.table.root import open_root
 
@@ -318,7 +317,7 @@ def _newest(options: Options) -> int:
 
 
 def _made_by(job: str, options: Options, before: int) -> int:
-    """The version that a job made after another one; the newest if it made none."""
+    """The version that a job committed after version ``before``; the newest if there is none."""
     from glaive.spark.writer import JOB
     from glaive.table.load import find_transaction
     from glaive.table.root import open_root
@@ -329,7 +328,7 @@ def _made_by(job: str, options: Options, before: int) -> int:
 
 @contextmanager
 def _active(spark: Any) -> Iterator[None]:
-    """Make this the session of the thread: Spark looks up sources there, and knows it in one."""
+    """Make this the active session of the thread, where Spark looks up data sources."""
     if is_connect(spark):
         yield
         return

@@ -1,8 +1,8 @@
-"""Which types a frame may be stored under. Asked on the driver, before any task writes a byte.
+"""Check on the driver under which types a frame can be stored, before any task writes.
 
-Spark has fewer types than a dataset, so its numbers go into any number, its texts into texts and
-so on; whether each value fits is seen when it is written. All else about columns is the same for
-whoever writes rows: see :mod:`glaive.dataset.writing.plan`.
+Spark has fewer types than a dataset, so its numbers can be stored as any number type, its strings
+as any string type and so on; each value is checked when it is written. Other checks are common to
+all writers: see :mod:`glaive.dataset.writing.plan`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["assigned", "refuse_missing", "refuse_unassignable"]
 
 
 def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """The columns of a frame with the types of a dataset, where their values go into these.
+    """The columns of a frame with the types of a dataset, if their values can be stored as such.
 
-    Other columns stay as they are: the plan of the write refuses them, or knows what to do.
+    Other columns are unchanged: the write plan handles or refuses them.
     """
     fields = []
     for field in source:
@@ -35,15 +35,15 @@ def assigned(source: pa.Schema, target: pa.Schema) -> pa.Schema:
 
 
 def refuse_missing(given: LanceSchema, wanted: LanceSchema, *, where: str) -> None:
-    """Refuse an append that leaves columns, or members of structs, without values.
+    """Refuse an append that lacks columns, or members of structs.
 
-    Elsewhere they become null. Spark appends by name to no table without naming all columns:
-    one that was forgotten, or renamed, is found before rows lack it.
+    Other writers fill them with nulls, but Spark's appends by name need all columns, which detects
+    forgotten or renamed ones.
 
     Raises
     ------
     SchemaError
-        Names the columns and the remedy.
+        A column is missing.
     """
     there = set(given.field_ids())
     missing = [path for path, number in _paths(wanted.fields) if number not in there]
@@ -61,7 +61,7 @@ def _paths(fields: tuple[Field, ...], prefix: str = "") -> Iterator[tuple[str, i
 
 
 def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> None:
-    """Check that batches of one schema can be stored under another of the same columns.
+    """Check that batches of one schema can be stored under another with the same columns.
 
     Raises
     ------
@@ -73,13 +73,13 @@ def refuse_unassignable(source: pa.Schema, target: pa.Schema, *, where: str) -> 
         if fault is not None:
             column, stored, brought = fault
             raise SchemaError(
-                f"column {column!r}: {where} stores {stored}, the frame brings {brought}. "
-                "Cast the column to a type that fits"
+                f"column {column!r}: {where} stores {stored}, the frame has {brought}. "
+                "Cast the column to a matching type"
             )
 
 
 def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | None:
-    """The part of a column that can never be stored, with both its types."""
+    """The part of a column that can never be stored, with both types."""
     source, target = storage_type(source), storage_type(target)
     types = pa.types
     if types.is_null(source):
@@ -102,21 +102,29 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
     return next((fault for fault in faults if fault is not None), None)
 
 
-def _family(kind: Any) -> str:
+def _family(data_type: Any) -> str:
     types = pa.types
-    if types.is_dictionary(kind):
-        return _family(kind.value_type)
-    if types.is_decimal256(kind) and kind.precision > 38:
-        return "text"  # beyond the decimals of Spark, which sees them as texts
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+    if types.is_dictionary(data_type):
+        return _family(data_type.value_type)
+    if types.is_decimal256(data_type) and data_type.precision > 38:
+        return "text"  # exceeds Spark's decimals, so it is a string in Spark
+    if types.is_integer(data_type) or types.is_floating(data_type) or types.is_decimal(data_type):
         return "number"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if (
+        types.is_string(data_type)
+        or types.is_large_string(data_type)
+        or types.is_string_view(data_type)
+    ):
         return "text"
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if (
+        types.is_binary(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_fixed_size_binary(data_type)
+    ):
         return "bytes"
-    if types.is_timestamp(kind):
-        return "local time" if kind.tz is None else "instant"
+    if types.is_timestamp(data_type):
+        return "local time" if data_type.tz is None else "instant"
     for name in ("date", "time", "duration", "boolean", "struct", "map", "list"):
-        if getattr(types, f"is_{name}")(kind):
+        if getattr(types, f"is_{name}")(data_type):
             return name
-    return str(kind)
+    return str(data_type)

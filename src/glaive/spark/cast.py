@@ -1,8 +1,8 @@
-"""Bring record batches to an exact schema: what Spark expects, or what the dataset stores.
+"""Cast record batches to an exact schema: that which Spark expects, or that of the dataset.
 
-Spark reads the buffers of a batch by the schema it expects and checks only the first batch,
-so every batch is made to fit here. Columns that fit already are passed on untouched; lists
-change between fixed and variable size without touching their values.
+Spark interprets the buffers of a batch by the expected schema and only checks the first batch, so
+every batch is cast here. Columns of matching type are passed through; lists are converted between
+fixed and variable size without copying their values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.dictionaries import decoded
+from glaive.arrow.dictionaries import decode_dictionary
 from glaive.errors import SchemaError
 
 __all__ = ["conform", "is_list"]
@@ -33,16 +33,15 @@ def conform(
     batch
         Has at least the columns of ``schema``.
     allow_truncation
-        Drop digits of times below the unit of the target.
+        Truncate times to the target unit.
     writing
-        Check that columns that must not hold nulls hold none, and move decimals to addresses
-        a multiple of 16: in batches that Spark sends they may lie at a multiple of 8 only.
+        Check that non-nullable columns have no nulls, and align decimals to 16 bytes, as batches
+        from Spark may only be aligned to 8.
 
     Raises
     ------
     SchemaError
-        A value does not fit: a digit or overflow, a list of another length, a null. Names the
-        column and the remedy.
+        A value does not fit: truncation, overflow, a list of another length, a null.
     """
     columns = [
         _Caster(field.name, allow_truncation=allow_truncation, writing=writing).field(
@@ -54,7 +53,7 @@ def conform(
 
 
 class _Caster:
-    """Casts the parts of one column; knows its name for errors."""
+    """Casts the parts of one column."""
 
     def __init__(self, column: str, *, allow_truncation: bool, writing: bool) -> None:
         self.column = column
@@ -64,54 +63,54 @@ class _Caster:
     def field(self, array: Any, field: pa.Field) -> Any:
         if self.writing and not field.nullable and array.null_count:
             raise SchemaError(
-                f"column {self.column!r}: {field.name!r} must not be null in this dataset, found "
+                f"column {self.column!r}: {field.name!r} is not nullable in this dataset, found "
                 f"{array.null_count:,} null values. Fill them (coalesce) or filter the rows out"
             )
         return self.cast(array, field.type)
 
-    def cast(self, array: Any, kind: Any) -> Any:
+    def cast(self, array: Any, data_type: Any) -> Any:
         source, types = array.type, pa.types
-        if source == kind and not (self.writing and _has_decimals(kind)):
+        if source == data_type and not (self.writing and _has_decimals(data_type)):
             return array
         if types.is_null(source):
-            return pa.nulls(len(array), kind)
+            return pa.nulls(len(array), data_type)
         if (plain := _plain(array)) is not None:
-            return self.cast(plain, kind)
-        if types.is_struct(kind) and types.is_struct(source):
-            return self.struct(array, kind)
-        if types.is_map(kind) and types.is_map(source):
-            return self.map(array, kind)
-        if types.is_fixed_size_list(kind) and is_list(source):
-            return self.fixed_size_list(array, kind)
-        if is_list(kind) and is_list(source):
-            return self.list(array, kind)
-        return self.leaf(array, kind)
+            return self.cast(plain, data_type)
+        if types.is_struct(data_type) and types.is_struct(source):
+            return self.struct(array, data_type)
+        if types.is_map(data_type) and types.is_map(source):
+            return self.map(array, data_type)
+        if types.is_fixed_size_list(data_type) and is_list(source):
+            return self.fixed_size_list(array, data_type)
+        if is_list(data_type) and is_list(source):
+            return self.list(array, data_type)
+        return self.leaf(array, data_type)
 
-    def leaf(self, array: Any, kind: pa.DataType) -> pa.Array:
-        options = pc.CastOptions.safe(kind)
+    def leaf(self, array: Any, data_type: pa.DataType) -> pa.Array:
+        options = pc.CastOptions.safe(data_type)
         options.allow_time_truncate = self.allow_truncation
         try:
             cast = array.cast(options=options)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            lost = "would lose data" in str(error) and pa.types.is_temporal(kind)
+            lost = "would lose data" in str(error) and pa.types.is_temporal(data_type)
             remedy = (
                 "Drop the digits with option allow_truncation='true'"
                 if lost
                 else "Cast the column or filter such rows out"
             )
             raise SchemaError(f"column {self.column!r}: {error}. {remedy}") from error
-        return _aligned(cast) if self.writing and pa.types.is_decimal(kind) else cast
+        return _aligned(cast) if self.writing and pa.types.is_decimal(data_type) else cast
 
-    def struct(self, array: Any, kind: Any) -> Any:
-        if kind.num_fields == 0:
-            return array.cast(kind)
-        fields = [kind.field(i) for i in range(kind.num_fields)]
+    def struct(self, array: Any, data_type: Any) -> Any:
+        if data_type.num_fields == 0:
+            return array.cast(data_type)
+        fields = [data_type.field(i) for i in range(data_type.num_fields)]
         valid = array.is_valid() if array.null_count else None
         children = []
         for field in fields:
             child = array.field(field.name)
             if self.writing and valid is not None and not field.nullable:
-                # Whatever lies under a null struct is no value of the field.
+                # Values below a null struct do not count.
                 self.field(child.filter(valid), field)
                 children.append(self.cast(child, field.type))
             else:
@@ -119,18 +118,18 @@ class _Caster:
         mask = None if valid is None else pc.invert(valid)
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
-    def map(self, array: Any, kind: Any) -> pa.Array:
+    def map(self, array: Any, data_type: Any) -> pa.Array:
         offsets, first, last = _offsets(array)
         entries = pa.StructArray.from_arrays(
             [
-                self.field(array.keys.slice(first, last - first), kind.key_field),
-                self.field(array.items.slice(first, last - first), kind.item_field),
+                self.field(array.keys.slice(first, last - first), data_type.key_field),
+                self.field(array.items.slice(first, last - first), data_type.item_field),
             ],
-            fields=[kind.key_field, kind.item_field],
+            fields=[data_type.key_field, data_type.item_field],
         )
-        return _with_children(array, kind, self.narrow(offsets, np.int32), entries)
+        return _with_children(array, data_type, self.narrow(offsets, np.int32), entries)
 
-    def list(self, array: Any, kind: Any) -> pa.Array:
+    def list(self, array: Any, data_type: Any) -> pa.Array:
         if pa.types.is_fixed_size_list(array.type):
             size = array.type.list_size
             values = array.values.slice(array.offset * size, len(array) * size)
@@ -138,33 +137,33 @@ class _Caster:
         else:
             offsets, first, last = _offsets(array)
             values = array.values.slice(first, last - first)
-        width = np.int64 if pa.types.is_large_list(kind) else np.int32
+        width = np.int64 if pa.types.is_large_list(data_type) else np.int32
         return _with_children(
-            array, kind, self.narrow(offsets, width), self.field(values, kind.value_field)
+            array, data_type, self.narrow(offsets, width), self.field(values, data_type.value_field)
         )
 
     def narrow(self, offsets: np.ndarray, width: type[np.signedinteger]) -> np.ndarray:
         if width is np.int32 and len(offsets) and int(offsets[-1]) > INT32_MAX:
             raise SchemaError(
                 f"column {self.column!r}: {int(offsets[-1]):,} list items in one batch, at most "
-                f"{INT32_MAX:,} fit. Take fewer rows at once: option batch_size"
+                f"{INT32_MAX:,} fit. Reduce the option batch_size"
             )
         return offsets.astype(width, copy=False)
 
-    def fixed_size_list(self, array: Any, kind: Any) -> pa.Array:
-        size = kind.list_size
+    def fixed_size_list(self, array: Any, data_type: Any) -> pa.Array:
+        size = data_type.list_size
         if pa.types.is_fixed_size_list(array.type):
             if array.type.list_size != size:
                 raise self.wrong_length(array.type.list_size, size, row=0)
             values = array.values.slice(array.offset * size, len(array) * size)
         else:
             values = self.values_of_equal_length(array, size)
-        values = self.field(values, kind.value_field)
+        values = self.field(values, data_type.value_field)
         buffers = [_validity(array)]
-        return pa.Array.from_buffers(kind, len(array), buffers, children=[values])
+        return pa.Array.from_buffers(data_type, len(array), buffers, children=[values])
 
     def values_of_equal_length(self, array: Any, size: int) -> Any:
-        """Return the items of all lists one after the other, ``size`` for each, nulls included."""
+        """The concatenated items of all lists, ``size`` for each, including null lists."""
         offsets, first, last = _offsets(array)
         lengths = np.diff(offsets)
         if bool((lengths == size).all()):
@@ -173,15 +172,15 @@ class _Caster:
         wrong = np.flatnonzero(valid & (lengths != size))
         if len(wrong):
             raise self.wrong_length(int(lengths[wrong[0]]), size, row=int(wrong[0]))
-        # Null lists have no items here, but take their place in a list of fixed size.
+        # Null lists have no items here, but a fixed-size list has items for them.
         rows = np.where(valid, offsets[:-1] + first, -1)
-        places = np.where(rows[:, None] < 0, -1, rows[:, None] + np.arange(size)).ravel()
-        return array.values.take(pa.array(places, mask=places < 0))
+        positions = np.where(rows[:, None] < 0, -1, rows[:, None] + np.arange(size)).ravel()
+        return array.values.take(pa.array(positions, mask=positions < 0))
 
     def wrong_length(self, found: int, expected: int, *, row: int) -> SchemaError:
         return SchemaError(
             f"column {self.column!r}: expected lists of {expected} items, found one of {found} "
-            f"(row {row:,} of its batch). Filter such rows out, or store lists of any length"
+            f"(row {row:,} of its batch). Filter such rows out, or store variable-size lists"
         )
 
 
@@ -189,16 +188,16 @@ class _Caster:
 
 
 def _plain(array: Any) -> Any:
-    """Return an extension's storage or a dictionary's values; None for any other array."""
+    """The storage of an extension array or the values of a dictionary; None for other arrays."""
     if isinstance(array.type, pa.BaseExtensionType):
         return array.storage
     if pa.types.is_dictionary(array.type):
-        return decoded(array)
+        return decode_dictionary(array)
     return None
 
 
 def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
-    """Return the offsets of a list or map from 0 on, and the range of items they came from."""
+    """The offsets of a list or map, starting at 0, and the range of its items."""
     wide = pa.types.is_large_list(array.type)
     buffer = array.buffers()[1]
     if buffer is None or len(array) == 0:
@@ -212,7 +211,7 @@ def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:
-    """Return the validity bitmap from bit 0 on; None when nothing is null."""
+    """The validity bitmap, starting at bit 0; None without nulls."""
     if array.null_count == 0:
         return None
     if array.offset % 8 == 0 and (bitmap := array.buffers()[0]) is not None:
@@ -226,10 +225,10 @@ def _buffer(values: Any) -> pa.Buffer:
 
 
 def _with_children(
-    array: pa.Array, kind: pa.DataType, offsets: np.ndarray, child: pa.Array
+    array: pa.Array, data_type: pa.DataType, offsets: np.ndarray, child: pa.Array
 ) -> pa.Array:
     buffers = [_validity(array), _buffer(offsets)]
-    return pa.Array.from_buffers(kind, len(array), buffers, children=[child])
+    return pa.Array.from_buffers(data_type, len(array), buffers, children=[child])
 
 
 def _aligned(array: pa.Array) -> pa.Array:
@@ -242,13 +241,17 @@ def _aligned(array: pa.Array) -> pa.Array:
 
 
 @lru_cache(maxsize=256)
-def _has_decimals(kind: Any) -> bool:
-    if pa.types.is_decimal(kind):
+def _has_decimals(data_type: Any) -> bool:
+    if pa.types.is_decimal(data_type):
         return True
-    return any(_has_decimals(kind.field(i).type) for i in range(kind.num_fields))
+    return any(_has_decimals(data_type.field(i).type) for i in range(data_type.num_fields))
 
 
-def is_list(kind: pa.DataType) -> bool:
-    """Tell whether items are stored in a list of 32-bit, 64-bit or fixed size."""
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether the type is a list with 32-bit or 64-bit offsets, or of fixed size."""
     types = pa.types
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return (
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+    )

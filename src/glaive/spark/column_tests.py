@@ -1,4 +1,4 @@
-"""Which values of a column pass a test of Spark, said in glaive's filter language."""
+"""Translate Spark's tests on a column to glaive's filter language."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from glaive.spark.shown_values import Ordered, ordered
 
 __all__ = ["ALWAYS", "NEVER", "Column"]
 
-MOST_VALUES = 10_000
-"""Values of an IN list that are taken over."""
+MAX_IN_VALUES = 10_000
+"""Maximum values of an IN list to push down."""
 
-MOST_RANGES = 500
-"""Ranges in place of the values of an IN list, where one value shown is several stored."""
+MAX_IN_RANGES = 500
+"""Maximum ranges that replace values of an IN list, if a Spark value is a range of stored ones."""
 
 _OPS = {
     EqualTo: "=",
@@ -42,43 +42,51 @@ _OPS = {
     LessThan: "<",
     LessThanOrEqual: "<=",
 }
-_AROUND = {StringStartsWith: ("", "%"), StringEndsWith: ("%", ""), StringContains: ("%", "%")}
+_WILDCARDS = {StringStartsWith: ("", "%"), StringEndsWith: ("%", ""), StringContains: ("%", "%")}
 
 ALWAYS = Literal(True, pa.bool_())
-"""All values that are not null pass."""
+"""All values that are not null match."""
 
 NEVER = Literal(False, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in a filter: how it is named, how it is stored; no type: only nulls are told."""
+    """A column in a filter and its stored type; without a type it can only be tested for nulls."""
 
     operand: Node
     type: Any = None
 
     @property
     def not_null(self) -> Node:
-        """The test that all values pass."""
+        """The test that all values except nulls pass."""
         return tree.IsNull(self.operand, negated=True)
 
     def passing(self, leaf: Any) -> Node | None:
-        """What values, nulls apart, pass a filter; None when that cannot be said."""
-        kind, types = self.type, pa.types
-        if kind is None:
+        """The test that matches the same values, except nulls; None if it cannot be expressed."""
+        data_type, types = self.type, pa.types
+        if data_type is None:
             return None
-        order = ordered(kind)
+        order = ordered(data_type)
         if order is not None:
             return self._of_order(leaf, order)
-        if types.is_floating(kind):
+        if types.is_floating(data_type):
             return self._of_floats(leaf)
-        if types.is_boolean(kind):
+        if types.is_boolean(data_type):
             return self._of_flags(leaf)
-        if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-            if type(leaf) in _AROUND:
-                return self._of_words(leaf)
+        if (
+            types.is_string(data_type)
+            or types.is_large_string(data_type)
+            or types.is_string_view(data_type)
+        ):
+            if type(leaf) in _WILDCARDS:
+                return self._of_patterns(leaf)
             return self._plain(leaf, str, pa.string())
-        if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        if (
+            types.is_binary(data_type)
+            or types.is_large_binary(data_type)
+            or types.is_binary_view(data_type)
+        ):
             return self._plain(leaf, bytes, pa.binary())
         return None
 
@@ -116,7 +124,7 @@ class Column:
         return tree.Between(self.operand, order.literal(low), order.literal(high))
 
     def _one_of_order(self, values: Sequence[Any], order: Ordered) -> Node | None:
-        if len(values) > MOST_VALUES:
+        if len(values) > MAX_IN_VALUES:
             return None
         single: dict[int, Node] = {}
         ranges: list[Node] = []
@@ -131,7 +139,7 @@ class Column:
                 single[low] = order.literal(low)
             elif low < high:
                 ranges.append(self._between(order, low, high))
-        if len(ranges) > MOST_RANGES:
+        if len(ranges) > MAX_IN_RANGES:
             return None
         return self._any_of(single.values(), ranges)
 
@@ -143,16 +151,18 @@ class Column:
     # ----------------------------------------------------------------------- floats
 
     def _of_floats(self, leaf: Any) -> Node | None:
-        # Among the floats that are no NaN, glaive's order is Spark's.
+        # Apart from NaNs, glaive orders floats like Spark.
         low, high = self._float(-math.inf), self._float(math.inf)
         numbers = tree.Between(self.operand, low, high)
         nans = tree.either(Compare(">", self.operand, high), Compare("<", self.operand, low))
         if isinstance(leaf, In):
-            values = [one for one in leaf.value if one is not None]
-            if len(values) > MOST_VALUES or not all(map(self._is_float, values)):
+            values = [value for value in leaf.value if value is not None]
+            if len(values) > MAX_IN_VALUES or not all(map(self._is_float, values)):
                 return None
             others = [nans] if any(map(math.isnan, values)) else []
-            return self._any_of([self._float(one) for one in values if not math.isnan(one)], others)
+            return self._any_of(
+                [self._float(value) for value in values if not math.isnan(value)], others
+            )
         value = leaf.value
         if type(leaf) not in _OPS or not self._is_float(value):
             return None
@@ -165,7 +175,7 @@ class Column:
         return test if op == "=" else tree.either(test, Compare("<", self.operand, low))
 
     def _is_float(self, value: Any) -> bool:
-        """Whether a constant is one that the column can have."""
+        """Whether a constant is representable in the type of the column."""
         if not isinstance(value, float):
             return False
         if math.isnan(value) or math.isinf(value):
@@ -179,7 +189,7 @@ class Column:
         name = Literal(f"Float{self.type.bit_width}", pa.string())
         return tree.Call("arrow_cast", (Literal(str(value), pa.string()), name))
 
-    # ------------------------------------------------------- booleans, texts, bytes
+    # ------------------------------------------------------- booleans, strings, bytes
 
     def _of_flags(self, leaf: Any) -> Node | None:
         values = leaf.value if isinstance(leaf, In) else [leaf.value]
@@ -188,33 +198,37 @@ class Column:
         if isinstance(leaf, In):
             passing = {value for value in values if value is not None}
         elif type(leaf) in _OPS:
-            passing = {one for one in (False, True) if _holds(_OPS[type(leaf)], one, leaf.value)}
+            passing = {
+                value for value in (False, True) if _holds(_OPS[type(leaf)], value, leaf.value)
+            }
         else:
             return None
         if len(passing) != 1:
             return ALWAYS if passing else NEVER
         return Compare("=", self.operand, Literal(passing.pop(), pa.bool_()))
 
-    def _plain(self, leaf: Any, kind: type, stored: pa.DataType) -> Node | None:
+    def _plain(self, leaf: Any, value_type: type, stored: pa.DataType) -> Node | None:
         if isinstance(leaf, In):
-            values = [one for one in leaf.value if one is not None]
-            if len(values) > MOST_VALUES or not all(isinstance(value, kind) for value in values):
+            values = [value for value in leaf.value if value is not None]
+            if len(values) > MAX_IN_VALUES or not all(
+                isinstance(value, value_type) for value in values
+            ):
                 return None
             return self._any_of([Literal(value, stored) for value in values], [])
-        if type(leaf) not in _OPS or not isinstance(leaf.value, kind):
+        if type(leaf) not in _OPS or not isinstance(leaf.value, value_type):
             return None
         return Compare(_OPS[type(leaf)], self.operand, Literal(leaf.value, stored))
 
-    def _of_words(self, leaf: Any) -> Node | None:
+    def _of_patterns(self, leaf: Any) -> Node | None:
         if not isinstance(leaf.value, str):
             return None
         if not leaf.value:
             return ALWAYS
-        before, behind = _AROUND[type(leaf)]
-        word = leaf.value
-        for sign in "\\%_":
-            word = word.replace(sign, f"\\{sign}")
-        return tree.Like(self.operand, Literal(f"{before}{word}{behind}", pa.string()))
+        prefix, suffix = _WILDCARDS[type(leaf)]
+        pattern = leaf.value
+        for wildcard in "\\%_":
+            pattern = pattern.replace(wildcard, f"\\{wildcard}")
+        return tree.Like(self.operand, Literal(f"{prefix}{pattern}{suffix}", pa.string()))
 
 
 def _holds(op: str, left: bool, right: bool) -> bool:

@@ -1,7 +1,7 @@
-"""Errors from Spark's processes, given back their own class.
+"""Convert errors from Spark's processes back to glaive's classes.
 
-Planning, tasks and commits run in other processes; what they raise arrives as one long text
-with two tracebacks around it. The line that matters is found in it and raised again.
+Planning, tasks and commits run in other processes. Their errors arrive as one long message that
+includes two tracebacks; glaive's own error is extracted from it and raised.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLS
 
 @contextmanager
 def as_glaive_errors() -> Iterator[None]:
-    """Turn an error of Spark that was one of glaive's in a worker into just this one.
+    """Raise glaive's error instead of a Spark error that it caused in a worker.
 
-    A source path that does not exist becomes one of glaive's as well.
+    The error for a missing source path is converted as well.
     """
     try:
         yield
     except Exception as error:
-        found = find_glaive_error(str(error))
+        original = find_glaive_error(str(error))
         missing = MISSING_PATH.search(str(error))
-        if found is None and missing is not None:
-            found = NotFoundError(f"{missing[1]} does not exist. Check the path")
-        if found is None:
+        if original is None and missing is not None:
+            original = NotFoundError(f"{missing[1]} does not exist. Check the path")
+        if original is None:
             raise
-        raise found from error
+        raise original from error
 
 
 def find_glaive_error(text: str) -> GlaiveError | None:
-    """Return the last error of glaive in a worker's traceback; None if there is none."""
+    """The last error of glaive in a worker's traceback; None if there is none."""
     raised = RAISED.findall(text)
     if not raised:
         return None
     name, message = raised[-1]
-    kind = getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, GlaiveError)):
+    error_class = getattr(errors, name, None)
+    if not (isinstance(error_class, type) and issubclass(error_class, GlaiveError)):
         return None
-    if issubclass(kind, CorruptFileError):
-        # Builds its message from parts; this one is complete.
-        error = kind.__new__(kind)
+    if issubclass(error_class, CorruptFileError):
+        # The constructor builds the message from parts; this one is complete.
+        error = error_class.__new__(error_class)
         error.args = (message,)
         return error
-    return kind(message)
+    return error_class(message)

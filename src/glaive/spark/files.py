@@ -43,39 +43,40 @@ def read_files(
     Parameters
     ----------
     sources
-        Paths, directories, patterns or URIs, as Spark takes them.
+        Paths, directories, patterns or URIs, as for Spark.
     format
-        ``csv``, ``json`` or ``parquet``; told from the names when omitted.
+        ``csv``, ``json`` or ``parquet``; default: from the file names.
     schema
-        Columns and types in Spark's words, ``"id bigint, at timestamp"``. Reads the files once;
-        rows that do not fit are an error.
+        Columns and types in Spark's syntax, ``"id bigint, at timestamp"``. Reads the files once;
+        rows that do not match are an error.
     infer
-        Without a schema: find the types of CSV columns by reading the files; all texts otherwise.
+        Without a schema: infer the types of CSV columns by reading the files; otherwise all are
+        strings.
     null
-        CSV: the text that stands for null, such as ``NA``; the empty text always does.
+        CSV: the string for null, such as ``NA``; the empty string always means null.
     options
-        Further options of Spark's reader; they win.
+        Further options of Spark's reader, which have precedence.
 
     Raises
     ------
     OptionError
-        No sources, or names that do not tell the format.
+        There are no sources, or the format is ambiguous.
     """
     if not sources:
         raise OptionError("no sources given")
-    kind = format or format_of(sources)
-    if kind not in FORMATS:
-        raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {kind!r}")
+    format_name = format or format_of(sources)
+    if format_name not in FORMATS:
+        raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {format_name!r}")
     settings: dict[str, str] = {}
-    if kind == "csv":
+    if format_name == "csv":
         settings = {"header": "true", "inferSchema": str(infer and schema is None).lower()}
         if all(".tsv" in source for source in sources):
             settings["sep"] = "\t"
         if null is not None:
             settings["nullValue"] = null
-    if kind != "parquet" and schema is not None:
+    if format_name != "parquet" and schema is not None:
         settings["mode"] = "FAILFAST"
-    reader = spark.read.format(kind).options(**(settings | dict(options or {})))
+    reader = spark.read.format(format_name).options(**(settings | dict(options or {})))
     if schema is not None:
         reader = reader.schema(schema)
     with as_glaive_errors():
@@ -83,14 +84,14 @@ def read_files(
 
 
 def format_of(sources: Sequence[str]) -> str:
-    """Return the format the names of the sources agree on."""
-    found = {source: SUFFIXES.get(_suffix(source)) for source in sources}
-    kinds = set(found.values())
-    if len(kinds) == 1 and (kind := kinds.pop()) is not None:
-        return kind
-    told = ", ".join(f"{source} ({kind or 'unknown'})" for source, kind in found.items())
+    """The common format of the sources, from their names."""
+    formats = {source: SUFFIXES.get(_suffix(source)) for source in sources}
+    distinct = set(formats.values())
+    if len(distinct) == 1 and (common := distinct.pop()) is not None:
+        return common
+    listed = ", ".join(f"{source} ({name or 'unknown'})" for source, name in formats.items())
     raise OptionError(
-        f"the names do not tell one format: {told}. Name it: format='csv', 'json' or 'parquet'"
+        f"the names have no common format: {listed}. Specify it: format='csv', 'json' or 'parquet'"
     )
 
 

@@ -1,16 +1,16 @@
-"""Filters that Spark offers, in the language of glaive's own.
+"""Translate filters that Spark pushes down to glaive's filter language.
 
-Spark offers tests on single columns, all of which must pass, and tests rows again by those that
-are handed back. A filter is taken over only where it keeps exactly the rows that Spark would:
+Spark offers a conjunction of tests on single columns, and evaluates the rejected ones itself. A
+filter is accepted only if it selects exactly the rows that Spark would:
 
-* Spark takes all NaN for equal and greater than anything, glaive orders them by their bits.
-  Ranges of floats are written so that either gives the same rows.
-* A column that Spark sees converted is compared as it is stored; see
+* For Spark all NaNs are equal and greater than other values; glaive orders them by their bits.
+  Ranges of floats are rewritten to select the same rows.
+* Columns that are converted for Spark are compared by their stored values; see
   :mod:`glaive.spark.shown_values`.
-* A column whose type the user's schema changed, a collated text, an extension type and a value
-  computed by the read itself are only tested for nulls.
+* Columns whose type the user's schema changed, collated strings, extension types and computed
+  columns are only tested for nulls.
 
-Nulls: a test that is not about nulls never lets one pass, whether negated or not.
+Nulls never pass a test that is not about nulls, negated or not.
 """
 
 from __future__ import annotations
@@ -41,96 +41,97 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Pushed", "push"]
 
-MOST_TEXT = 400_000
-"""Characters that all filters may have together: every task reads them again."""
+MAX_TEXT = 400_000
+"""Maximum total characters of filters, which every task parses again."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What was taken over and what was not.
+    """Accepted and rejected filters.
 
     Parameters
     ----------
-    texts
-        Filters in the language of glaive; rows must pass them all.
+    filters
+        Accepted filters in glaive's language; rows must pass all.
     rest
-        Filters that Spark must test itself: the very objects it gave.
+        Filters that Spark must evaluate itself: the same objects.
     """
 
-    texts: tuple[str, ...]
+    filters: tuple[str, ...]
     rest: list[Filter]
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame and the dataset it shows.
+    """A frame and its dataset.
 
     Parameters
     ----------
-    shown
-        The frame, as Spark sees it.
-    places
-        Columns of the frame that are columns of the dataset, and where they are there: names
-        from the top down.
-    schema, present
-        The dataset as filters see it, and as scans return it.
+    columns
+        The Spark schema of the frame.
+    paths
+        Paths in the dataset of the columns of the frame that are not computed.
+    schema, scanned
+        The schema of the dataset for filters, and that of scans.
     """
 
-    shown: StructType
-    places: Mapping[str, tuple[str, ...]]
+    columns: StructType
+    paths: Mapping[str, tuple[str, ...]]
     schema: LanceSchema
-    present: pa.Schema
+    scanned: pa.Schema
 
 
-def push(filters: Sequence[Filter], frame: Frame, room: int = MOST_TEXT) -> Pushed:
-    """Take over the filters that can be; ``room`` is what characters their texts may have."""
-    texts: dict[str, None] = {}
+def push(filters: Sequence[Filter], frame: Frame, budget: int = MAX_TEXT) -> Pushed:
+    """Accept filters that can be translated, up to ``budget`` characters in total."""
+    accepted: dict[str, None] = {}
     taken: set[int] = set()
     implied: list[tuple[str, ...]] = []
-    # Spark asks for "not null" beside every comparison, which needs no test of its own then.
-    for one in sorted(filters, key=lambda one: isinstance(one, IsNotNull)):
-        if isinstance(one, IsNotNull) and any(
-            path[: len(one.attribute)] == one.attribute for path in implied
+    # Spark adds "not null" to every comparison, which is redundant here.
+    for pushed in sorted(filters, key=lambda pushed: isinstance(pushed, IsNotNull)):
+        if isinstance(pushed, IsNotNull) and any(
+            path[: len(pushed.attribute)] == pushed.attribute for path in implied
         ):
-            taken.add(id(one))
+            taken.add(id(pushed))
             continue
-        text = _text(one, frame)
-        if text is None or sum(map(len, texts)) + len(text) > room:
+        text = _text(pushed, frame)
+        if text is None or sum(map(len, accepted)) + len(text) > budget:
             continue
-        taken.add(id(one))
-        texts[text] = None
-        implied += _not_null(one)
-    return Pushed(tuple(texts), [predicate for predicate in filters if id(predicate) not in taken])
+        taken.add(id(pushed))
+        accepted[text] = None
+        implied += _not_null(pushed)
+    return Pushed(
+        tuple(accepted), [predicate for predicate in filters if id(predicate) not in taken]
+    )
 
 
-def _not_null(one: Filter) -> list[tuple[str, ...]]:
-    """The column that is not null wherever a filter passes."""
-    leaf = one.child if isinstance(one, Not) else one
+def _not_null(pushed: Filter) -> list[tuple[str, ...]]:
+    """The column that is not null in all rows that pass a filter."""
+    leaf = pushed.child if isinstance(pushed, Not) else pushed
     if isinstance(leaf, IsNull | IsNotNull):
-        return [leaf.attribute] if isinstance(leaf, IsNotNull) != isinstance(one, Not) else []
-    if isinstance(leaf, EqualNullSafe) and (isinstance(one, Not) or leaf.value is None):
+        return [leaf.attribute] if isinstance(leaf, IsNotNull) != isinstance(pushed, Not) else []
+    if isinstance(leaf, EqualNullSafe) and (isinstance(pushed, Not) or leaf.value is None):
         return []
-    return [leaf.attribute]  # type: ignore[attr-defined]  # all filters of Spark but Not have it
+    return [leaf.attribute]  # type: ignore[attr-defined]  # all of Spark's filters except Not have it
 
 
-def _text(one: Filter, frame: Frame) -> str | None:
-    node = _node(one, frame)
+def _text(pushed: Filter, frame: Frame) -> str | None:
+    node = _node(pushed, frame)
     if node is None:
         return None
     text = render(node)
     try:
         bind_filter(text, frame.schema, system=SYSTEM_COLUMNS)
     except (FilterError, ColumnNotFoundError) as error:
-        _log.debug("%r is left to Spark: %s", one, error)
+        _log.debug("%r is not pushed down: %s", pushed, error)
         return None
     return text
 
 
-def _node(one: Filter, frame: Frame) -> Node | None:
-    negated = isinstance(one, Not)
-    leaf: Any = one.child if isinstance(one, Not) else one
+def _node(pushed: Filter, frame: Frame) -> Node | None:
+    negated = isinstance(pushed, Not)
+    leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     column = _column(leaf.attribute, frame)
     if column is None:
         return None
@@ -140,42 +141,42 @@ def _node(one: Filter, frame: Frame) -> Node | None:
         return tree.IsNull(column.operand, negated)
     if leaf.value is None or (negated and isinstance(leaf, In) and None in leaf.value):
         return NEVER  # unknown for all rows
-    found = column.passing(leaf)
-    if found is None:
+    test = column.passing(leaf)
+    if test is None:
         return None
     if not negated:
-        return column.not_null if found == ALWAYS else found
-    if found in (ALWAYS, NEVER):
-        found = NEVER if found == ALWAYS else column.not_null
+        return column.not_null if test == ALWAYS else test
+    if test in (ALWAYS, NEVER):
+        test = NEVER if test == ALWAYS else column.not_null
     else:
-        found = tree.Not(found)
-    if isinstance(leaf, EqualNullSafe):  # null is another value, then
-        return tree.either(tree.IsNull(column.operand), found)
-    return found
+        test = tree.Not(test)
+    if isinstance(leaf, EqualNullSafe):  # null differs from all values
+        return tree.either(tree.IsNull(column.operand), test)
+    return test
 
 
 def _column(path: tuple[str, ...], frame: Frame) -> Column | None:
-    """The column that Spark names; None where it is none that filters can name."""
-    place = frame.places.get(path[0])
-    if place is None or path[0] not in frame.shown.names:
+    """The column at a Spark path; None if filters cannot refer to it."""
+    top = frame.paths.get(path[0])
+    if top is None or path[0] not in frame.columns.names:
         return None
-    names = place + path[1:]
+    names = top + path[1:]
     if any("`" in name for name in names):
         return None
     operand = tree.Name(names, exact=True)
-    seen: Any = frame.shown[path[0]].dataType
+    seen: Any = frame.columns[path[0]].dataType
     for name in path[1:]:
         seen = seen[name].dataType
     if names[0] in SYSTEM_COLUMNS and names[0] not in frame.schema.names:
-        kind = SYSTEM_COLUMNS[names[0]]
-        return Column(operand, kind if isinstance(seen, LongType) else None)
+        data_type = SYSTEM_COLUMNS[names[0]]
+        return Column(operand, data_type if isinstance(seen, LongType) else None)
     among = frame.schema.fields
     for name in names:
-        stored = next(one for one in among if one.name == name)
+        stored = next(field for field in among if field.name == name)
         if is_blob(stored) or stored.is_blob_v2:
-            return None  # shown as where its values are
+            return None  # a descriptor in Spark
         among = stored.children
-    field = frame.present.field(names[0])
+    field = frame.scanned.field(names[0])
     for name in names[1:]:
         if not pa.types.is_struct(field.type):
             return None
@@ -184,9 +185,9 @@ def _column(path: tuple[str, ...], frame: Frame) -> Column | None:
 
 
 def _comparable(field: Any, seen: DataType) -> Any:
-    """The stored type of a column if Spark sees it as it is; else None."""
-    kind = field.type
-    if isinstance(kind, pa.BaseExtensionType):
+    """The stored type of a column if Spark sees its values unconverted; else None."""
+    data_type = field.type
+    if isinstance(data_type, pa.BaseExtensionType):
         return None
     try:
         expected = to_spark(pa.schema([field]))[0].dataType
@@ -194,8 +195,8 @@ def _comparable(field: Any, seen: DataType) -> Any:
         return None
     if expected != seen:  # the user's schema has another type
         return None
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_decimal(kind) and not isinstance(seen, DecimalType):
-        return None  # too many digits: shown as text
-    return kind
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if pa.types.is_decimal(data_type) and not isinstance(seen, DecimalType):
+        return None  # too many digits: a string in Spark
+    return data_type

@@ -1,4 +1,4 @@
-"""The frame that options describe: which version, which columns, under which names."""
+"""The frame that options describe: version, columns, and their names."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from glaive.spark.options import Options
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["frame_schema", "open_dataset", "pinned", "places"]
+__all__ = ["frame_schema", "open_dataset", "pinned", "stored_paths"]
 
 
 def open_dataset(options: Options) -> LanceDataset:
-    """Open the dataset the options name, at their version."""
+    """Open the dataset and version of the options."""
     from glaive.dataset.open import dataset
     from glaive.dataset.versions.history import version_as_of
 
     version: int | str | tuple[str | None, int | None] | None = options.tag or options.version
     if options.branch is not None:
         version = options.branch, options.version
-    found = dataset(
+    opened = dataset(
         options.uri,
         version=version,
         storage_options=dict(options.storage) or None,
         base_store_params=options.base_store_params,
     )
     if options.asof is None:
-        return found
-    return found.checkout_version(version_as_of(found.store, options.asof))
+        return opened
+    return opened.checkout_version(version_as_of(opened.store, options.asof))
 
 
 def pinned(options: Options, dataset: LanceDataset) -> Options:
-    """Options that name the version of an opened dataset, whatever is written meanwhile."""
+    """Options with the version of an opened dataset."""
     from glaive.dataset.versions.references import branch_of
 
     branch = branch_of(dataset.manifest)
@@ -45,17 +45,17 @@ def pinned(options: Options, dataset: LanceDataset) -> Options:
 
 
 def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
-    """Return the columns of the frame as a scan gives them: blobs as where their values are.
+    """The schema of the frame as scans return it: blobs as descriptors.
 
-    Row ids, addresses and the like are signed in Spark, which has no unsigned numbers. Columns
-    and filter are checked on the way.
+    System columns such as row ids are signed, as Spark has no unsigned numbers. Also checks
+    columns and filter.
 
     Raises
     ------
     ColumnNotFoundError, SchemaError
-        A column does not exist, or is named twice.
+        A column does not exist, or is given twice.
     FilterError
-        The filter or an expression is wrong.
+        The filter or an expression is invalid.
     """
     wanted = options.columns
     columns: list[str] | dict[str, str] | None
@@ -65,7 +65,7 @@ def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
         columns = list(wanted)
         repeated = {name for name in columns if columns.count(name) > 1}
         if repeated:
-            raise SchemaError(f"option columns names {', '.join(sorted(repeated))} more than once")
+            raise SchemaError(f"option columns has {', '.join(sorted(repeated))} more than once")
     scanner = dataset.scanner(
         columns=columns,
         filter=options.filter,
@@ -80,17 +80,14 @@ def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
     )
 
 
-def places(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]]:
-    """Return where columns of the frame are in the dataset: names from the top down.
-
-    Computed columns are nowhere.
-    """
+def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]]:
+    """Paths in the dataset of the columns of the frame, without computed columns."""
     from glaive.expr.filters import bind_value
     from glaive.expr.tree import Column
     from glaive.scan.system_columns import SYSTEM_COLUMNS
 
     schema = dataset.lance_schema
-    found: dict[str, tuple[str, ...]] = {}
+    paths: dict[str, tuple[str, ...]] = {}
     for name in frame_schema(dataset, options).names:
         path = name
         if isinstance(options.columns, Mapping) and name in options.columns:
@@ -100,14 +97,14 @@ def places(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]
                 continue
             path = node.path
         if _is_system(path, dataset):
-            found[name] = (path,)
+            paths[name] = (path,)
         else:
-            found[name] = tuple(one.name for one in schema.find(path))
-    return found
+            paths[name] = tuple(field.name for field in schema.find(path))
+    return paths
 
 
 def _is_system(name: str, dataset: LanceDataset) -> bool:
-    """Whether a name is that of a column that no file has."""
+    """Whether a name is that of a system column."""
     from glaive.scan.system_columns import SYSTEM_COLUMNS
 
     return name in SYSTEM_COLUMNS and name not in dataset.lance_schema.names

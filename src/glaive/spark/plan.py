@@ -1,8 +1,8 @@
-"""Cut a dataset's rows into the parts that Spark tasks read.
+"""Split a dataset's rows into the parts that Spark tasks read.
 
-One task per fragment is wrong at both ends: ten thousand small fragments drown Spark in tasks,
-one large fragment leaves all cores but one idle. Here all rows stand in one line, which is cut
-into parts of about equal size wherever the cut falls; a part names row ranges of fragments.
+One task per fragment would be too many for ten thousand small fragments, and would use only one
+core for a single large fragment. So the rows of all fragments in a row are split into parts of
+about equal size; a part is a row range over one or more fragments.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from glaive.arrow.widths import total_width
 __all__ = ["FragmentSize", "Part", "batch_rows", "row_bytes", "split"]
 
 SPLIT_BYTES = 128 << 20
-"""Upper bound for a task, the one Spark uses for files."""
+"""Default upper bound for a task; the same as Spark's for files."""
 
-SMALLEST_SPLIT_BYTES = 4 << 20
-"""Below this a task of its own costs more than it saves."""
+MIN_SPLIT_BYTES = 4 << 20
+"""Smaller parts cost more in task overhead than they save."""
 
-MOST_PARTS = 1 << 18
-"""Tasks of one scan at most."""
+MAX_PARTS = 1 << 18
+"""Maximum number of tasks of one scan."""
 
 BATCH_BYTES = 8 << 20
-"""Size aimed at for one Arrow batch on its way to the JVM."""
+"""Target size of an Arrow batch sent to the JVM."""
 
-CUT_ROWS = 4096
-"""Cuts fall on multiples of this, so that few blocks are decoded twice."""
+SPLIT_ROWS = 4096
+"""Parts start at multiples of this row count, so that few blocks are decoded twice."""
 
 
 class FragmentSize(NamedTuple):
-    """What planning knows of a fragment."""
+    """The size of a fragment, for planning."""
 
     fragment_id: int
     rows: int
@@ -43,30 +43,30 @@ class FragmentSize(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one task reads: ``rows`` rows from ``offset`` on, counted through some fragments."""
+    """The rows of one task: ``rows`` rows of the concatenated fragments, from ``offset`` on."""
 
     fragment_ids: tuple[int, ...]
     offset: int
     rows: int
 
 
-def row_bytes(columns: pa.Schema, whole: pa.Schema, fragments: Sequence[FragmentSize]) -> float:
-    """Estimate the bytes a row takes in memory, for some columns of a dataset.
+def row_bytes(columns: pa.Schema, stored: pa.Schema, fragments: Sequence[FragmentSize]) -> float:
+    """Estimate the bytes of a row in memory, for some of the stored columns.
 
-    Widths of numbers and vectors are known. What the files hold beyond them is spread evenly
-    over the columns of variable width.
+    The widths of numbers and vectors are known. The remaining bytes of the files are divided
+    evenly among the columns of variable width.
     """
-    wanted, everything = total_width(columns.types), total_width(whole.types)
+    selected, complete = total_width(columns.types), total_width(stored.types)
     rows = sum(fragment.rows for fragment in fragments)
-    if rows == 0 or everything.variable == 0:
-        return max(wanted.total, 1.0)
-    stored = sum(fragment.file_bytes for fragment in fragments) / rows
-    surplus = max(0.0, stored - everything.total) / everything.variable
-    return max(wanted.total + surplus * wanted.variable, 1.0)
+    if rows == 0 or complete.variable == 0:
+        return max(selected.total, 1.0)
+    file_bytes = sum(fragment.file_bytes for fragment in fragments) / rows
+    surplus = max(0.0, file_bytes - complete.total) / complete.variable
+    return max(selected.total + surplus * selected.variable, 1.0)
 
 
 def batch_rows(bytes_per_row: float) -> int:
-    """Return how many rows make a batch that neither crumbles nor bursts the worker."""
+    """Return the rows of a batch of about the target size."""
     rows = int(BATCH_BYTES / bytes_per_row)
     return min(max(rows, 64), 65_536)
 
@@ -83,11 +83,11 @@ def split(
     Parameters
     ----------
     fragments
-        In the order of the dataset, which the parts keep.
+        In the order of the dataset; the parts have the same order.
     split_bytes
-        The most one task should read, estimated.
+        Estimated bytes that one task should read at most.
     parallelism
-        Tasks it takes to keep all cores busy; the cores of this machine when omitted.
+        Number of tasks that run at a time; the cores of this machine when omitted.
     """
     rows = sum(fragment.rows for fragment in fragments)
     if rows == 0:
@@ -96,32 +96,32 @@ def split(
     target: float = split_bytes or SPLIT_BYTES
     if split_bytes is None:
         share = total / (parallelism or os.cpu_count() or 1)
-        target = min(target, max(share, SMALLEST_SPLIT_BYTES))
-    # What the manifest says of rows is no reason for any number of tasks.
-    parts = min(max(1, math.ceil(total / target - 0.01)), MOST_PARTS)
+        target = min(target, max(share, MIN_SPLIT_BYTES))
+    # A corrupt row count in the manifest must not create an unlimited number of tasks.
+    parts = min(max(1, math.ceil(total / target - 0.01)), MAX_PARTS)
     capacity = math.ceil(rows / parts)
-    if capacity > CUT_ROWS:
-        # Upwards, or the rows cut off by rounding would make a part of their own.
-        capacity = math.ceil(capacity / CUT_ROWS) * CUT_ROWS
-    return _cut(fragments, capacity)
+    if capacity > SPLIT_ROWS:
+        # Rounded up: rounding down would add a part for the remainder.
+        capacity = math.ceil(capacity / SPLIT_ROWS) * SPLIT_ROWS
+    return _split_rows(fragments, capacity)
 
 
-def _cut(fragments: Sequence[FragmentSize], capacity: int) -> list[Part]:
+def _split_rows(fragments: Sequence[FragmentSize], capacity: int) -> list[Part]:
     parts: list[Part] = []
     ids: list[int] = []
     offset = rows = 0
-    # No cut just for a sliver: a part may be that much larger or smaller instead.
-    sliver = min(CUT_ROWS, capacity // 8)
+    # Parts may differ from the capacity by this much, to avoid tiny remainders of fragments.
+    tolerance = min(SPLIT_ROWS, capacity // 8)
     for fragment in fragments:
         start = 0
-        while (left := fragment.rows - start) > 0:
-            room = capacity - rows
-            if ids and room <= sliver and left > room + sliver:
+        while (remaining := fragment.rows - start) > 0:
+            free = capacity - rows
+            if ids and free <= tolerance and remaining > free + tolerance:
                 parts.append(Part(tuple(ids), offset, rows))
                 ids, rows = [], 0
                 continue
-            cut = max(room // CUT_ROWS, 1) * CUT_ROWS
-            taken = left if left <= room + sliver else min(cut, left)
+            aligned = max(free // SPLIT_ROWS, 1) * SPLIT_ROWS
+            taken = remaining if remaining <= free + tolerance else min(aligned, remaining)
             if not ids:
                 offset = start
             ids.append(fragment.fragment_id)

@@ -1,4 +1,4 @@
-"""Read a dataset in Spark tasks: plan on the driver, record batches in the workers."""
+"""Read a dataset in Spark: the driver plans the parts, tasks read record batches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pyspark.sql.types import StructType
 from glaive.arrow.capacity import batch_parts
 from glaive.errors import FilterError
 from glaive.spark.cast import conform
-from glaive.spark.frame import frame_schema, open_dataset, places
+from glaive.spark.frame import frame_schema, open_dataset, stored_paths
 from glaive.spark.options import Options
 from glaive.spark.plan import FragmentSize, Part, batch_rows, row_bytes, split
-from glaive.spark.types import as_spark_sends
+from glaive.spark.types import spark_arrow_schema
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -26,12 +26,12 @@ __all__ = ["LancePartition", "LanceReader", "PushingReader", "fragment_sizes"]
 
 _log = logging.getLogger(__name__)
 
-LARGEST_BATCH = 256 << 20
-"""Bytes at which a batch is cut in two: Spark counts the bytes of a column in 31 bits."""
+MAX_BATCH_BYTES = 256 << 20
+"""Larger batches are split in two: Spark counts the bytes of a column in 31 bits."""
 
 
 class LancePartition(InputPartition):
-    """What one task reads, in plain numbers: rows per batch, fragments, and which of their rows."""
+    """The part one task reads, as a tuple of plain values: batch size, fragments, row range."""
 
     def __init__(self, batch_size: int, part: Part) -> None:
         super().__init__((batch_size, *part))
@@ -40,14 +40,14 @@ class LancePartition(InputPartition):
 class LanceReader(DataSourceReader):
     """Reads some columns and rows of one version of a dataset.
 
-    Travels to the tasks pickled, so it holds settings only; each task opens the dataset itself.
+    It is pickled for the tasks, so it holds settings only; each task opens the dataset.
 
     Parameters
     ----------
     options
         With the version pinned.
     schema
-        What Spark expects: the columns to read, by name, and their types.
+        The columns to read, by name, and the types Spark expects.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -56,13 +56,13 @@ class LanceReader(DataSourceReader):
         self.pushed: tuple[str, ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the parts to read; none for an empty dataset, or a filter no row can pass."""
+        """Return the parts to read; none if no row can match."""
         dataset = open_dataset(self.options)
         if self._matches_nothing(dataset):
             return []
         sizes = fragment_sizes(dataset)
-        shown = frame_schema(dataset, self.options)
-        chosen = pa.schema([shown.field(name) for name in self.schema.names])
+        available = frame_schema(dataset, self.options)
+        chosen = pa.schema([available.field(name) for name in self.schema.names])
         width = row_bytes(chosen, dataset.scanner().projected_schema, sizes)
         parts = split(
             sizes,
@@ -74,11 +74,11 @@ class LanceReader(DataSourceReader):
         return [LancePartition(batch_size, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part, in order, as batches of exactly the schema Spark expects."""
-        if partition.value is None:  # Spark's stand-in where there was nothing to plan
+        """Yield the rows of a part, in order, with exactly the schema Spark expects."""
+        if partition.value is None:  # Spark's placeholder when there are no partitions
             return
         dataset = open_dataset(self.options)
-        expected = as_spark_sends(self.schema)
+        expected = spark_arrow_schema(self.schema)
         batch_size, fragments, offset, rows = partition.value
         scanner = dataset.scanner(
             columns=self._columns(),
@@ -90,17 +90,17 @@ class LanceReader(DataSourceReader):
         truncate = self.options.allow_truncation
         cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
         for batch in scanner.to_batches():
-            for piece in _pieces(batch):
-                yield from batch_parts(cast, piece)
+            for part in _within_limit(batch):
+                yield from batch_parts(cast, part)
 
     @property
     def filter(self) -> str | None:
-        """What rows must pass: the filter of the options, and those that Spark gave away."""
-        given = () if self.options.filter is None else (self.options.filter,)
-        return _both((*given, *self.pushed))
+        """The filter of the options combined with those that Spark pushed down."""
+        own = () if self.options.filter is None else (self.options.filter,)
+        return _conjunction((*own, *self.pushed))
 
     def _columns(self) -> list[str] | dict[str, str]:
-        """The columns of the schema, as a scan takes them."""
+        """The columns of the schema, in the form that a scan accepts."""
         computed = self.options.columns
         if not isinstance(computed, Mapping):
             return list(self.schema.names)
@@ -117,56 +117,57 @@ class LanceReader(DataSourceReader):
 
 
 class PushingReader(LanceReader):
-    """Takes filters over from Spark.
+    """A reader that accepts filters from Spark.
 
-    A class of its own: Spark refuses to read through one that can, where the session does not
-    have ``spark.sql.python.filterPushdown.enabled``. And only on request: Spark 4.3 keeps what
-    a reader planned for one query over a frame for all queries over it, whatever their filters.
+    This is a separate class because Spark rejects readers with ``pushFilters`` if the session
+    does not set ``spark.sql.python.filterPushdown.enabled``. It is used only on request: Spark
+    4.3 caches the partitions of the first query on a frame and reuses them for later queries,
+    whatever their filters.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Keep the filters that give the very rows they would in Spark; return the others."""
-        from glaive.spark.filters import MOST_TEXT, Frame, push
+        """Accept the filters that select exactly the rows Spark would; return the rest."""
+        from glaive.spark.filters import MAX_TEXT, Frame, push
 
         dataset = open_dataset(self.options)
         frame = Frame(
             self.schema,
-            places(dataset, self.options),
+            stored_paths(dataset, self.options),
             dataset.lance_schema,
             dataset.scanner().projected_schema,
         )
-        room = MOST_TEXT - len(self.options.filter or "")
-        pushed = push(filters, frame, room)
-        self.pushed = pushed.texts
+        budget = MAX_TEXT - len(self.options.filter or "")
+        pushed = push(filters, frame, budget)
+        self.pushed = pushed.filters
         try:
             self._matches_nothing(dataset)
-        except FilterError as error:  # too deep or too large together with that of the options
-            _log.debug("all filters are left to Spark: %s", error)
+        except FilterError as error:  # too deep or large in combination with the option's filter
+            _log.debug("Spark evaluates all filters: %s", error)
             self.pushed = ()
             return filters
         return pushed.rest
 
 
-def _both(texts: Sequence[str]) -> str | None:
-    """One filter of several; each stands for itself, whatever operators it has."""
-    if len(texts) < 2:
-        return texts[0] if texts else None
+def _conjunction(filters: Sequence[str]) -> str | None:
+    """Combine filters with ``and``; None if there are none."""
+    if len(filters) < 2:
+        return filters[0] if filters else None
     from glaive.expr.parse import parse
     from glaive.expr.render import render
     from glaive.expr.tree import both
 
-    return render(both(*map(parse, texts)))
+    return render(both(*map(parse, filters)))
 
 
 def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
-    """Return rows and file bytes of all fragments, as the manifest tells them."""
+    """Return the rows and file bytes of all fragments according to the manifest."""
     manifest = dataset.manifest
     file_bytes = [
         sum(file.size or 0 for file in fragment.files) for fragment in manifest.fragments()
     ]
     return [
-        FragmentSize(*facts)
-        for facts in zip(
+        FragmentSize(fragment_id, rows, size)
+        for fragment_id, rows, size in zip(
             manifest.fragment_ids.tolist(),
             dataset.snapshot.live_counts.tolist(),
             file_bytes,
@@ -175,10 +176,11 @@ def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
     ]
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.nbytes <= LARGEST_BATCH or batch.num_rows <= 1:
+def _within_limit(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Split a batch in halves until each is within the limit."""
+    if batch.nbytes <= MAX_BATCH_BYTES or batch.num_rows <= 1:
         yield batch
     else:
         half = batch.num_rows // 2
-        yield from _pieces(batch.slice(0, half))
-        yield from _pieces(batch.slice(half))
+        yield from _within_limit(batch.slice(0, half))
+        yield from _within_limit(batch.slice(half))

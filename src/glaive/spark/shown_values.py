@@ -1,9 +1,9 @@
-"""Constants as Spark has them, and the stored values that Spark shows as less, equal, greater.
+"""Convert comparisons with Spark constants to comparisons with stored values.
 
-Where a stored type is not Spark's own, a column is shown converted: milliseconds as
-microseconds, nanoseconds cut to microseconds, ``uint64`` as a decimal. All of these keep the
-order, so that a comparison with what is shown is one with a range of what is stored, found
-here in integers: units of time, days, digits of a decimal.
+Stored types that Spark lacks are converted: milliseconds to microseconds, nanoseconds truncated to
+microseconds, ``uint64`` to decimals. These conversions are monotonic, so a comparison in Spark is a
+comparison with a range of stored values, computed here in integers: units of time, days, digits of
+a decimal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from glaive.expr.tree import Call, Literal, Node
 
 __all__ = ["Ordered", "Span", "ordered"]
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # of times without a zone
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # for times without a zone
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -28,25 +28,25 @@ _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanose
 _SHOWN_PER_SECOND = 10**6
 
 Span = tuple[int, int]
-"""Least and greatest stored value; none where the first is above the second."""
+"""Least and greatest stored value; empty if the first exceeds the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A column whose stored values are integers, in the order in which Spark shows them.
+    """A column whose stored values are integers, ordered like the converted values in Spark.
 
     Parameters
     ----------
     least, greatest
-        Bounds of what can be stored.
+        Bounds of stored values.
     read
-        A constant of Spark as numerator and denominator in shown units; None when it is no
-        constant for this column.
+        Converts a Spark constant to numerator and denominator in Spark's unit; None if it has
+        another type.
     literal
-        A stored value as constant.
+        Converts a stored value to a constant of glaive.
     multiplied, divided
-        A value is shown multiplied by one, then divided by the other, cut towards zero. One
-        of both is 1.
+        Spark sees a value multiplied by the first, then divided by the second, truncated towards
+        zero. One of them is 1.
     """
 
     least: int
@@ -57,11 +57,11 @@ class Ordered:
     divided: int = 1
 
     def equal(self, constant: object) -> Span | None:
-        """Stored values that are shown as a constant; None when it cannot be told."""
-        found = self.read(constant)
-        if found is None:
+        """Stored values that equal a constant in Spark; None if they are unknown."""
+        ratio = self.read(constant)
+        if ratio is None:
             return None
-        over, under = found
+        over, under = ratio
         low, high = -(-over // under), over // under
         if self.multiplied > 1:
             span = -(-over // (under * self.multiplied)), over // (under * self.multiplied)
@@ -76,32 +76,32 @@ class Ordered:
         return span
 
 
-def ordered(kind: Any) -> Ordered | None:
-    """What to know of a stored type to compare it; None for types not stored as integers."""
+def ordered(data_type: Any) -> Ordered | None:
+    """How to compare values of a stored type; None for types not stored as integers."""
     types = pa.types
-    if types.is_integer(kind):
-        least = 0 if types.is_unsigned_integer(kind) else -(1 << (kind.bit_width - 1))
-        bits = kind.bit_width - (least < 0)
-        return Ordered(least, (1 << bits) - 1, _number, lambda n: Literal(n, kind))
-    if types.is_decimal(kind):
-        most = 10**kind.precision - 1
+    if types.is_integer(data_type):
+        least = 0 if types.is_unsigned_integer(data_type) else -(1 << (data_type.bit_width - 1))
+        bits = data_type.bit_width - (least < 0)
+        return Ordered(least, (1 << bits) - 1, _number, lambda n: Literal(n, data_type))
+    if types.is_decimal(data_type):
+        most = 10**data_type.precision - 1
         return Ordered(
             -most,
             most,
-            lambda value: _scaled(value, kind.scale),
-            lambda n: Literal(_decimal(n, kind.scale), kind),
+            lambda value: _scaled(value, data_type.scale),
+            lambda n: Literal(_decimal(n, data_type.scale), data_type),
         )
-    if types.is_date32(kind):
+    if types.is_date32(data_type):
         return Ordered(-(2**31), 2**31 - 1, _days, lambda n: _cast(n, "Date32"))
-    if not types.is_timestamp(kind):
+    if not types.is_timestamp(data_type):
         return None
-    per_second = _PER_SECOND[kind.unit]
-    zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
-    name = f"Timestamp({_UNITS[kind.unit]}, {zone})"
+    per_second = _PER_SECOND[data_type.unit]
+    zone = "None" if data_type.tz is None else f'Some("{data_type.tz}")'
+    name = f"Timestamp({_UNITS[data_type.unit]}, {zone})"
     return Ordered(
         -(2**63),
         2**63 - 1,
-        _moment if kind.tz is None else _instant,
+        _moment if data_type.tz is None else _instant,
         lambda n: _cast(n, name),
         multiplied=max(1, _SHOWN_PER_SECOND // per_second),
         divided=max(1, per_second // _SHOWN_PER_SECOND),
@@ -119,10 +119,10 @@ def _number(value: Any) -> tuple[int, int] | None:
 
 
 def _scaled(value: Any, scale: int) -> tuple[int, int] | None:
-    found = _number(value)
-    if found is None:
+    ratio = _number(value)
+    if ratio is None:
         return None
-    over, under = found
+    over, under = ratio
     return (over * 10**scale, under) if scale >= 0 else (over, under * 10**-scale)
 
 
@@ -151,5 +151,5 @@ def _moment(value: Any) -> tuple[int, int] | None:
 
 
 def _cast(value: int, name: str) -> Node:
-    """A constant from its number: texts have no years before 1, and times in them no zone."""
+    """A constant from its integer: strings do not support years before 1 and time zones."""
     return Call("arrow_cast", (Literal(value, pa.int64()), Literal(name, pa.string())))

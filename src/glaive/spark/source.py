@@ -1,8 +1,8 @@
 """The data source: ``spark.read.format("lance")`` and ``df.write.format("lance")``.
 
-Spark runs the methods of these classes in short-lived Python processes of its own, pickling
-the objects from one to the next: what ``schema`` finds out is kept on ``self``, so that the
-schema and the rows of a frame come from one version of the dataset.
+Spark runs the methods of these classes in separate short-lived Python processes and pickles the
+objects between them. ``schema`` stores the version it used on ``self``, so that the schema and
+the rows of a frame come from the same version of the dataset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["GlaiveDataSource", "LanceDataSource"]
 
 PLANNER = "data_source_pushdown_filters"
-"""End of the name of the module in which Spark offers filters."""
+"""Last part of the name of the Spark module that pushes filters down."""
 
 
 class LanceDataSource(DataSource):
@@ -46,7 +46,7 @@ class LanceDataSource(DataSource):
         return "lance"
 
     def schema(self) -> StructType:
-        """Return the schema of the columns asked for, and pin the version."""
+        """Return the schema of the requested columns, and pin the version."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
         from glaive.spark.types import to_spark
 
@@ -56,7 +56,7 @@ class LanceDataSource(DataSource):
         return to_spark(frame_schema(dataset, options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader for the columns of ``schema``, which may be one the user gave."""
+        """Return a reader for the columns of ``schema``, which the user may have specified."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
         from glaive.spark.reader import LanceReader, PushingReader
 
@@ -66,9 +66,8 @@ class LanceDataSource(DataSource):
             dataset = open_dataset(options)
             _refuse_unreadable(schema, frame_schema(dataset, options), options)
             options = pinned(options, dataset)
-        pushing = options.push_filters and _filters_are_offered()
-        kind = PushingReader if pushing else LanceReader
-        return kind(options, schema)
+        pushing = options.push_filters and _supports_pushdown()
+        return (PushingReader if pushing else LanceReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that appends, or replaces all rows and columns."""
@@ -78,13 +77,13 @@ class LanceDataSource(DataSource):
         if options.branch is not None:
             raise UnsupportedFeatureError(
                 f"option branch: Spark writes to the main branch only, found {options.branch!r}. "
-                "Leave the option out, or write with glaive.write_dataset"
+                "Omit the option, or write with glaive.write_dataset"
             )
         return LanceArrowWriter(plan_job(schema, options, overwrite=overwrite))
 
 
 class GlaiveDataSource(LanceDataSource):
-    """The same under a name of its own, for sessions whose ``lance`` is a JVM connector."""
+    """The same source named ``glaive``, for sessions whose ``lance`` is a JVM connector."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,26 +91,25 @@ class GlaiveDataSource(LanceDataSource):
         return "glaive"
 
 
-def _filters_are_offered() -> bool:
-    """Whether this is the planner that Spark runs where filters can be taken over.
+def _supports_pushdown() -> bool:
+    """Whether the caller is the Spark module that pushes filters down.
 
-    Elsewhere Spark refuses readers that could, whether it has filters or not.
+    Other callers reject readers that accept filters, even if there are no filters.
     """
-    frame = sys._getframe()  # noqa: SLF001  # pyspark tells it in no other way
-    found: FrameType | None = frame
-    while found is not None:
-        if found.f_globals.get("__name__", "").endswith(PLANNER):
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyspark has no other way
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").endswith(PLANNER):
             return True
-        if found.f_code.co_filename.endswith(f"{PLANNER}.py"):  # run as __main__
+        if frame.f_code.co_filename.endswith(f"{PLANNER}.py"):  # run as __main__
             return True
-        found = found.f_back
+        frame = frame.f_back
     return False
 
 
 def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) -> None:
-    """Check a schema the user gave: a choice of columns, with types their values convert to."""
+    """Check that a schema from the user selects columns and that their types convert to it."""
     from glaive.spark.assignable import refuse_unassignable
-    from glaive.spark.types import as_spark_sends
+    from glaive.spark.types import spark_arrow_schema
 
     for name in schema.names:
         if name not in stored.names:
@@ -120,4 +118,4 @@ def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) 
     if repeated:
         raise SchemaError(f"the schema names {', '.join(sorted(repeated))} more than once")
     chosen = pa.schema([stored.field(name) for name in schema.names])
-    refuse_unassignable(chosen, as_spark_sends(schema), where="the schema given to the reader")
+    refuse_unassignable(chosen, spark_arrow_schema(schema), where="the schema given to the reader")

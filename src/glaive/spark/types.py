@@ -1,13 +1,13 @@
-"""Arrow types and Spark types, both ways, without losing what Spark has no name for.
+"""Conversion between Arrow types and Spark types, in both directions, without losing types.
 
-Spark knows fewer types than a dataset can hold: no unsigned or half-precision numbers, no
-lists of fixed size, one width of offsets. Reading widens such types, and keeps their names in
-the metadata of the Spark column, which travels with the column through select, filter, join
-and cache. Writing looks there first and stores the type the column came from.
+Spark has fewer types than a dataset: no unsigned or half-precision numbers, no fixed-size lists,
+only one width of offsets. Reading widens such types and records their names in the metadata of
+the Spark column, which select, filter, join and cache preserve. Writing uses this metadata to
+store the original type again.
 
-The keys say where in the type the name belongs: ``lance:arrow_type`` is the column itself,
+The key includes the path within the type: ``lance:arrow_type`` is the column itself,
 ``lance:arrow_type.element`` the items of its list, ``.key`` and ``.value`` the parts of a map.
-Fields of a struct carry metadata of their own. The names are the format's logical types, such
+Fields of a struct have metadata of their own. The names are the format's logical types, such
 as ``uint8`` or ``fixed_size_list:float:128``.
 """
 
@@ -48,19 +48,19 @@ from glaive.format.extension import field_metadata
 from glaive.format.logical_types import leaf_type, logical_type
 from glaive.spark.cast import is_list
 
-__all__ = ["ARROW_TYPE", "as_spark_sends", "stored_schema", "to_arrow", "to_spark"]
+__all__ = ["ARROW_TYPE", "spark_arrow_schema", "stored_schema", "to_arrow", "to_spark"]
 
 ARROW_TYPE = "lance:arrow_type"
 """Metadata key for the name of the stored type; a path within the type may follow it."""
 
-KEPT_METADATA = ("ARROW:", "lance-", "lance.", "lance:")
-"""Beginnings of metadata keys that mean something to a dataset and are carried both ways."""
+METADATA_PREFIXES = ("ARROW:", "lance-", "lance.", "lance:")
+"""Metadata with these key prefixes is copied in both directions."""
 
-DECIMAL_DIGITS = 38
-"""The most Spark has."""
+MAX_DECIMAL_DIGITS = 38
+"""Maximum precision of Spark's decimals."""
 
 ALIASES = {"float16": "halffloat", "float32": "float", "float64": "double"}
-"""Arrow's names of types that the format calls otherwise."""
+"""Arrow's names of types that have other names in the format."""
 
 SIMPLE: Mapping[pa.DataType, DataType] = {
     pa.null(): NullType(),
@@ -88,41 +88,40 @@ SIMPLE: Mapping[pa.DataType, DataType] = {
 
 
 def to_spark(schema: pa.Schema) -> StructType:
-    """Return the frame a dataset of this schema is read as.
+    """Return the Spark schema of a dataset, with the same nullability.
 
-    Nullability is the schema's. Types Spark has no equal for are widened and named in the
-    metadata of their column.
+    Types that Spark does not have are widened and recorded in the metadata of their column.
 
     Raises
     ------
     SchemaError
-        A column has a type Spark cannot hold in any form.
+        Spark cannot represent the type of a column.
     """
     return StructType([_to_spark_field(column, column.name) for column in schema])
 
 
-def as_spark_sends(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema Spark wants from a source, and gives to a writer."""
+def spark_arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of the batches that Spark exchanges with sources and writers."""
     try:
         return pyspark_to_arrow_schema(schema, timezone="UTC")
     except PySparkException as error:
-        raise SchemaError(f"Spark cannot hand this frame over as Arrow data: {error}") from error
+        raise SchemaError(f"Spark cannot convert this frame to Arrow data: {error}") from error
 
 
 def to_arrow(schema: StructType, *, strict_nullability: bool = False) -> pa.Schema:
-    """Return the schema to store a frame under: types named in metadata, else the plain ones.
+    """Return the schema for storing a frame: types recorded in metadata, else the plain ones.
 
-    A name that no longer fits the column (it was cast since) is passed over. All columns and
-    their parts may hold nulls, as another write may bring some, unless ``strict_nullability``.
+    A recorded type that no longer fits the column (it was cast since) is ignored. All columns
+    and their parts are nullable, as a later write may have nulls, unless ``strict_nullability``.
     """
-    as_spark_sends(schema)  # refuses what has no Arrow form at all
+    spark_arrow_schema(schema)  # fails for types without an Arrow equivalent
     return pa.schema([_to_arrow_field(field, strict=strict_nullability) for field in schema])
 
 
 def stored_schema(
     schema: StructType, vector_columns: tuple[str, ...] = (), *, strict_nullability: bool = False
 ) -> pa.Schema:
-    """Return :func:`to_arrow` with some array columns made lists of fixed size.
+    """Return :func:`to_arrow` with some array columns converted to fixed-size lists.
 
     Parameters
     ----------
@@ -133,18 +132,18 @@ def stored_schema(
     Raises
     ------
     SchemaError
-        A column does not exist or is no array; a text does not have this form.
+        A column does not exist or is not an array; an entry does not have this form.
     """
     arrow = to_arrow(schema, strict_nullability=strict_nullability)
-    for text in vector_columns:
-        name, dimension, value_name = _split_vector(text, arrow.names)
+    for entry in vector_columns:
+        name, dimension, value_name = _split_vector(entry, arrow.names)
         position = arrow.get_field_index(name)
         column = arrow.field(position)
         if not is_list(column.type):
             raise SchemaError(
                 f"vector column {name!r}: expected an array column, found {schema[name].dataType}"
             )
-        value = _value_type(value_name, text) if value_name else column.type.value_type
+        value = _value_type(value_name, entry) if value_name else column.type.value_type
         item = pa.field("item", value, nullable=True)
         arrow = arrow.set(position, column.with_type(pa.list_(item, dimension)))
     return arrow
@@ -159,66 +158,73 @@ def _to_spark_field(field: pa.Field, where: str) -> StructField:
     metadata = {
         key: value.decode()
         for key, value in field_metadata(field).items()
-        if key.startswith(KEPT_METADATA) and _is_text(value)
+        if key.startswith(METADATA_PREFIXES) and _is_text(value)
     }
     return StructField(field.name, spark, field.nullable, metadata | names)
 
 
-def _to_spark(kind: Any, key: str, names: dict[str, str], where: str) -> DataType:
-    """Return the Spark type for an Arrow type; put what it cannot say into ``names``."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
+def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> DataType:
+    """Return the Spark type for an Arrow type; record a type that it loses in ``names``."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        data_type = data_type.storage_type
     types = pa.types
-    if types.is_struct(kind):
-        return StructType([_to_spark_field(kind.field(i), where) for i in range(kind.num_fields)])
-    if types.is_map(kind):
-        return MapType(
-            _to_spark(kind.key_type, f"{key}.key", names, where),
-            _to_spark(kind.item_type, f"{key}.value", names, where),
-            kind.item_field.nullable,
+    if types.is_struct(data_type):
+        return StructType(
+            [_to_spark_field(data_type.field(i), where) for i in range(data_type.num_fields)]
         )
-    if types.is_fixed_size_list(kind):
-        if types.is_nested(kind.value_type) and not types.is_fixed_size_list(kind.value_type):
-            names[key] = f"fixed_size_list:struct:{kind.list_size}"
+    if types.is_map(data_type):
+        return MapType(
+            _to_spark(data_type.key_type, f"{key}.key", names, where),
+            _to_spark(data_type.item_type, f"{key}.value", names, where),
+            data_type.item_field.nullable,
+        )
+    if types.is_fixed_size_list(data_type):
+        if types.is_nested(data_type.value_type) and not types.is_fixed_size_list(
+            data_type.value_type
+        ):
+            names[key] = f"fixed_size_list:struct:{data_type.list_size}"
         else:
-            names[key] = logical_type(kind, where)
-        element = _to_spark(kind.value_type, f"{key}.element", {}, where)
-        return ArrayType(element, kind.value_field.nullable)
-    if is_list(kind):
-        if types.is_large_list(kind):
+            names[key] = logical_type(data_type, where)
+        element = _to_spark(data_type.value_type, f"{key}.element", {}, where)
+        return ArrayType(element, data_type.value_field.nullable)
+    if is_list(data_type):
+        if types.is_large_list(data_type):
             names[key] = "large_list"
-        element = _to_spark(kind.value_type, f"{key}.element", names, where)
-        return ArrayType(element, kind.value_field.nullable)
-    spark = _to_spark_leaf(kind, where)
-    if types.is_dictionary(kind):
-        kind = kind.value_type  # plain values in Spark, and in what Spark writes
-    if types.is_decimal32(kind) or types.is_decimal64(kind):
-        return spark  # wider in a dataset as well
-    name = logical_type(kind, where)
+        element = _to_spark(data_type.value_type, f"{key}.element", names, where)
+        return ArrayType(element, data_type.value_field.nullable)
+    spark = _to_spark_leaf(data_type, where)
+    if types.is_dictionary(data_type):
+        data_type = data_type.value_type  # plain values in Spark, and in what Spark writes
+    if types.is_decimal32(data_type) or types.is_decimal64(data_type):
+        return spark  # datasets store the wider type as well
+    name = logical_type(data_type, where)
     if name != logical_type(_plain_arrow(spark), where):
         names[key] = name
     return spark
 
 
-def _to_spark_leaf(kind: Any, where: str) -> DataType:
+def _to_spark_leaf(data_type: Any, where: str) -> DataType:
     types = pa.types
-    if types.is_dictionary(kind):
-        return _to_spark_leaf(kind.value_type, where)
-    if (simple := SIMPLE.get(kind)) is not None:
+    if types.is_dictionary(data_type):
+        return _to_spark_leaf(data_type.value_type, where)
+    if (simple := SIMPLE.get(data_type)) is not None:
         return simple
-    if types.is_fixed_size_binary(kind):
+    if types.is_fixed_size_binary(data_type):
         return BinaryType()
-    if types.is_timestamp(kind):
-        return TimestampNTZType() if kind.tz is None else TimestampType()
-    if types.is_time(kind):
+    if types.is_timestamp(data_type):
+        return TimestampNTZType() if data_type.tz is None else TimestampType()
+    if types.is_time(data_type):
         return TimeType(6)
-    if types.is_duration(kind):
+    if types.is_duration(data_type):
         return DayTimeIntervalType()
-    if types.is_decimal(kind):
-        fits = kind.precision <= DECIMAL_DIGITS and 0 <= kind.scale <= kind.precision
-        return DecimalType(kind.precision, kind.scale) if fits else StringType()
+    if types.is_decimal(data_type):
+        fits = (
+            data_type.precision <= MAX_DECIMAL_DIGITS
+            and 0 <= data_type.scale <= data_type.precision
+        )
+        return DecimalType(data_type.precision, data_type.scale) if fits else StringType()
     raise SchemaError(
-        f"column {where!r}: Spark has no type for {kind}. "
+        f"column {where!r}: Spark has no type for {data_type}. "
         "Name the columns to read: option columns='a,b'"
     )
 
@@ -232,7 +238,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def _plain_arrow(spark: DataType) -> Any:
-    return as_spark_sends(StructType([StructField("_", spark)])).field(0).type
+    return spark_arrow_schema(StructType([StructField("_", spark)])).field(0).type
 
 
 # ------------------------------------------------------------------------- Spark to Arrow
@@ -240,18 +246,18 @@ def _plain_arrow(spark: DataType) -> Any:
 
 def _to_arrow_field(field: StructField, *, strict: bool) -> pa.Field:
     metadata = field.metadata or {}
-    kind = _to_arrow(field.dataType, ARROW_TYPE, _stored_names(field), strict=strict)
-    kept = {
+    data_type = _to_arrow(field.dataType, ARROW_TYPE, _stored_names(field), strict=strict)
+    copied = {
         key: str(value)
         for key, value in metadata.items()
-        if key.startswith(KEPT_METADATA) and not key.startswith(ARROW_TYPE)
+        if key.startswith(METADATA_PREFIXES) and not key.startswith(ARROW_TYPE)
     }
     nullable = field.nullable or not strict
-    return pa.field(field.name, kind, nullable=nullable, metadata=kept or None)
+    return pa.field(field.name, data_type, nullable=nullable, metadata=copied or None)
 
 
 def _stored_names(field: StructField) -> dict[str, str]:
-    """Return the type names of a column by place; the keys of the JVM connector count too."""
+    """Return the recorded types of a column by key; also reads keys of the JVM connector."""
     metadata = field.metadata or {}
     names = {key: str(name) for key, name in metadata.items() if key.startswith(ARROW_TYPE)}
     if names:
@@ -295,52 +301,52 @@ def _to_arrow(spark: DataType, key: str, names: Mapping[str, str], *, strict: bo
 
 
 def _named(name: str, spark: DataType) -> pa.DataType | None:
-    """Return the type of this name if values of the Spark type can be stored as it."""
+    """Return the type with this name if values of the Spark type can be stored as it."""
     if not name:
         return None
     try:
-        kind = leaf_type(name)
-        read_as = _to_spark(kind, ARROW_TYPE, {}, "metadata")
+        data_type = leaf_type(name)
+        read_as = _to_spark(data_type, ARROW_TYPE, {}, "metadata")
     except (FormatError, SchemaError):
-        return None  # metadata of other origin under our key, or of a newer glaive
-    return kind if _same(read_as, spark) else None
+        return None  # metadata of another program with the same key, or of a newer glaive
+    return data_type if _same(read_as, spark) else None
 
 
-def _same(one: DataType, other: DataType) -> bool:
+def _same(first: DataType, other: DataType) -> bool:
     """Compare types without nullability."""
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return _same(one.elementType, other.elementType)
-    if isinstance(one, TimeType) and isinstance(other, TimeType):
+    if isinstance(first, ArrayType) and isinstance(other, ArrayType):
+        return _same(first.elementType, other.elementType)
+    if isinstance(first, TimeType) and isinstance(other, TimeType):
         return True
-    if isinstance(one, DayTimeIntervalType) and isinstance(other, DayTimeIntervalType):
+    if isinstance(first, DayTimeIntervalType) and isinstance(other, DayTimeIntervalType):
         return True
-    if isinstance(one, StringType) and isinstance(other, StringType):
+    if isinstance(first, StringType) and isinstance(other, StringType):
         return True  # collations do not change the stored bytes
-    return one == other
+    return first == other
 
 
 # ----------------------------------------------------------------------- vector columns
 
 
-def _split_vector(text: str, columns: list[str]) -> tuple[str, int, str]:
-    parts = text.split(":")
-    # The name may contain colons: take what is left of the numbers.
-    for cut in (2, 1):
-        name, rest = ":".join(parts[:-cut]), parts[-cut:]
-        if name in columns and rest[0].isdecimal() and int(rest[0]) > 0:
-            return name, int(rest[0]), rest[1] if cut == 2 else ""
+def _split_vector(entry: str, columns: list[str]) -> tuple[str, int, str]:
+    parts = entry.split(":")
+    # The name may contain colons, so split from the right.
+    for count in (2, 1):
+        name, suffix = ":".join(parts[:-count]), parts[-count:]
+        if name in columns and suffix[0].isdecimal() and int(suffix[0]) > 0:
+            return name, int(suffix[0]), suffix[1] if count == 2 else ""
     raise SchemaError(
-        f"vector column {text!r}: expected 'column:dimension' or 'column:dimension:type', such "
+        f"vector column {entry!r}: expected 'column:dimension' or 'column:dimension:type', such "
         f"as 'emb:128:float16', with one of the columns {', '.join(columns)}"
     )
 
 
-def _value_type(name: str, text: str) -> pa.DataType:
+def _value_type(name: str, entry: str) -> pa.DataType:
     try:
-        kind: pa.DataType = leaf_type(ALIASES.get(name, name))
+        data_type: pa.DataType = leaf_type(ALIASES.get(name, name))
     except FormatError as error:
         raise SchemaError(
-            f"vector column {text!r}: {name!r} is no type; take float16, float32, float64, int8, "
-            "uint8 or another Arrow name"
+            f"vector column {entry!r}: {name!r} is not a type; use float16, float32, float64, "
+            "int8, uint8 or another Arrow type"
         ) from error
-    return kind
+    return data_type

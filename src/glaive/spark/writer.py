@@ -1,14 +1,14 @@
-"""Write a frame in two phases: tasks write data files, the driver commits them at once.
+"""Write a frame in two phases: tasks write data files, the driver commits them in one version.
 
-Spark runs the parts in different processes and keeps nothing between them but what travels:
-the job goes to the tasks, their messages come back, and commit and abort get a copy of the
-original writer. A task that fails or runs twice leaves files that nobody names; they are
-invisible and go with the next clean-up.
+Spark runs the phases in different processes that share no state: the job is pickled for the
+tasks, their messages return to the driver, and commit and abort get a copy of the original
+writer. A task that fails or runs twice leaves unreferenced files, which are invisible and removed
+by the next clean-up.
 
-The transaction carries the id of the job. Spark may call ``commit`` again after an unclear
-failure, and calls ``abort`` with all messages when ``commit`` fails, also if the version was
-in fact written. So both look first whether a version carries the id, and ``abort`` deletes
-files only when a task failed, for then no commit was ever tried.
+The transaction records the id of the job. Spark may call ``commit`` again after an unclear
+failure, and calls ``abort`` with all messages when ``commit`` fails, even if the version was in
+fact written. So both first check whether a version has the id, and ``abort`` deletes files only
+if a task failed, because then no commit was attempted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from glaive.format.pb import table_pb2
 from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
-from glaive.spark.types import as_spark_sends, stored_schema
+from glaive.spark.types import spark_arrow_schema, stored_schema
 from glaive.table.load import find_transaction, open_latest
 from glaive.table.root import open_root
 
@@ -57,16 +57,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteJob:
-    """All that tasks and commit need to know; plain values, pickled with every task.
+    """The settings of tasks and commit, as plain values that can be pickled.
 
     Parameters
     ----------
     plan
-        What is written where.
+        The plan of the write.
     columns
-        The types that batches of Spark are cast to, by name.
+        The types that batches from Spark are cast to, by name.
     allow_truncation
-        Drop digits of times below the unit of their column.
+        Truncate times to the unit of their column.
     """
 
     plan: WritePlan
@@ -75,54 +75,54 @@ class WriteJob:
 
     @property
     def id(self) -> str:
-        """Identity of the job, the same in every attempt of its tasks and its commit."""
+        """Identifier of the job, the same in every attempt of its tasks and its commit."""
         return self.plan.options.transaction_properties[JOB]
 
 
 @dataclass
 class FragmentsWritten(WriterCommitMessage):
-    """What one task wrote: fragments in wire form, without ids."""
+    """The fragments that one task wrote, serialized, without ids."""
 
     fragments: tuple[bytes, ...]
 
 
 def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJob:
-    """Decide on the driver what is written where, and refuse what cannot end well.
+    """Plan the write on the driver, and reject invalid writes early.
 
     Raises
     ------
     GlaiveError
-        As :func:`glaive.dataset.writing.plan.plan_write`; and a frame that lacks columns of the
-        dataset it is appended to is refused, as Spark does everywhere.
+        As :func:`glaive.dataset.writing.plan.plan_write`; also for a frame that lacks columns of
+        the dataset it is appended to, as in Spark's own sources.
     """
     stored = options.arrow_schema or stored_schema(
         schema, options.vector_columns, strict_nullability=options.strict_nullability
     )
-    return plan_frame(as_spark_sends(schema), stored, options, overwrite=overwrite)
+    return plan_frame(spark_arrow_schema(schema), stored, options, overwrite=overwrite)
 
 
 def plan_frame(
     sent: pa.Schema, stored: pa.Schema, options: Options, *, overwrite: bool
 ) -> WriteJob:
-    """The same for schemas that are known.
+    """Plan a write with given schemas.
 
     Parameters
     ----------
     sent
-        As batches come from Spark.
+        The schema of batches from Spark.
     stored
-        As a new dataset keeps them.
+        The schema of a new dataset.
     """
     mode: Mode = "overwrite" if overwrite else "append"
-    wanted = _write_options(options, "create" if options.must_not_exist else mode)
+    write_options = _write_options(options, "create" if options.must_not_exist else mode)
     store = open_root(options.uri, options.storage)
     base = None
     with suppress(DatasetNotFoundError):
         base = open_latest(store, to_follow=True)
     columns = stored
-    if base is not None and wanted.mode == "append":
+    if base is not None and write_options.mode == "append":
         columns = assigned(sent, base.schema.to_arrow())
-    plan = plan_write(store, columns, wanted, base)
+    plan = plan_write(store, columns, write_options, base)
     if base is not None and plan.appends:
         refuse_missing(plan.schema, base.schema, where=options.uri)
     else:
@@ -132,7 +132,7 @@ def plan_frame(
 
 
 class LanceArrowWriter(DataSourceArrowWriter):
-    """Carries out a :class:`WriteJob`."""
+    """Executes a :class:`WriteJob`."""
 
     def __init__(self, job: WriteJob) -> None:
         self.job = job
@@ -140,10 +140,10 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def write(  # type: ignore[override]  # as pyspark's own Arrow writer narrows it
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
-        """Write the rows of one task to new files; return what was written.
+        """Write the rows of one task to new files and return their fragments.
 
-        A task without rows makes no file. Files have random names: another attempt of the same
-        task writes others.
+        A task without rows writes no file. File names are random, so a second attempt of the
+        same task writes different files.
         """
         job = self.job
         truncate = job.allow_truncation
@@ -155,13 +155,13 @@ class LanceArrowWriter(DataSourceArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make one version of what all tasks wrote; nothing if an earlier call already did."""
+        """Commit the fragments of all tasks as one version, unless an earlier call did."""
         fragments = list(_fragments(messages))
         if fragments or not self.job.plan.appends:
             commit_plan(self.job.plan, fragments, once=JOB)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the files of a job whose tasks failed, if that can do no harm."""
+        """Remove the files of a job whose tasks failed, if no version can refer to them."""
         job = self.job
         fragments = list(_fragments(messages))
         paths = [data_file_path(file.path) for fragment in fragments for file in fragment.files]
@@ -169,8 +169,8 @@ class LanceArrowWriter(DataSourceArrowWriter):
             return
         if None not in messages:
             _logger.warning(
-                "job %s on %s: the commit failed; %d files are left to the next clean-up, for "
-                "the version may have been written: %s",
+                "job %s on %s: the commit failed, but the version may have been written; %d "
+                "files remain until the next clean-up: %s",
                 job.id,
                 GlaiveError.without_secrets(job.plan.store.uri),
                 len(paths),

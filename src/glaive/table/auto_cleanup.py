@@ -1,15 +1,15 @@
-"""Clean up old versions every so many commits, where a table's configuration asks for it.
+"""Clean up old versions every few commits, if the table's configuration enables it.
 
 =============================== =========================================================
 key                             meaning
 =============================== =========================================================
-``lance.auto_cleanup.interval``  after every so many versions
-``….older_than``                 only versions older than this: ``14d``, ``1h 30m``; all
-``….retain_versions``            keep as many of the newest
-``….delete_rate_limit``          files per second, at most
+``lance.auto_cleanup.interval``  number of versions between clean-ups
+``….older_than``                 minimum age: ``14d``, ``1h 30m``; default: none
+``….retain_versions``            number of newest versions to keep
+``….delete_rate_limit``          maximum files per second
 =============================== =========================================================
 
-A clean-up that fails leaves the commit as it is: it is logged, and the next one tries again.
+A failure is logged and does not affect the commit; the next clean-up tries again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def duration(text: str) -> timedelta:
     Raises
     ------
     OptionError
-        It is none.
+        The text is no time span.
     """
     at, seconds = 0, 0.0
     while at < len(text):
@@ -67,7 +67,7 @@ def duration(text: str) -> timedelta:
         seconds += float(part[1]) * _SECONDS[part[2]]
         at = part.end()
     if not text.strip():
-        raise OptionError("expected a time span such as 14d or 1h 30m, found nothing")
+        raise OptionError("expected a time span such as 14d or 1h 30m, found an empty string")
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
@@ -75,9 +75,9 @@ def duration(text: str) -> timedelta:
 
 
 def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
-    """Clean up if it is time: called with the version that was made and the one before it.
+    """Clean up if it is due, given the new version and the previous one.
 
-    The version before stays, too: others may be reading it.
+    The previous version is kept, too, as it may be in use.
     """
     config: Mapping[str, str] = made.config
     try:

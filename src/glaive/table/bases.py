@@ -1,4 +1,4 @@
-"""Where the files of a dataset lie: below its own root, or below a base path it names.
+"""Locate the files of a dataset: below its root, or below one of its base paths.
 
 Specification: "Base paths" in ``docs/format``.
 """
@@ -28,7 +28,7 @@ __all__ = [
 
 _opened: WeakKeyDictionary[Manifest, dict[int, tuple[ObjectStore, ObjectStore, bool]]]
 _opened = WeakKeyDictionary()
-"""Base paths that were opened, by manifest and id: for which root, the place, whether a root."""
+"""Opened base paths by manifest and id: root store, base store, whether it is a dataset root."""
 
 
 def locate_data_file(
@@ -39,7 +39,7 @@ def locate_data_file(
     Raises
     ------
     AccessError
-        Its base path is a place that the caller has to allow.
+        The caller has not allowed its base path.
     CorruptFileError
         There is no such base path, or the path leads out of it.
     """
@@ -63,9 +63,9 @@ def locate_in_base(
 def full_path(
     store: ObjectStore, manifest: Manifest, path: str, base_id: int | None, *, data: bool = False
 ) -> str:
-    """Path or URI of a file for people, given by its path within a dataset; opens nothing.
+    """Path or URI of a file for display, from its path within a dataset; opens nothing.
 
-    ``data`` says that it is a data file, given by its name.
+    With ``data``, ``path`` is the name of a data file.
     """
     if base_id is None:
         return store.full(data_file_path(path, where=manifest.where) if data else path)
@@ -76,39 +76,36 @@ def full_path(
 
 
 def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[ObjectStore, bool]:
-    """The place a base path names, and whether it is the root of a dataset.
+    """The store of a base path, and whether it is a dataset root.
 
     Raises
     ------
     AccessError
-        The caller has to allow it.
+        The caller has not allowed it.
     CorruptFileError
         The manifest has no such base path.
     """
-    known = _opened.get(manifest)
-    if known is None:
-        known = _opened[manifest] = {}
-    found = known.get(base_id)
-    if found is None or found[0] is not store:
+    known = _opened.setdefault(manifest, {})
+    entry = known.get(base_id)
+    if entry is None or entry[0] is not store:
         base = find_base(manifest, base_id)
-        place = open_base(store, base, manifest.where)
-        found = known[base_id] = (store, place, base.is_dataset_root)
-    return found[1], found[2]
+        opened = open_base(store, base, manifest.where)
+        entry = known[base_id] = (store, opened, base.is_dataset_root)
+    return entry[1], entry[2]
 
 
 def open_base(store: ObjectStore, base: table_pb2.BasePath, where: str) -> ObjectStore:
-    """Open a base path of the dataset at ``store``; errors as those of :func:`base_of`."""
-    what = f"base path {base.id} of {where}"
-    return open_named(store, base.path, access_of(store), what=what)
+    """Open a base path of the dataset at ``store``; errors as for :func:`base_of`."""
+    return open_named(store, base.path, access_of(store), subject=f"base path {base.id} of {where}")
 
 
 def find_base(manifest: Manifest, base_id: int) -> table_pb2.BasePath:
-    """The base path of this id.
+    """The base path with this id.
 
     Raises
     ------
     CorruptFileError
-        The manifest has none.
+        There is none.
     """
     for base in manifest.wire.base_paths:
         if base.id == base_id:

@@ -1,4 +1,4 @@
-"""Several transactions in one commit.
+"""Merge several transactions into one commit.
 
 Specification: "Commit" in ``docs/format/transactions.md``.
 """
@@ -17,30 +17,30 @@ __all__ = ["merge_transactions"]
 
 
 def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
-    """One transaction that does what all of these do, made for the oldest of their versions.
+    """One transaction with the effect of all, made for the oldest of their read versions.
 
-    Properties are those of all; of one that several have, the last.
+    It has all properties; the last transaction wins.
 
     Raises
     ------
     OptionError
         There are no transactions.
     UnsupportedFeatureError
-        One of them is no append.
+        One of them is not an append.
     """
     if not transactions:
         raise OptionError("no transactions to commit: give at least one")
     fragments: list[Fragment] = []
     properties: dict[str, str] = {}
-    for number, one in enumerate(transactions):
-        operation = read_operation(one.operation)
+    for number, transaction in enumerate(transactions):
+        operation = read_operation(transaction.operation)
         if not isinstance(operation, Append):
             raise UnsupportedFeatureError(
-                f"transaction {number} of the batch is a {operation.wire_name}: only appends are "
-                "committed together. Commit it by itself."
+                f"transaction {number} of the batch is a {operation.wire_name}: only appends can "
+                "be committed in a batch. Commit it separately."
             )
         fragments += operation.fragments
-        properties.update(one.properties)
+        properties.update(transaction.properties)
     return Transaction(
         read_version=min(transaction.read_version for transaction in transactions),
         operation=Append(tuple(fragments)),

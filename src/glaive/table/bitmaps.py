@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 
-__all__ = ["MOST_NUMBERS", "bitmap_of", "offsets_of"]
+__all__ = ["MAX_NUMBERS", "bitmap_of", "offsets_of"]
 
-MOST_NUMBERS = 1 << 27
-"""Numbers taken out of one bitmap: few bytes can stand for billions."""
+MAX_NUMBERS = 1 << 27
+"""Limit of numbers decoded from a bitmap: a few bytes can stand for billions."""
 
 
 def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[np.uint32]:
-    """Numbers of a bitmap, ascending; those ``below`` a number only.
+    """Numbers of a bitmap, ascending; optionally only those ``below`` a limit.
 
     Raises
     ------
     CorruptFileError
-        It cannot be parsed, or holds more than 2^27 such numbers.
+        It cannot be parsed, or has more than 2^27 such numbers.
     """
     from pyroaring import BitMap
 
@@ -33,10 +33,10 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
         ) from error
     if below is not None:
         bitmap &= BitMap(range(below))
-    if len(bitmap) > MOST_NUMBERS:
+    if len(bitmap) > MAX_NUMBERS:
         raise CorruptFileError(
             "set of numbers",
-            expected=f"at most {MOST_NUMBERS}",
+            expected=f"at most {MAX_NUMBERS}",
             found=f"{len(bitmap)}",
             where=where,
         )

@@ -1,6 +1,6 @@
-"""Branches: lines of versions of their own, each with a JSON file below ``_refs/branches``.
+"""Branches, each with a JSON file below ``_refs/branches``.
 
-Its first version refers to the files of the version it was made from.
+The first version of a branch refers to the files of its parent version.
 
 Specification: "Branches" in ``docs/format/refs.md``.
 """
@@ -17,18 +17,18 @@ from glaive.table.refs import (
     MAIN,
     damaged,
     dump_json,
-    finished,
     is_branch_name,
     is_unfinished,
     load_json,
     metadata_of,
-    ref_files,
-    whole_number,
+    read_refs,
+    required_integer,
 )
 
 __all__ = [
     "BRANCHES",
     "Branch",
+    "branch_exists",
     "check_branch_name",
     "create_branch_file",
     "delete_branch_file",
@@ -43,22 +43,22 @@ BRANCHES: Final = "_refs/branches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A line of versions.
+    """A branch.
 
     Parameters
     ----------
     parent_branch
-        The branch it was made from; ``None`` for the main branch.
+        The branch it starts from; ``None`` for the main branch.
     parent_version
-        The version it was made from; its own first version has the same number.
+        The version it starts from; its own first version has the same number.
     identifier
-        For each branch on the way from the root: version of its parent, 32 hex digits.
+        For each branch from the root to this one: parent version, 32 hex digits.
     create_at
         Seconds since 1970 UTC.
     manifest_size
-        Bytes of the manifest of the parent's version.
+        Bytes of the manifest of the parent version.
     metadata
-        Free text entries.
+        String entries.
     """
 
     parent_branch: str | None
@@ -69,10 +69,10 @@ class Branch:
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> bytes:
-        """Content of the branch's file."""
+        """Contents of the branch's file."""
         content = {
             "parentBranch": self.parent_branch,
-            "identifier": {"version_mapping": [list(one) for one in self.identifier]},
+            "identifier": {"version_mapping": [list(step) for step in self.identifier]},
             "parentVersion": self.parent_version,
             "createAt": self.create_at,
             "manifestSize": self.manifest_size,
@@ -82,28 +82,23 @@ class Branch:
 
 
 def list_branches(root: ObjectStore) -> dict[str, Branch]:
-    """All branches by name, without the main one. One listing and one request per branch.
+    """All branches by name, except the main one. One listing and one request per branch.
 
     Raises
     ------
     CorruptFileError
-        A file is damaged, or no branch can have its name.
+        A file is damaged or has an invalid name.
     """
-    files = ref_files(root, BRANCHES)
-    for name, meta in files.items():
-        if not is_branch_name(name):
-            what = "name of a file of branches"
-            raise damaged(what, "that of a branch", name, root.full(meta.path))
-    return {name: read_branch(root, name) for name in finished(root, files)}
+    return read_refs(root, BRANCHES, is_branch_name, read_branch)
 
 
 def read_branch(root: ObjectStore, name: str) -> Branch:
-    """One branch.
+    """Read a branch.
 
     Raises
     ------
     RefNotFoundError
-        There is no such branch; the message names the closest ones.
+        There is no such branch; the message suggests similar names.
     CorruptFileError
         Its file is damaged.
     """
@@ -115,60 +110,65 @@ def read_branch(root: ObjectStore, name: str) -> Branch:
         raise damaged("parent of a branch", "the name of a branch, or null", parent, where)
     return Branch(
         parent_branch=parent,
-        parent_version=whole_number(content, "parentVersion", where),
+        parent_version=required_integer(content, "parentVersion", where),
         identifier=_identifier(content.get("identifier"), where),
-        create_at=whole_number(content, "createAt", where),
-        manifest_size=whole_number(content, "manifestSize", where),
+        create_at=required_integer(content, "createAt", where),
+        manifest_size=required_integer(content, "manifestSize", where),
         metadata=metadata_of(content, where),
     )
 
 
 def check_branch_name(name: object) -> str:
-    """The name, if a branch may have it.
+    """The name, if it is a valid branch name.
 
     Raises
     ------
     OptionError
-        It may not; the message says what names are made of.
+        It is invalid.
     """
     if not is_branch_name(name):
         raise OptionError(
-            f"branch: {name!r} is no name for a branch. It has parts of letters, digits, '.', '-' "
-            f"and '_', separated by '/'; it is not {MAIN!r}, has no '..', no '.lock' at the end "
-            "and no part that is '.'."
+            f"branch: {name!r} is not a valid branch name. Names have parts of letters, digits, "
+            f"'.', '-' and '_', separated by '/'; they must not be {MAIN!r}, contain '..', end in "
+            "'.lock', or have a part '.'."
         )
     return str(name)
 
 
 def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
-    """Write the file of a branch that has none yet; its directory comes first. One request.
+    """Write the file of a new branch, whose directory exists already. One request.
 
     Raises
     ------
     RefExistsError
-        There is a branch of this name.
+        There is a branch with this name.
     """
     try:
         root.put(_branch_path(name), [branch.to_json()], mode="create")
     except ObjectExistsError:
-        raise RefExistsError(
-            f"branch {name!r} of {root.uri} exists already. Check it out, delete it, or choose "
-            "another name."
-        ) from None
+        raise branch_exists(root, name) from None
+
+
+def branch_exists(root: ObjectStore, name: str) -> RefExistsError:
+    """The error for a new branch whose name is taken."""
+    return RefExistsError(
+        f"branch {name!r} of {root.uri} exists already. Check it out, delete it, or choose another "
+        "name."
+    )
 
 
 def replace_branch(root: ObjectStore, name: str, branch: Branch) -> None:
-    """Write the file of a branch that has one."""
+    """Overwrite the file of a branch."""
     root.put(_branch_path(name), [branch.to_json()])
 
 
 def is_branch_begun(root: ObjectStore, name: str) -> bool:
-    """Whether a branch has an empty file: its writer was stopped. One request."""
+    """Whether a branch has an empty file, left by an interrupted writer. One request."""
     return is_unfinished(root, _branch_path(name))
 
 
 def delete_branch_file(root: ObjectStore, name: str) -> None:
-    """Remove the file of a branch; its directory is then no branch any more."""
+    """Delete the file of a branch, which makes its directory inaccessible as a branch."""
     root.delete([_branch_path(name)])
 
 
@@ -176,12 +176,12 @@ def _branch_path(name: object) -> str:
     return f"{BRANCHES}/{check_branch_name(name).replace('/', '%2F')}.json"
 
 
-def _identifier(found: object, where: str) -> tuple[tuple[int, str], ...]:
-    if found is None:
+def _identifier(value: object, where: str) -> tuple[tuple[int, str], ...]:
+    if value is None:
         return ()
-    pairs = found.get("version_mapping") if isinstance(found, dict) else None
+    pairs = value.get("version_mapping") if isinstance(value, dict) else None
     if not isinstance(pairs, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) for pair in pairs
     ):
-        raise damaged("identifier of a branch", "pairs of a version and a text", found, where)
+        raise damaged("identifier of a branch", "pairs of a version and a string", value, where)
     return tuple((pair[0], str(pair[1])) for pair in pairs)

@@ -1,14 +1,13 @@
-"""Remove old versions, and the files that nothing needs any more.
+"""Delete old versions, and the files that no other version uses.
 
-A version that goes takes the files with it that no other version has. Files that no version
-has, of writers that failed or are still at work, go only when they are a week old, or when
-the caller knows that nobody is at work.
+Files that no version uses belong to failed or active writers. They are only deleted when they are
+a week old, or when the caller knows that nobody is writing.
 
-Manifests are deleted first: whatever happens then, no version is left without its files.
+Manifests are deleted first, so that no version ever lacks files.
 
-What no writer of datasets would have called so is left alone, and so is what lies behind a link
-that leads out of the root, unless the caller allowed to delete there. Versions whose manifests are
-left keep their files. An empty manifest, whose writer was stopped, is removed.
+Files whose names no Lance writer uses are kept. So are those behind links that lead out of the
+root, unless the caller allowed to delete there; versions whose manifests are there keep their
+files. Empty manifests of interrupted writers are deleted.
 
 Specification: "Cleaning up" in ``docs/format/refs.md``.
 """
@@ -41,28 +40,28 @@ _logger = logging.getLogger(__name__)
 
 DEFAULT_AGE: Final = timedelta(days=14)
 UNVERIFIED_AGE: Final = timedelta(days=7)
-"""A file that no version has may belong to a writer at work until it is this old."""
+"""Younger files that no version uses may belong to an active writer."""
 
-_PORTION: Final = 1000
-"""Files deleted by one call of the store."""
+_BATCH: Final = 1000
+"""Files deleted per call of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Which versions may go.
+    """Which versions to delete.
 
     Parameters
     ----------
     older_than
-        Only versions made longer ago; two weeks unless something else is said.
+        Minimum age; default: two weeks, if no other option selects versions.
     retain_versions
-        Keep as many of the newest versions.
+        Number of newest versions to keep.
     versions
-        Only these.
+        Delete only these versions.
     delete_unverified
-        Delete files that no version has whatever their age: right only if nobody writes.
+        Delete files that no version uses, whatever their age: only safe if nobody is writing.
     error_if_tagged
-        Fail if a tag names a version that would go; otherwise it is kept.
+        Fail if a version to be deleted has a tag; otherwise it is kept.
     """
 
     older_than: timedelta | None = None
@@ -83,15 +82,15 @@ class CleanupPolicy:
 
     @property
     def age(self) -> timedelta:
-        """Age from which versions go."""
+        """Minimum age of versions to delete."""
         if self.older_than is not None:
             return self.older_than
-        told = self.retain_versions is not None or self.versions is not None
-        return timedelta(0) if told else DEFAULT_AGE
+        selected = self.retain_versions is not None or self.versions is not None
+        return timedelta(0) if selected else DEFAULT_AGE
 
     @property
     def before(self) -> datetime:
-        """Only versions made before this moment go."""
+        """Only versions created before this time are deleted."""
         try:
             return datetime.now(UTC) - self.age
         except OverflowError:  # before the year 1
@@ -100,9 +99,9 @@ class CleanupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFile:
-    """A file to be deleted; ``unverified`` when no version ever had it, as far as is known.
+    """A file to delete; ``unverified`` if no known version has used it.
 
-    ``unfinished`` is an empty manifest: it is removed only if it is still empty then.
+    ``unfinished`` is an empty manifest, deleted only if it is still empty then.
     """
 
     path: str
@@ -114,12 +113,12 @@ class CleanupFile:
 
 @dataclass(frozen=True, slots=True)
 class CleanupPlan:
-    """What would be deleted, manifests first, which versions that are, and what is left and why."""
+    """The versions and files to delete, manifests first, and warnings about what is kept."""
 
     read_version: int
     versions: tuple[int, ...]
     files: tuple[CleanupFile, ...]
-    left: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -134,30 +133,30 @@ class CleanupPlan:
 def plan_cleanup(
     store: ObjectStore, root: ObjectStore, current: Manifest, policy: CleanupPolicy
 ) -> CleanupPlan:
-    """Work out what may be deleted; deletes nothing.
+    """Plan a clean-up; deletes nothing.
 
     Parameters
     ----------
     store, root
-        The branch to clean up, and the root where tags and branches are.
+        The branch to clean up, and the root of the dataset with tags and branches.
     current
-        The version at hand: it and newer ones stay.
+        The current version: it and newer ones are kept.
 
     Raises
     ------
     CleanupError
-        A tag names a version that would go, and ``error_if_tagged`` is set.
+        A version to be deleted has a tag, and ``error_if_tagged`` is set.
     CorruptFileError
-        A manifest is damaged: then nothing can be told of the files.
+        A manifest is damaged, so the files in use are unknown.
 
     Notes
     -----
     Requests: a listing per folder, one per version, one per tag and branch.
     """
-    left = _Left(store, root)
+    protection = _Protection(store, root)
     locations = list_versions(store)
     branch = current.wire.branch or None
-    reachable = left.why(VERSIONS) is None  # noted when its files are looked at
+    reachable = protection.reason(VERSIONS) is None  # the warning is added with its files
     wanted = _candidates(locations, current, policy) if reachable else set()
     tagged = {tag.version: name for name, tag in list_tags(root).items() if tag.branch == branch}
     parents = {
@@ -174,32 +173,33 @@ def plan_cleanup(
     }
     named = sorted(old & tagged.keys())
     if named and policy.error_if_tagged:
-        shown = ", ".join(f"{tagged[version]!r} (version {version})" for version in named)
+        names = ", ".join(f"{tagged[version]!r} (version {version})" for version in named)
         raise CleanupError(
-            f"{store.uri}: tags name versions that would be removed: {shown}. Delete or move "
-            "them, or pass error_if_tagged_old_versions=False to keep these versions."
+            f"{store.uri}: versions to be deleted have tags: {names}. Delete or move them, or pass "
+            "error_if_tagged_old_versions=False to keep these versions."
         )
     old -= tagged.keys()
-    old -= left.protected(root, {version: manifests[version].timestamp for version in old})
+    old -= protection.versions(root, {version: manifests[version].timestamp for version in old})
     old -= {
         location.version
         for location in locations
-        if location.version in old and left.is_link(location.path)
+        if location.version in old and protection.is_link(location.path)
     }
     kept = FileSet.of(manifest for version, manifest in manifests.items() if version not in old)
-    unfinished, detached = _others(store)
+    unfinished, detached = _outside_history(store)
     for manifest in _load(store, detached).values():
         kept.add(manifest)
-    gone = FileSet.of(manifests[version] for version in old)
+    deleted = FileSet.of(manifests[version] for version in old)
     files = list(_manifests(store, [location for location in locations if location.version in old]))
     files.extend(unfinished if reachable else ())
-    files.extend(_unused(store, kept, gone, policy, left))
-    # A version made meanwhile may have taken up files again, as a restore does.
+    files.extend(_unused(store, kept, deleted, policy, protection))
+    # A version created concurrently may use old files again, for example after a restore.
     known = manifests.keys()
-    made = [location for location in list_versions(store) if location.version not in known]
-    fresh = FileSet.of(_load(store, made).values())
-    files = [file for file in files if file.path not in fresh]
-    return CleanupPlan(current.version, tuple(sorted(old)), tuple(files), tuple(left.reasons))
+    new = [location for location in list_versions(store) if location.version not in known]
+    used_again = FileSet.of(_load(store, new).values())
+    files = [file for file in files if file.path not in used_again]
+    versions = tuple(sorted(old))
+    return CleanupPlan(current.version, versions, tuple(files), tuple(protection.warnings))
 
 
 def delete_planned(
@@ -207,106 +207,106 @@ def delete_planned(
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second.
 
-    Returns the plan as it was carried out: what could not be removed is left. That is logged.
+    Returns the plan without files that could not be deleted. Logs the warnings.
     """
-    portion = _PORTION if rate is None else min(_PORTION, max(1, rate))
-    left = list(plan.left)
+    batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
+    warnings = list(plan.warnings)
     kept: set[str] = set()
     for file in plan.files:
         if file.unfinished and not store.remove_unfinished(file.path):
             kept.add(file.path)
-            left.append(
-                f"{store.full(file.path)} is empty, as of a writer that was stopped, and cannot be "
-                "removed safely now; the next commit takes its place"
+            warnings.append(
+                f"{store.full(file.path)} is empty, as left by an interrupted writer, and cannot "
+                "be deleted safely now; the next commit replaces it"
             )
     paths = [file.path for file in plan.files if not file.unfinished]
-    for start in range(0, len(paths), portion):
+    for start in range(0, len(paths), batch):
         began = time.monotonic()
-        store.delete(paths[start : start + portion])
-        if rate is not None and start + portion < len(paths):
-            time.sleep(max(0.0, portion / rate - (time.monotonic() - began)))
-    for reason in left:
-        _logger.warning("clean-up of %s: %s", store.uri, reason)
+        store.delete(paths[start : start + batch])
+        if rate is not None and start + batch < len(paths):
+            time.sleep(max(0.0, batch / rate - (time.monotonic() - began)))
+    for warning in warnings:
+        _logger.warning("clean-up of %s: %s", store.uri, warning)
     files = tuple(file for file in plan.files if file.path not in kept)
-    return replace(plan, files=files, left=tuple(left))
+    return replace(plan, files=files, warnings=tuple(warnings))
 
 
-class _Left:
-    """What a clean-up leaves, and why, beside what the policy keeps."""
+class _Protection:
+    """What a clean-up keeps beyond the policy, with warnings."""
 
     def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
         self._store = store
-        self._way = None
-        if store.uri.startswith(f"{root.uri}/"):  # a branch lies below the root
-            self._way = root.link_out(store.uri[len(root.uri) + 1 :])
-        self.reasons: list[str] = []
+        self._branch_reason = None
+        if store.uri.startswith(f"{root.uri}/"):  # a branch is below the root
+            self._branch_reason = root.link_out(store.uri[len(root.uri) + 1 :])
+        self.warnings: list[str] = []
 
-    def why(self, folder: str) -> str | None:
-        """Why files in a folder are left; ``None`` if they may be deleted."""
-        return self._way or self._store.link_out(folder)
+    def reason(self, folder: str) -> str | None:
+        """Why files in a folder are kept; ``None`` if they may be deleted."""
+        return self._branch_reason or self._store.link_out(folder)
 
     def is_reachable(self, folder: str) -> bool:
-        """Whether files in a folder may be deleted; why not is noted."""
-        reason = self.why(folder)
+        """Whether files in a folder may be deleted; otherwise adds a warning."""
+        reason = self.reason(folder)
         if reason is not None:
-            self.reasons.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
+            self.warnings.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
         return reason is None
 
     def is_link(self, path: str) -> bool:
-        """Whether it is a link, which no writer makes; noted if so."""
+        """Whether the path is a link, which writers never create; adds a warning."""
         if not self._store.is_link(path):
             return False
-        self.reasons.append(f"{self._store.full(path)} is a link, which no writer of datasets made")
+        self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
         return True
 
-    def note_folders(self, folder: str, kept: FileSet) -> None:
-        """Note links in the place of folders that only versions that go had, or none."""
+    def warn_of_linked_folders(self, folder: str, kept: FileSet) -> None:
+        """Add warnings for linked folders of a version that no kept version uses."""
         for path in self._store.links(folder):
             if is_own_folder(path) and path not in kept.folders:
                 self.is_link(path)
 
-    def protected(self, root: ObjectStore, times: Mapping[int, datetime]) -> set[int]:
-        """Versions that a tag or branch may name whose file is empty: all that were there then."""
-        found: set[int] = set()
+    def versions(self, root: ObjectStore, times: Mapping[int, datetime]) -> set[int]:
+        """Versions that an empty ref may have been meant for: all that existed at its time."""
+        protected: set[int] = set()
         for folder in (TAGS, BRANCHES):
             for meta in ref_files(root, folder).values():
                 if meta.size:
                     continue
                 until = meta.modified
-                found |= {version for version, at in times.items() if until is None or at <= until}
-                self.reasons.append(
-                    f"{root.full(meta.path)} is empty, so which version it was to name is not "
-                    "known: versions from before were kept. Create or delete the tag or branch"
+                protected |= {v for v, time in times.items() if until is None or time <= until}
+                self.warnings.append(
+                    f"{root.full(meta.path)} is empty, so its version is unknown: older versions "
+                    "were kept. Create or delete the tag or branch"
                 )
-        return found
+        return protected
 
 
 def _candidates(
     locations: Sequence[ManifestLocation], current: Manifest, policy: CleanupPolicy
 ) -> set[int]:
-    """Versions that may go by their numbers alone."""
+    """Versions that may be deleted judging by their numbers."""
     keep = policy.retain_versions or 1
     older = locations[: max(0, len(locations) - keep)]
-    found = {location.version for location in older if location.version < current.version}
-    return found if policy.versions is None else found & set(policy.versions)
+    versions = {location.version for location in older if location.version < current.version}
+    return versions if policy.versions is None else versions & set(policy.versions)
 
 
 def _load(store: ObjectStore, locations: Sequence[ManifestLocation]) -> dict[int, Manifest]:
-    """Manifests by version; those that another cleanup has removed meanwhile are left out."""
+    """Manifests by version, without those that another clean-up has deleted concurrently."""
 
     def load(location: ManifestLocation) -> Manifest | None:
         try:
             return load_manifest(store, location)
         except ObjectNotFoundError:
-            if not _is_gone(store, location.path):
-                raise  # something else is missing, and what the version has is not known
+            if not _is_missing(store, location.path):
+                raise  # another file is missing, so the files of the version are unknown
             return None
 
     loaded = zip(locations, ordered_map(load, locations), strict=True)
     return {location.version: manifest for location, manifest in loaded if manifest is not None}
 
 
-def _is_gone(store: ObjectStore, path: str) -> bool:
+def _is_missing(store: ObjectStore, path: str) -> bool:
     try:
         store.head(path)
     except ObjectNotFoundError:
@@ -315,15 +315,15 @@ def _is_gone(store: ObjectStore, path: str) -> bool:
 
 
 def _manifests(store: ObjectStore, locations: Iterable[ManifestLocation]) -> Iterator[CleanupFile]:
-    """The files of versions that go, and are not gone yet."""
+    """The manifest files of versions, without those already deleted."""
     for location in locations:
         with suppress(ObjectNotFoundError):
             size = store.head(location.path).size
             yield CleanupFile(location.path, "manifest", size, unverified=False)
 
 
-def _others(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocation]]:
-    """Empty manifests; and versions that are no part of the history: what those have stays."""
+def _outside_history(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocation]]:
+    """Empty manifests, and detached versions, whose files are kept."""
     unfinished, detached = [], []
     for location, meta in list_manifests(store):
         if not meta.size:
@@ -336,15 +336,19 @@ def _others(store: ObjectStore) -> tuple[list[CleanupFile], list[ManifestLocatio
 
 
 def _unused(
-    store: ObjectStore, kept: FileSet, gone: FileSet, policy: CleanupPolicy, left: _Left
+    store: ObjectStore,
+    kept: FileSet,
+    deleted: FileSet,
+    policy: CleanupPolicy,
+    protection: _Protection,
 ) -> Iterator[CleanupFile]:
-    """Files that no version that stays has."""
+    """Files that no kept version uses."""
     youngest = datetime.now(UTC) - UNVERIFIED_AGE
     for folder in FOLDERS:
-        if not left.is_reachable(folder):
+        if not protection.is_reachable(folder):
             continue
         for meta in _all_files(store, folder):
-            verified = meta.path in gone
+            verified = meta.path in deleted
             kind = kind_of(meta.path, named=verified)
             if kind is None or meta.path in kept:
                 continue
@@ -352,9 +356,9 @@ def _unused(
                 meta.modified is None or meta.modified > youngest
             ):
                 continue
-            if not left.is_link(meta.path):
+            if not protection.is_link(meta.path):
                 yield CleanupFile(meta.path, kind, meta.size, unverified=not verified)
-        left.note_folders(folder, kept)
+        protection.warn_of_linked_folders(folder, kept)
 
 
 def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:

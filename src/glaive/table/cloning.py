@@ -1,7 +1,7 @@
-"""Begin a dataset, or a branch of one, with the content of a version of another.
+"""Create a dataset, or a branch, with the contents of a version of another.
 
-A shallow clone holds a manifest only: its files stay where they are, below a base path. A deep
-clone has them copied first (``glaive.table.copying``).
+A shallow clone has only a manifest and refers to the source by a base path. For a deep clone the
+files are copied first (``glaive.table.copying``).
 
 Specification: "Clones" and "Branches" in ``docs/format/refs.md``.
 """
@@ -16,7 +16,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
 from glaive.table.operations.clone import Clone
-from glaive.table.protocol import CommitOptions
+from glaive.table.protocol import BuildContext
 from glaive.table.put_manifest import put_manifest
 from glaive.table.versions import latest, write_hint
 
@@ -26,7 +26,7 @@ __all__ = ["begin_clone", "refuse_dataset"]
 def begin_clone(
     source: ObjectStore, manifest: Manifest, target: ObjectStore, clone: Clone
 ) -> Manifest:
-    """Make the first version of a clone or branch; its number is that of the source.
+    """Commit the first version of a clone or branch, with the number of the source.
 
     Raises
     ------
@@ -35,23 +35,23 @@ def begin_clone(
 
     Notes
     -----
-    Three requests and a listing, beside those of an old source whose dictionaries are read.
+    Three requests and a listing, plus those for dictionaries of a source in format 0.1.
     """
     refuse_dataset(target)
     transaction = Transaction(read_version=manifest.version, operation=clone)
     encoded = transaction.encode()
-    draft = clone.apply(None, manifest.version, CommitOptions(), manifest)
+    draft = clone.apply(None, BuildContext(manifest.version, older=manifest))
     finish(draft, manifest.version)
     draft.wire.transaction_file = transaction.file_name
     target.put(transaction_path(transaction.file_name), [encoded])
-    pieces = encode_manifest(
+    buffers = encode_manifest(
         draft.wire,
         transaction=encoded,
         index_section=draft.index_section,
         dictionaries=embed_dictionaries(source, draft.wire, 0, manifest),
     )
     version = manifest.version
-    if not put_manifest(target, version, "V2", pieces, transaction.uuid):
+    if not put_manifest(target, version, "V2", buffers, transaction.uuid):
         raise _exists(target)
     write_hint(target, version)
     return Manifest(
@@ -64,7 +64,7 @@ def begin_clone(
 
 
 def refuse_dataset(target: ObjectStore) -> None:
-    """Refuse to begin a clone where there is a dataset.
+    """Check that there is no dataset at the target of a clone.
 
     Raises
     ------
@@ -80,5 +80,5 @@ def refuse_dataset(target: ObjectStore) -> None:
 
 def _exists(target: ObjectStore) -> DatasetExistsError:
     return DatasetExistsError(
-        f"a clone begins a dataset, but there is one at {target.uri} already. Choose another place."
+        f"cannot clone into {target.uri}: it is a dataset already. Choose another location."
     )

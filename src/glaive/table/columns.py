@@ -1,4 +1,4 @@
-"""Put a schema into a manifest that is being made.
+"""Set the schema of a manifest.
 
 Specification: "Building the manifest" in ``docs/format``.
 """
@@ -14,7 +14,7 @@ __all__ = ["set_columns"]
 def set_columns(wire: table_pb2.ManifestOutline, schema: LanceSchema, *, metadata: bool) -> None:
     """Replace the fields, and the metadata of the schema if ``metadata``.
 
-    Where field ids must not be used again, the highest one given is raised.
+    If field ids must not be reused, raises the highest assigned one.
     """
     del wire.fields[:]
     wire.fields.extend(schema.to_wire())

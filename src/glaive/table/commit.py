@@ -1,14 +1,13 @@
-"""Turn a transaction into the next version of a dataset, whoever else is writing.
+"""Commit a transaction as the next version of a dataset, concurrently with other writers.
 
 The loop, as in the specification's "Commit":
 
-1. read the transactions of all versions made since the one this was made for, and make sure
-   that none of them conflicts;
+1. read the transactions of all versions since the read version and check for conflicts;
 2. write the transaction file and build the manifest on top of the newest version;
-3. put the manifest where none is yet; if another writer was first, wait a little and go to 1.
+3. put the manifest if absent; if another writer was first, wait a little and go to 1.
 
-A commit may be repeated: a version that carries the same transaction uuid, or the same value
-of the property named by ``once``, is recognised as this commit and returned.
+Commits are idempotent: a version with the same transaction uuid, or the same value of the property
+named by ``once``, is recognised as this commit and returned.
 """
 
 from __future__ import annotations
@@ -41,7 +40,14 @@ from glaive.table.finish_manifest import finish
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
 from glaive.table.manifest_cache import MANIFESTS
-from glaive.table.protocol import CommitOptions, Conflict, Draft, HiddenLineage, TableOperation
+from glaive.table.protocol import (
+    BuildContext,
+    CommitOptions,
+    Conflict,
+    Draft,
+    HiddenLineage,
+    TableOperation,
+)
 from glaive.table.put_manifest import put_manifest
 from glaive.table.registry import read_operation
 from glaive.table.versions import latest, read_hint, write_hint
@@ -49,7 +55,7 @@ from glaive.table.versions import latest, read_hint, write_hint
 __all__ = ["commit_transaction"]
 
 _MAX_DOUBLINGS: Final = 6
-"""Waiting grows to at most 64 times the first attempt."""
+"""The waiting time grows up to 64 times the duration of the first attempt."""
 
 
 def commit_transaction(
@@ -60,39 +66,39 @@ def commit_transaction(
     once: str | None = None,
     options: CommitOptions | None = None,
 ) -> Manifest:
-    """Commit, retrying as often as other writers are first.
+    """Commit a transaction, retrying when other writers commit first.
 
     Parameters
     ----------
     store
         Root of the dataset.
     transaction
-        What to do; its ``read_version`` is 0 if it creates the dataset.
+        The transaction; its ``read_version`` is 0 if it creates the dataset.
     base
         Manifest of ``read_version`` or a later version, if the caller has it.
     once
-        Name of a transaction property that identifies the commit beside its uuid: a version
-        made since ``read_version`` with the same value is returned instead of a new one.
+        Name of a transaction property that identifies the commit in addition to its uuid: if a
+        version since ``read_version`` has the same value, it is returned.
     options
-        How often to retry, and what a new dataset is like.
+        Retries, and options of a new dataset.
 
     Returns
     -------
     Manifest
-        The version that holds the transaction.
+        The version with the transaction.
 
     Raises
     ------
     CommitConflictError
-        Another writer changed the same thing.
+        Another writer made a conflicting change.
     CommitContentionError
-        Other writers were first at every attempt.
+        Every attempt lost the race against other writers.
     DatasetExistsError
-        The dataset was to be created and is there already.
+        The transaction creates a dataset that exists already.
     UnsupportedFeatureError
-        The dataset needs a feature that this writer does not know; nothing was written.
+        The dataset uses a feature that this writer does not support; nothing was written.
     StoreError
-        The store failed; no version was made.
+        The store failed; no version was created.
 
     Notes
     -----
@@ -105,7 +111,7 @@ def commit_transaction(
 
 @dataclass(slots=True)
 class _Commit:
-    """State of one commit: ``base`` is the newest version known to go with the operation."""
+    """State of one commit: ``base`` is the newest version checked for conflicts."""
 
     store: ObjectStore
     transaction: Transaction
@@ -115,7 +121,7 @@ class _Commit:
 
     def run(self) -> Manifest:
         options = self.options
-        read_operation(self.transaction.operation)  # refused before anything is written
+        read_operation(self.transaction.operation)  # fail before anything is written
         started = time.perf_counter()
         done = self._catch_up_from_read_version()
         if done is not None:
@@ -132,10 +138,10 @@ class _Commit:
             if written != name and not draft.wire.writer_feature_flags & int(
                 Feature.NO_TRANSACTION_FILES
             ):
-                # Its name holds the uuid: nobody looks for it before the manifest names it.
+                # Its name has the uuid, so nobody reads it before the manifest refers to it.
                 self.store.put_new(transaction_path(name), [encoded])
             written = name
-            pieces = encode_manifest(
+            parts = encode_manifest(
                 draft.wire,
                 transaction=encoded,
                 index_section=draft.index_section,
@@ -143,8 +149,8 @@ class _Commit:
             )
             version = draft.wire.version
             scheme = self.base.scheme if self.base is not None else options.scheme
-            if put_manifest(self.store, version, scheme, pieces, self.transaction.uuid):
-                made = Manifest(
+            if put_manifest(self.store, version, scheme, parts, self.transaction.uuid):
+                manifest = Manifest(
                     draft.wire,
                     where=self.store.full(manifest_path(version, scheme)),
                     scheme=scheme,
@@ -152,37 +158,37 @@ class _Commit:
                     index_section=draft.index_section,
                 )
                 if self.base is not None:
-                    made.share_schema(self.base)
+                    manifest.share_schema(self.base)
                 if not options.detached:
                     write_hint(self.store, version)
                     if complete:
-                        MANIFESTS.keep(pieces, made, self.store.folder_state(VERSIONS))
-                self._clean_up(made)
-                return made
+                        MANIFESTS.keep(parts, manifest, self.store.folder_state(VERSIONS))
+                self._clean_up(manifest)
+                return manifest
             took = took or time.perf_counter() - started
             late = options.timeout is not None and time.perf_counter() - started > options.timeout
             if attempt < options.max_retries and not late:
                 _wait(attempt, took)
-            # Even without another attempt: the answer to this one may only have got lost.
+            # Also after the last attempt: it may have succeeded, with its response lost.
             done = None if options.detached else self._catch_up(version, version)
             if done is not None:
                 return done
             if late:
                 raise CommitContentionError(
                     f"other writers of {self.store.uri} were first {attempt + 1} times in "
-                    f"{options.timeout:g} s. Nothing is wrong with the commit: repeat it, or allow "
+                    f"{options.timeout:g} s. There is no conflict: repeat the commit, or allow "
                     "more time (commit_timeout)."
                 )
         raise CommitContentionError(
             f"other writers of {self.store.uri} were first {options.max_retries + 1} times; the "
-            f"newest version is {self.base.version if self.base else 0}. Nothing is wrong with "
-            "the commit: repeat it, or allow more retries."
+            f"newest version is {self.base.version if self.base else 0}. There is no conflict: "
+            "repeat the commit, or allow more retries."
         )
 
     def _draft(self) -> tuple[Draft, bool]:
-        """The next version on top of ``base``, finished but for the name of its transaction.
+        """The next version on top of ``base``, complete except for the name of its transaction.
 
-        And whether it tells the rows of all fragments: ``base`` does.
+        Also returns whether the row counts of all fragments are known.
         """
         base = self.base
         if base is not None:
@@ -198,11 +204,9 @@ class _Commit:
         if base is not None:
             hidden = operation.hidden(base)
             if hidden:
-                found = {
-                    fragment_id: self._hidden_lineage(base, fragment_id) for fragment_id in hidden
-                }
-                operation = operation.with_hidden(found)
-        draft = operation.apply(base, version, self.options, older)
+                lineage = {number: self._hidden_lineage(base, number) for number in hidden}
+                operation = operation.with_hidden(lineage)
+        draft = operation.apply(base, BuildContext(version, self.options, older))
         if self.options.detached:
             version = secrets.randbits(64) | DETACHED
         carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
@@ -214,49 +218,48 @@ class _Commit:
         created = load_lineage(self.store, base, fragment, "created_at")
         return ids.all(base.where), created.all(base.where)
 
-    def _clean_up(self, made: Manifest) -> None:
-        """Remove old versions if the table's configuration asks for it now."""
-        if self.base is None or self.options.detached or not made.wire.config:
+    def _clean_up(self, new: Manifest) -> None:
+        """Delete old versions if the table's configuration enables it."""
+        if self.base is None or self.options.detached or not new.wire.config:
             return
         from glaive.table.auto_cleanup import INTERVAL, clean_after
 
-        if INTERVAL in made.config:
-            clean_after(self.store, self.base, made)
+        if INTERVAL in new.config:
+            clean_after(self.store, self.base, new)
 
     def _write_deletions(self) -> None:
-        """Write the deletion files that a rebase has made necessary."""
+        """Write the deletion files that a rebase has changed."""
         operation = read_operation(self.transaction.operation)
         for fragment, file, offsets in operation.deletions:
             put_deletions(self.store, fragment, file, offsets)
 
-    # ------------------------------------------------------- what others did
+    # ------------------------------------------------------- other commits
 
     def _catch_up_from_read_version(self) -> Manifest | None:
-        """Bring ``base`` to the newest version; a version that is this commit is returned."""
+        """Advance ``base`` to the newest version; returns a version that is this commit."""
         read = self.transaction.read_version
         if read & DETACHED:
             self._begin_detached(read)
             return None
         if not read:
             try:
-                found = latest(self.store)
+                newest = latest(self.store)
             except DatasetNotFoundError:
                 return None
-            self.base = load_manifest(self.store, found)
-            return self._catch_up(1, found.version)
+            self.base = load_manifest(self.store, newest)
+            return self._catch_up(1, newest.version)
         if self.base is None or self.base.version < read:
             self.base = self._version_at_least(read)
-        newest = read_hint(self.store) or latest(self.store).version
-        reach = max(newest, self.base.version)
+        reach = max(read_hint(self.store) or latest(self.store).version, self.base.version)
         return self._catch_up(read + 1, reach) if reach > read else None
 
     def _begin_detached(self, read: int) -> None:
-        """Build upon a detached version, which no other comes after."""
+        """Build on a detached version, which has no successors."""
         if not self.options.detached:
             raise OptionError(
-                f"version {read} of {self.store.uri} is detached: what is made of it is detached "
-                "as well. Commit with detached=True, or make the change for a version of the "
-                "history."
+                f"version {read} of {self.store.uri} is detached, so versions based on it must be "
+                "detached, too. Commit with detached=True, or make the change for a version of "
+                "the history."
             )
         if self.base is None or self.base.version != read:
             self.base = open_version(self.store, read)
@@ -268,14 +271,14 @@ class _Commit:
             return load_manifest(self.store, latest(self.store))
 
     def _catch_up(self, start: int, reach: int) -> Manifest | None:
-        """Check all versions from ``start`` on; a version that is this commit is returned.
+        """Check all versions from ``start`` on; returns a version that is this commit.
 
-        ``reach`` is a version believed to exist: up to there none may be missing.
+        ``reach`` is a version believed to exist: no version up to it may be missing.
 
         Raises
         ------
         CommitConflictError
-            One of them conflicts, or does not tell what it did.
+            One of them conflicts, or its transaction is unknown.
         """
         mine = self.transaction
         operation = read_operation(mine.operation)
@@ -294,15 +297,15 @@ class _Commit:
                 return manifest
             if mine.read_version == 0:
                 raise DatasetExistsError(
-                    f"{self.store.uri} was to be created, but version {manifest.version} is there "
-                    "already. Append to it or overwrite it, or choose another place."
+                    f"cannot create {self.store.uri}: version {manifest.version} exists already. "
+                    "Append to it or overwrite it, or choose another location."
                 )
             if operation.strict_without_retries and not self.options.max_retries:
-                between = Conflict("no retries are allowed, so nothing may come in between")
-                raise self._conflict(manifest.version, theirs.operation.wire_name, between)
-            found = operation.conflict(theirs.operation)
-            if found is not None:
-                raise self._conflict(manifest.version, theirs.operation.wire_name, found)
+                strict = Conflict("without retries, every concurrent commit is a conflict")
+                raise self._conflict(manifest.version, theirs.operation.wire_name, strict)
+            conflict = operation.conflict(theirs.operation)
+            if conflict is not None:
+                raise self._conflict(manifest.version, theirs.operation.wire_name, conflict)
             seen.append(theirs.operation)
             shared |= operation.shared(theirs.operation)
             self.base = manifest
@@ -322,22 +325,22 @@ class _Commit:
             try:
                 fragment = base.fragment(base.position_of(fragment_id))
             except NotFoundError:
-                reason = f"fragment {fragment_id} is gone"
-                gone = Conflict(reason, fragments=frozenset({fragment_id}))
-                raise self._conflict(base.version, theirs[-1].wire_name, gone) from None
+                reason = f"fragment {fragment_id} was removed"
+                removed = Conflict(reason, fragments=frozenset({fragment_id}))
+                raise self._conflict(base.version, theirs[-1].wire_name, removed) from None
             deleted[fragment_id] = load_deletions(self.store, base, fragment)
-        made = operation.rebase(theirs, base, deleted)
-        if isinstance(made, Conflict):
-            raise self._conflict(base.version, theirs[-1].wire_name, made)
-        if made is not operation:
-            read = base.version if made.deletions else self.transaction.read_version
-            self.transaction = replace(self.transaction, operation=made, read_version=read)
+        rebased = operation.rebase(theirs, base, deleted)
+        if isinstance(rebased, Conflict):
+            raise self._conflict(base.version, theirs[-1].wire_name, rebased)
+        if rebased is not operation:
+            read = base.version if rebased.deletions else self.transaction.read_version
+            self.transaction = replace(self.transaction, operation=rebased, read_version=read)
 
     def _versions_from(self, start: int, reach: int) -> Iterator[Manifest]:
-        """Versions from ``start`` to the newest, one request each and one to see the end.
+        """Versions from ``start`` to the newest; one request each, and one to detect the end.
 
-        A version that is missing below one that is there was cleaned up: what it did is not
-        known, so it counts as a conflict.
+        A missing version before an existing one was cleaned up: its transaction is unknown, so it
+        counts as a conflict.
         """
         known = self.base
         scheme = known.scheme if known is not None else self.options.scheme
@@ -350,12 +353,12 @@ class _Commit:
                     yield load_numbered(self.store, version, scheme)
                 except ObjectNotFoundError:
                     if version <= reach:
-                        # Only a listing tells a version cleaned up from a hint gone wrong.
+                        # Only a listing distinguishes a deleted version from a wrong hint.
                         reach = latest(self.store).version
                     if version > reach:
                         return
                     if self.transaction.read_version:
-                        reason = "it was cleaned up, so what it did is not known"
+                        reason = "it was cleaned up, so its changes are unknown"
                         unknown = Conflict(reason, retryable=False)
                         raise self._conflict(version, None, unknown) from None
             version += 1
@@ -365,9 +368,9 @@ class _Commit:
     ) -> CommitConflictError:
         mine = self.transaction
         remedy = (
-            "Read the newest version and do it again."
+            "Read the newest version and repeat the change."
             if conflict.retryable
-            else "Doing it again will not help unless it is still meant for what is there now."
+            else "Repeating it only helps if the change still makes sense for the newest version."
         )
         return CommitConflictError(
             f"version {version} of {self.store.uri} was committed by another writer after version "
@@ -381,5 +384,5 @@ class _Commit:
 
 
 def _wait(attempt: int, first_attempt: float) -> None:
-    """Sleep for a random time that grows with each attempt, in units of the first one's."""
+    """Sleep for a random time that grows with each attempt, in units of the first duration."""
     time.sleep(random.random() * min(first_attempt, 1.0) * 2 ** min(attempt, _MAX_DOUBLINGS))  # noqa: S311  # not for secrets

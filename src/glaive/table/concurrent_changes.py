@@ -1,4 +1,4 @@
-"""What an operation of another writer changed, as far as it matters to one's own.
+"""What an operation of another writer changed, to detect conflicts.
 
 Specification: "Conflicts" in ``docs/format``.
 """
@@ -6,13 +6,14 @@ Specification: "Conflicts" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.protocol import Conflict
 
 __all__ = [
+    "INCREMENTAL",
     "changed_fragments",
     "changes_columns",
     "conflict_on",
@@ -23,6 +24,24 @@ __all__ = [
     "sets_metadata",
     "unknown",
 ]
+
+
+INCREMENTAL: Final = frozenset(
+    [
+        "append",
+        "create_index",
+        "data_replacement",
+        "delete",
+        "merge",
+        "project",
+        "reserve_fragments",
+        "rewrite",
+        "update",
+        "update_bases",
+        "update_config",
+    ]
+)
+"""Operations that change parts of a dataset, of which many pairs are compatible."""
 
 
 def changed_fragments(theirs: Operation) -> frozenset[int]:
@@ -44,7 +63,7 @@ def changed_fragments(theirs: Operation) -> frozenset[int]:
 
 
 def removed_fragments(theirs: Operation) -> frozenset[int]:
-    """Ids of the fragments that are no longer there."""
+    """Ids of the fragments that were removed or replaced."""
     message = theirs.to_wire()
     match theirs.wire_name:
         case "delete":
@@ -59,14 +78,12 @@ def removed_fragments(theirs: Operation) -> frozenset[int]:
 
 def _old_fragments(message: table_pb2.Transaction.Rewrite) -> frozenset[int]:
     """Ids of the fragments that a rewrite replaced."""
-    found = _ids(message.old_fragments)
-    for group in message.groups:
-        found |= _ids(group.old_fragments)
-    return found
+    groups = (_ids(group.old_fragments) for group in message.groups)
+    return _ids(message.old_fragments).union(*groups)
 
 
 def changes_columns(theirs: Operation) -> bool:
-    """Whether an update replaced columns in place, and did not move rows."""
+    """Whether the operation is an update that replaced columns in place."""
     message = theirs.to_wire()
     update = table_pb2.Transaction.Update
     return theirs.wire_name == "update" and (
@@ -100,33 +117,33 @@ def sets_metadata(theirs: Operation) -> bool:
 
 
 def makes_non_nullable(theirs: Operation) -> bool:
-    """Whether a column may have been made to refuse nulls."""
+    """Whether the operation may have made a column non-nullable."""
     if theirs.wire_name not in ("merge", "project"):
         return False
     return not theirs.to_wire().preserves_nullability
 
 
-def overlap(mine: Iterable[int], theirs: Operation, what: str) -> Conflict | None:
-    """A conflict that may be tried again if ``theirs`` changed one of these fragments."""
+def overlap(mine: Iterable[int], theirs: Operation, change: str) -> Conflict | None:
+    """A retryable conflict if ``theirs`` changed one of these fragments."""
     both = frozenset(mine) & changed_fragments(theirs)
     if not both:
         return None
     named = ", ".join(map(str, sorted(both)[:10])) + (", …" if len(both) > 10 else "")
     several = "s" if len(both) > 1 else ""
-    return Conflict(f"{what} fragment{several} {named} as well", fragments=both)
+    return Conflict(f"{change} fragment{several} {named} as well", fragments=both)
 
 
 def conflict_on(theirs: Operation, reason: str) -> Conflict:
-    """A conflict after which what the operation was made for is gone."""
+    """A conflict that a retry cannot resolve."""
     return Conflict(f"{theirs.wire_name} {reason}", retryable=False)
 
 
 def unknown(theirs: Operation) -> Conflict:
-    """What cannot be judged conflicts."""
+    """A conflict with an operation of unknown effect."""
     name = theirs.wire_name
     if name is None:
-        return Conflict("it did something this version of glaive does not know", retryable=False)
-    return Conflict(f"{name} does not go together with it", retryable=False)
+        return Conflict("its operation is unknown to this version of glaive", retryable=False)
+    return Conflict(f"{name} is not compatible with it", retryable=False)
 
 
 def _ids(fragments: Iterable[Any]) -> frozenset[int]:

@@ -1,7 +1,7 @@
-"""Changes of text entries: configuration, table metadata, metadata of schema and fields.
+"""Changes of string maps: configuration, table metadata, metadata of schema and fields.
 
-A map of updates lists keys with values, and keys without one, which are removed; it may also
-remove all keys that it does not list. Older transactions have plain maps instead.
+An update lists keys with new values, and keys without value, which are removed; it may also remove
+all unlisted keys. Older transactions have plain maps instead.
 
 Specification: "Update config" in ``docs/format``.
 """
@@ -19,11 +19,11 @@ UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
 
 EVERYTHING: Final = frozenset({"\0"})
-"""Stands for all keys, listed or not."""
+"""Represents all keys, listed or not."""
 
 
 def set_entries(entries: MutableMapping[str, Any], updates: UpdateMap, *, raw: bool) -> None:
-    """Carry out updates on ``entries``; values are bytes if ``raw``."""
+    """Apply updates to ``entries``; values are bytes if ``raw``."""
     if updates.replace:
         listed = {entry.key for entry in updates.update_entries}
         for key in [key for key in entries if key not in listed]:
@@ -42,14 +42,14 @@ def changed_config(message: UpdateConfig) -> frozenset[str]:
 
 
 def _changed_keys(updates: UpdateMap) -> frozenset[str]:
-    """Keys that are set or removed; :data:`EVERYTHING` as well if the rest is removed."""
+    """Keys that are set or removed, with :data:`EVERYTHING` if unlisted keys are removed."""
     listed = frozenset(entry.key for entry in updates.update_entries)
     return listed | EVERYTHING if updates.replace else listed
 
 
 def same_keys(mine: UpdateConfig, theirs: UpdateConfig) -> str | None:
-    """What two changes both set, in words; ``None`` if they go together."""
-    for what, one, other in (
+    """Description of the entries that both changes set; ``None`` if they are compatible."""
+    for name, my_keys, their_keys in (
         ("configuration", changed_config(mine), changed_config(theirs)),
         (
             "table metadata",
@@ -57,10 +57,12 @@ def same_keys(mine: UpdateConfig, theirs: UpdateConfig) -> str | None:
             _changed_keys(theirs.table_metadata_updates),
         ),
     ):
-        both = sorted(one & other) or (one and other and one | other >= EVERYTHING)
+        both = sorted(my_keys & their_keys) or (
+            my_keys and their_keys and my_keys | their_keys >= EVERYTHING
+        )
         if both:
-            named = ", ".join(both) if isinstance(both, list) else "all keys"
-            return f"{what} of {named}".replace("\0", "all keys")
+            keys = ", ".join(both) if isinstance(both, list) else "all keys"
+            return f"{name} of {keys}".replace("\0", "all keys")
     both_fields = _fields(mine) & _fields(theirs)
     if both_fields:
         return f"metadata of field {', '.join(map(str, sorted(both_fields)))}"

@@ -1,8 +1,8 @@
 """Copy the files of a version to another root.
 
-Whoever wrote the manifest chose their names, and links may stand behind those. So nothing is
-copied but what the manifest names, under names and with the beginnings or ends that such files
-have; and from directories of this machine beside the dataset only if the caller names them.
+Manifests may be untrusted, and their paths may be links. So only files with the names and the
+magic bytes of dataset files are copied, and those in local directories outside of the dataset only
+if the caller allows it.
 
 Specification: "Clones" in ``docs/format/refs.md``.
 """
@@ -31,7 +31,7 @@ from glaive.table.root import access_of
 __all__ = ["copy_files"]
 
 _COPIES: Final = 8
-"""Files being copied at a time."""
+"""Files copied concurrently."""
 
 _LANCE_ENDS: Final = (".lance", ".idx")
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
@@ -40,34 +40,34 @@ _IN_FOLDER: Final[dict[FileKind, re.Pattern[str]]] = {
     "data": re.compile(r"[01]{32}\.blob"),
     "index": re.compile(r"[\w.-]+\.(?:lance|idx|binpb)"),
 }
-"""Names of files that belong to a version by the folder that they lie in."""
+"""File names in folders that belong to a version."""
 
 
 class _Copy(NamedTuple):
-    """A file to be copied: what it is, where, and its path in the copy."""
+    """A file to copy: its kind, location, and path in the copy."""
 
-    what: str
+    kind: str
     store: ObjectStore
     path: str
     to: str
 
 
 def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> int:
-    """Copy all files that a version consists of below the root ``target``; returns how many.
+    """Copy all files of a version to the root ``target``; returns their number.
 
-    Values of blob columns that lie elsewhere stay there.
+    External blob values are not copied.
 
     Raises
     ------
     AccessError
-        A base path is one that the caller has to name: nothing was copied. Or a file is a link
-        that leads out, and its content does not tell what it is.
+        The caller has not allowed a base path: nothing was copied. Or a file is a link that leads
+        out of the dataset, and its kind cannot be checked.
     CorruptFileError
-        A file is not what its name says, or two have the same name.
+        The contents of a file do not match its name, or two files have the same name.
 
     Notes
     -----
-    Two requests per file, and a listing per folder of blobs or of an index. Memory: the files
+    Two requests per file, and one listing per folder of blobs or of an index. Memory: the files
     being copied.
     """
     files = [file for file in files_of(manifest) if file.kind != "transaction"]
@@ -87,18 +87,19 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
 
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:
-    """Refuse directories of this machine beside the dataset that the caller did not name."""
+    """Refuse local directories outside of the dataset that the caller did not allow."""
     policy = access_of(source)
     home = Location.parse(root_of_branch(source.uri, manifest.wire.branch))
     for number in sorted(base_ids):
         base = find_base(manifest, number)
-        place = Location.parse(base.path, f"base path {number} of {manifest.where}: ")
-        if place.is_local and not home.contains(place) and policy.options_for(place) is None:
+        location = Location.parse(base.path, f"base path {number} of {manifest.where}: ")
+        allowed = policy.options_for(location) is not None
+        if location.is_local and not home.contains(location) and not allowed:
             raise AccessError(
                 f"base path {number} of {manifest.where} is the directory {base.path!r}, which "
-                f"lies outside of {home.uri}. Nothing was copied. If files may be copied from "
-                "there, name the directory when opening the dataset: "
-                f"base_store_params={{{place.uri!r}: {{}}}}."
+                f"is outside of {home.uri}. Nothing was copied. To allow copying from there, name "
+                "the directory when opening the dataset: "
+                f"base_store_params={{{location.uri!r}: {{}}}}."
             )
         base_of(source, manifest, number)
 
@@ -110,21 +111,21 @@ def _copies(source: ObjectStore, manifest: Manifest, files: list[VersionFile]) -
         if file.is_folder and file.kind == "data" and not has_blobs:
             continue
         for copy in _copies_of(source, manifest, file):
-            place = copy.store.full(copy.path)
+            path = copy.store.full(copy.path)
             if copy.to not in seen:
-                seen[copy.to] = place
+                seen[copy.to] = path
                 yield copy
-            elif seen[copy.to] != place:
+            elif seen[copy.to] != path:
                 raise CorruptFileError(
                     "files of a version",
-                    expected=f"one of the name {copy.to}",
-                    found=f"{seen[copy.to]} and {place}",
+                    expected=f"one with the name {copy.to}",
+                    found=f"{seen[copy.to]} and {path}",
                     where=manifest.where,
                 )
 
 
 def _copies_of(source: ObjectStore, manifest: Manifest, file: VersionFile) -> Iterator[_Copy]:
-    """What a file or folder of a version comes to."""
+    """The files to copy for a file or folder of a version."""
     store, path = source, file.path
     if file.base_id is not None:
         store, is_root = base_of(source, manifest, file.base_id)
@@ -133,36 +134,36 @@ def _copies_of(source: ObjectStore, manifest: Manifest, file: VersionFile) -> It
     if not file.is_folder:
         yield _Copy(f"{file.kind} file", store, path, file.path)
         return
-    named = _IN_FOLDER[file.kind]
+    pattern = _IN_FOLDER[file.kind]
     for meta in store.list(path):
         name = meta.path.rpartition("/")[2]
-        if named.fullmatch(name):
+        if pattern.fullmatch(name):
             yield _Copy(f"file of {file.kind}", store, f"{path}/{name}", f"{file.path}/{name}")
 
 
 def _check_link(copied: _Copy) -> None:
-    """Refuse a link that leads out to a file whose content does not tell what it is."""
-    if copied.what == "deletion file" or copied.path.endswith(_LANCE_ENDS):
+    """Refuse a link that leads out of the dataset to a file without magic bytes."""
+    if copied.kind == "deletion file" or copied.path.endswith(_LANCE_ENDS):
         return
-    why = copied.store.file_link_out(copied.path)
-    if why is not None:
-        raise AccessError(f"{copied.store.full(copied.path)} was not copied: {why}")
+    reason = copied.store.file_link_out(copied.path)
+    if reason is not None:
+        raise AccessError(f"{copied.store.full(copied.path)} was not copied: {reason}")
 
 
 def _check_content(copied: _Copy, data: pa.Buffer) -> None:
-    """Refuse a file that is not what its name says: it may be somebody's, behind a link."""
+    """Refuse a file without the magic bytes of its kind, which may be a foreign file."""
     view = memoryview(data)
-    if copied.what == "deletion file":
+    if copied.kind == "deletion file":
         good, expected = bytes(view[:6]).startswith(_DELETIONS_BEGIN), "a file of deleted rows"
     elif copied.path.endswith(_LANCE_ENDS):
         good, expected = bytes(view[-len(MAGIC) :]) == MAGIC, f"a file that ends in {MAGIC!r}"
-    else:  # blobs: nothing in them tells, so this was looked at before they were read
+    else:  # blobs have no magic bytes; links to them were refused before
         return
     if not good:
-        raise _not_copied(copied.what, expected, "something else", copied.store.full(copied.path))
+        raise _not_copied(copied.kind, expected, "something else", copied.store.full(copied.path))
 
 
-def _not_copied(what: str, expected: str, found: str, where: str) -> CorruptFileError:
+def _not_copied(kind: str, expected: str, found: str, where: str) -> CorruptFileError:
     return CorruptFileError(
-        what, expected=expected, found=f"{found}, which was not copied", where=where
+        kind, expected=expected, found=f"{found}, which was not copied", where=where
     )

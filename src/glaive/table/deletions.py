@@ -25,23 +25,23 @@ __all__ = ["add_deletions", "load_deletions", "put_deletions"]
 def load_deletions(
     store: ObjectStore, manifest: Manifest, fragment: Fragment
 ) -> NDArray[np.uint32]:
-    """Deleted offsets of a fragment, ascending; empty if there are none. One request at most.
+    """Deleted offsets of a fragment, ascending. At most one request.
 
     Raises
     ------
     DataFileMissingError
-        The manifest names a deletion file that is not there.
+        The deletion file is missing.
     CorruptFileError, UnsupportedFeatureError
-        As :func:`glaive.format.deletions.decode_deletions`.
+        As for :func:`glaive.format.deletions.decode_deletions`.
     """
     file = fragment.deletion_file
     if file is None:
         return np.empty(0, np.uint32)
     path = deletion_file_path(fragment.id, file.read_version, file.number, bitmap=file.bitmap)
-    place, path = locate_in_base(store, manifest, path, file.base_id)
-    where = place.full(path)
+    base_store, path = locate_in_base(store, manifest, path, file.base_id)
+    where = base_store.full(path)
     try:
-        data = place.get(path)
+        data = base_store.get(path)
     except ObjectNotFoundError:
         raise DataFileMissingError(
             f"the deletion file {where} is missing; version {manifest.version} needs it for "
@@ -57,25 +57,25 @@ def add_deletions(
     fragment: Fragment,
     offsets: NDArray[np.integer],
 ) -> tuple[Fragment | None, NDArray[np.uint32]]:
-    """Delete further rows of a fragment: writes a file with those deleted before and these.
+    """Delete rows of a fragment: write a file with all deleted rows.
 
     Parameters
     ----------
     manifest
-        The version that was read; the file is named after it.
+        The version that was read; part of the file's name.
     offsets
-        Physical rows, in any order; repeats and rows deleted before are allowed.
+        Physical rows, in any order; repeats and already deleted rows are allowed.
 
     Returns
     -------
     tuple
-        The fragment with its new deletion file, ``None`` if no row is left, itself if nothing
-        is deleted; and the rows that were not deleted before, ascending.
+        The fragment with its new deletion file, ``None`` if no row remains, unchanged if nothing
+        is deleted; and the newly deleted rows, ascending.
 
     Raises
     ------
     CorruptFileError
-        An offset is beyond the rows of the fragment.
+        An offset is out of range.
     """
     before = load_deletions(store, manifest, fragment)
     wanted = _ascending(offsets)
@@ -105,7 +105,7 @@ def add_deletions(
 
 
 def _ascending(offsets: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Offsets in order, each once. Most are already, and looking is far cheaper than sorting."""
+    """Sorted unique offsets. Usually they are sorted, and checking is far cheaper than sorting."""
     return offsets if (offsets[1:] > offsets[:-1]).all() else np.unique(offsets)
 
 

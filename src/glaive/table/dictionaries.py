@@ -1,7 +1,7 @@
-"""Dictionaries of 0.1 datasets: one per column, shared by all fragments, kept in manifests.
+"""Dictionaries of datasets in format 0.1: one per column, shared by all fragments.
 
-Data files hold the items as well; from there they are read. A manifest begins with them, so
-that readers that only look there find them.
+Data files contain the dictionary values, from where they are read. Manifests start with them, too,
+for readers that only look there.
 
 Specification: "Dictionaries" in ``docs/format/legacy.md``.
 """
@@ -17,9 +17,9 @@ from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.legacy.var_binary import encode_var_binary
 from glaive.errors import SchemaError
-from glaive.file.drive import drive
 from glaive.file.legacy.reader import LegacyFile
 from glaive.file.open import open_reader
+from glaive.file.run_fetch import run_fetch
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, Fragment
 from glaive.format.manifest import Manifest
@@ -31,7 +31,7 @@ __all__ = ["embed_dictionaries", "load_dictionaries"]
 
 
 def load_dictionaries(store: ObjectStore, manifest: Manifest) -> dict[int, pa.Array]:
-    """Items of the dictionary columns of a 0.1 dataset by field id; empty for others."""
+    """Dictionary values of a dataset in format 0.1, by field id; empty for other formats."""
     if manifest.data_format != LEGACY:
         return {}
     return _items(store, manifest, manifest.schema, manifest.fragments())
@@ -40,54 +40,56 @@ def load_dictionaries(store: ObjectStore, manifest: Manifest) -> dict[int, pa.Ar
 def _items(
     store: ObjectStore, manifest: Manifest, schema: LanceSchema, fragments: Iterable[Fragment]
 ) -> dict[int, pa.Array]:
-    """Items as files have them, which must agree.
+    """Dictionary values in the files, by field id.
 
     Raises
     ------
     SchemaError
-        Two files have different items for one column.
+        Two files have different dictionaries for a column.
     """
-    coded = {one.id: one for one in schema.walk() if one.logical_type.startswith("dict:")}
-    found: dict[int, pa.Array] = {}
-    if not coded:
-        return found
+    fields = {field.id: field for field in schema.walk() if field.logical_type.startswith("dict:")}
+    dictionaries: dict[int, pa.Array] = {}
+    if not fields:
+        return dictionaries
     for fragment in fragments:
         for entry in fragment.files:
             columns = entry.columns()
-            wanted = coded.keys() & columns.keys()
-            if not wanted:
+            field_ids = fields.keys() & columns.keys()
+            if not field_ids:
                 continue
-            place, path = locate_data_file(store, manifest, entry)
-            file = open_reader(place, path, size=entry.size)
+            file_store, path = locate_data_file(store, manifest, entry)
+            file = open_reader(file_store, path, size=entry.size)
             if not isinstance(file, LegacyFile):
                 continue
-            for one in sorted(wanted):
-                items = drive(file.reader, file.dictionary_items(columns[one], coded[one]))
-                if not found.setdefault(one, items).equals(items):
+            for field_id in sorted(field_ids):
+                items = run_fetch(
+                    file.reader, file.dictionary_items(columns[field_id], fields[field_id])
+                )
+                if not dictionaries.setdefault(field_id, items).equals(items):
                     raise SchemaError(
-                        f"column {coded[one].name!r} ({coded[one].arrow_type}): format 0.1 keeps "
-                        f"one dictionary per dataset, and {path} has another. Write rows that "
-                        "share one dictionary, cast the column to the type of its values, or use "
-                        "data_storage_version 2.0 or newer."
+                        f"column {fields[field_id].name!r} ({fields[field_id].arrow_type}): format "
+                        f"0.1 has one dictionary per dataset, and {path} has another. Write rows "
+                        "that share one dictionary, cast the column to the type of its values, or "
+                        "use data_storage_version 2.0 or newer."
                     )
             file.close()
-    return found
+    return dictionaries
 
 
 def embed_dictionaries(
     store: ObjectStore, wire: table_pb2.ManifestOutline, kept: int, base: Manifest | None
 ) -> list[bytes]:
-    """What a manifest begins with; sets the place of each dictionary in its fields.
+    """The leading bytes of a manifest; sets the offsets of the dictionaries in its fields.
 
     Parameters
     ----------
     kept
-        Fragments that are those of ``base``: they agree, so one of them is looked at.
+        Number of leading fragments that are those of ``base``: only one of them is read.
 
     Raises
     ------
     SchemaError
-        New files have other items than the dataset.
+        New files have other dictionaries than the dataset.
     """
     coded = [field for field in wire.fields if field.logical_type.startswith("dict:")]
     if not coded:
@@ -99,7 +101,7 @@ def embed_dictionaries(
         return []
     fragments = [draft.fragment(at) for at in range(draft.num_fragments)]
     items = _items(store, draft, draft.schema, fragments[:1] + fragments[max(1, kept) :])
-    pieces: list[bytes] = []
+    buffers: list[bytes] = []
     position = 0
     for field in coded:
         if field.id not in items:
@@ -113,6 +115,6 @@ def embed_dictionaries(
         else:
             raise SchemaError(f"column {field.name!r}: a dictionary of nested values")
         field.dictionary.offset, field.dictionary.length = at, block.count
-        pieces += [piece.to_pybytes() for piece in added]
-        position += sum(piece.size for piece in added)
-    return pieces
+        buffers += [buffer.to_pybytes() for buffer in added]
+        position += sum(buffer.size for buffer in added)
+    return buffers

@@ -1,7 +1,6 @@
-"""Values of blob columns that lie outside of the dataset: where the URI of one leads.
+"""Locate blob values outside of the dataset by their URIs.
 
-Within the dataset and below its base paths a URI is followed; elsewhere only as far as the
-caller allows it.
+URIs within the dataset and its base paths are allowed; others only if the caller allows them.
 """
 
 from __future__ import annotations
@@ -18,47 +17,44 @@ __all__ = ["ExternalValues"]
 
 
 class ExternalValues:
-    """The values of one version that lie elsewhere."""
+    """The external blob values of one version."""
 
     def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
         self._store = store
         self._manifest = manifest
         self._own: list[tuple[Location, int | None]] = [(Location.parse(store.uri), None)]
         for base in manifest.wire.base_paths:
-            what = f"base path {base.id} of {manifest.where}: "
-            self._own.append((Location.parse(base.path, what), base.id))
+            location = Location.parse(base.path, f"base path {base.id} of {manifest.where}: ")
+            self._own.append((location, base.id))
 
-    def locate(self, uri: str, what: str) -> tuple[ObjectStore, str]:
+    def locate(self, uri: str, source: str) -> tuple[ObjectStore, str]:
         """Store and path of the object at a URI; no request.
 
         Parameters
         ----------
-        what
-            What names it, for messages.
+        source
+            Where the URI is from, for messages.
 
         Raises
         ------
         AccessError
-            It lies neither in the dataset nor below a base path, and the caller did not allow
-            it; or that base path is not allowed.
+            The URI is neither in the dataset nor below a base path, and the caller did not
+            allow it; or that base path is not allowed.
         CorruptFileError
-            It leads out of where it says it lies.
+            The path leads out of its base.
         OptionError
-            It names no place.
+            The URI is invalid.
         """
-        place = Location.parse(uri, f"{what}: ")
-        if not place.user:
-            for around, base_id in self._own:
-                if around.contains(place):
-                    return self._within(base_id, around.below(place), what)
-        return open_external(self._store, uri, access_of(self._store), what=what)
+        location = Location.parse(uri, f"{source}: ")
+        if not location.user:
+            for base, base_id in self._own:
+                if base.contains(location):
+                    return self.below_base(base_id, base.below(location), source)
+        return open_external(self._store, uri, access_of(self._store), subject=source)
 
-    def below_base(self, base_id: int, path: str, what: str) -> tuple[ObjectStore, str]:
-        """The same for a value that is named by its path below a base path."""
-        return self._within(base_id, path, what)
-
-    def _within(self, base_id: int | None, path: str, what: str) -> tuple[ObjectStore, str]:
+    def below_base(self, base_id: int | None, path: str, source: str) -> tuple[ObjectStore, str]:
+        """The same for a path below a base path, or below the root (``None``)."""
         store = self._store
         if base_id is not None:
             store, _ = base_of(store, self._manifest, base_id)
-        return store, check_file_name(path, what, self._manifest.where)
+        return store, check_file_name(path, source, self._manifest.where)

@@ -1,4 +1,4 @@
-"""What the manifests of all commits have in common: number, time, writer and feature flags."""
+"""Finalise a manifest: set version number, time, writer and feature flags."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["finish"]
 
 _DELETED: Final = int(Feature.DELETION_FILES)
 _SPILLED: Final = int(Feature.SPILLED_ROW_LINEAGE)
-"""Flags that fragments ask for."""
+"""Flags that depend on the fragments."""
 
 
 def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
-    """Complete a draft, but for the name of its transaction.
+    """Finalise a draft, except for the name of its transaction.
 
-    ``carried`` are the reader flags of the version whose first fragments were kept: those
-    fragments are not looked at again.
+    ``carried`` are the reader flags of the version whose leading fragments are kept: those
+    fragments are not read again.
 
     Returns
     -------
     bool
-        Whether the rows of the fragments that were not kept are known.
+        Whether the row counts of the other fragments are known.
     """
     made = draft.wire
     made.version = version

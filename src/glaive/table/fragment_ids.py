@@ -1,4 +1,4 @@
-"""Give fragments what only the commit knows: ids, row ids and row versions.
+"""Assign fragment ids, row ids and row versions at the commit.
 
 Specification: "Building the manifest" in ``docs/format``.
 """
@@ -57,46 +57,46 @@ def new_fragments(
     keep_ids: bool = True,
     created: Created | None = None,
 ) -> list[Wire]:
-    """Messages of new fragments, complete.
+    """Complete messages of new fragments.
 
     Parameters
     ----------
     wire
-        The manifest being made; its counters move on.
+        The new manifest; its counters are advanced.
     fragments
-        Ids of 0 stand for "not given yet". With stable row ids a fragment may carry those of
-        its first rows; the other rows are given new ones.
+        An id of 0 means "unassigned". With stable row ids a fragment may have those of its first
+        rows; the other rows get new ones.
     version
-        The version being made: the rows are created and last changed in it.
+        The new version, in which rows are created and last updated.
     keep_ids
-        Whether ids other than 0 stay as they are, else all are assigned again.
+        Keep ids other than 0; otherwise all are assigned.
     created
-        Version in which the rows with these ids were created; when omitted, this one.
+        Versions in which rows with given ids were created; default: the new version.
     """
-    following = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
-    highest = following - 1
+    next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
+    highest = next_id - 1
     stable = bool(wire.reader_feature_flags & Feature.STABLE_ROW_IDS)
-    made = []
+    messages = []
     for fragment in fragments:
-        one = fragment.to_wire()
+        message = fragment.to_wire()
         if not (keep_ids and fragment.id):
-            one.id = following
-            following += 1
-        highest = max(highest, one.id)
+            message.id = next_id
+            next_id += 1
+        highest = max(highest, message.id)
         if stable:
-            _give_row_ids(wire, one, version, created)
-        made.append(one)
+            _assign_row_ids(wire, message, version, created)
+        messages.append(message)
     _raise_to(wire, highest)
-    return made
+    return messages
 
 
 def put_fragments(
     wire: table_pb2.ManifestOutline, fragments: Iterable[Wire], *, raise_ids: bool = True
 ) -> None:
-    """Make these the fragments of a manifest, ascending by id; raises the highest id."""
-    ordered = sorted(fragments, key=lambda one: one.id)
+    """Set the fragments of a manifest, sorted by id; raises the highest id."""
+    ordered = sorted(fragments, key=lambda fragment: fragment.id)
     del wire.fragments[:]
-    wire.fragments.extend(one.SerializeToString() for one in ordered)
+    wire.fragments.extend(fragment.SerializeToString() for fragment in ordered)
     if ordered and raise_ids:
         _raise_to(wire, ordered[-1].id)
 
@@ -109,17 +109,17 @@ def edit_fragments(
     removed: Collection[int] = (),
     added: Sequence[Wire] = (),
 ) -> int:
-    """Change some of the fragments of ``base`` in ``wire``, which is a copy of it.
+    """Change some fragments in ``wire``, which is a copy of ``base``.
 
     Returns
     -------
     int
-        Fragments at the start of the list that stayed as they are.
+        Number of unchanged fragments at the start of the list.
 
     Raises
     ------
     NotFoundError
-        A fragment to be replaced or removed is not there.
+        A fragment to be replaced or removed does not exist.
     """
     kept = base.num_fragments
     if replaced or removed:
@@ -127,28 +127,29 @@ def edit_fragments(
         wanted = np.array([*(replaced or ()), *removed], np.int64)
         positions = _positions(base, ids, wanted)
         kept = int(positions.min())
-        for one, position in zip((replaced or {}).values(), positions.tolist(), strict=False):
-            wire.fragments[position] = one.SerializeToString()
+        for fragment, position in zip((replaced or {}).values(), positions.tolist(), strict=False):
+            wire.fragments[position] = fragment.SerializeToString()
         if removed:
-            # Old releases gave an id twice at times: all that have it go.
-            stay = np.isin(ids, wanted[len(replaced or ()) :], invert=True)
-            left = list(compress(wire.fragments, stay.tolist()))
+            # Old releases sometimes assigned an id twice: all such fragments are removed.
+            is_kept = np.isin(ids, wanted[len(replaced or ()) :], invert=True)
+            remaining = list(compress(wire.fragments, is_kept.tolist()))
             del wire.fragments[:]
-            wire.fragments.extend(left)
+            wire.fragments.extend(remaining)
     if added:
-        wire.fragments.extend(one.SerializeToString() for one in added)
-        before = base.max_fragment_id if base.num_fragments else -1
-        if any(two <= one for one, two in pairwise([before, *(one.id for one in added)])):
-            # Ids that were reserved or given may belong before those of others.
-            found = Manifest(wire, where=base.where).fragment_ids
-            if np.any(found[1:] == found[:-1]) or len(np.unique(found)) != len(found):
+        wire.fragments.extend(fragment.SerializeToString() for fragment in added)
+        new_ids = [fragment.id for fragment in added]
+        highest = base.max_fragment_id if base.num_fragments else -1
+        if any(second <= first for first, second in pairwise([highest, *new_ids])):
+            # Reserved or given ids may belong before existing ones.
+            all_ids = Manifest(wire, where=base.where).fragment_ids
+            if len(np.unique(all_ids)) != len(all_ids):
                 raise CorruptFileError(
                     "fragment ids",
-                    expected="each once",
-                    found=f"{sorted(one.id for one in added)[:10]} added to those there are",
+                    expected="unique ids",
+                    found=f"{sorted(new_ids)[:10]} added to existing ids",
                     where="the transaction",
                 )
-            ordered = [wire.fragments[at] for at in np.argsort(found, kind="stable").tolist()]
+            ordered = [wire.fragments[at] for at in np.argsort(all_ids, kind="stable").tolist()]
             del wire.fragments[:]
             wire.fragments.extend(ordered)
             kept = 0
@@ -158,14 +159,14 @@ def edit_fragments(
 def _positions(base: Manifest, ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray:
     order = np.argsort(ids, kind="stable")
     at = np.searchsorted(ids, wanted, sorter=order)
-    found = order[np.minimum(at, max(0, len(ids) - 1))] if len(ids) else at
-    missing = (ids[found] != wanted) if len(ids) else np.ones(len(wanted), np.bool_)
+    positions = order[np.minimum(at, max(0, len(ids) - 1))] if len(ids) else at
+    missing = (ids[positions] != wanted) if len(ids) else np.ones(len(wanted), np.bool_)
     if missing.any():
         raise NotFoundError(
             f"the transaction changes fragment {wanted[missing][0]}, which version "
             f"{base.version} of {base.where} does not have. Repeat it for this version."
         )
-    return found
+    return positions
 
 
 def _raise_to(wire: table_pb2.ManifestOutline, highest: int) -> None:
@@ -176,26 +177,26 @@ def _raise_to(wire: table_pb2.ManifestOutline, highest: int) -> None:
 
 
 def check_fragment_id(number: int) -> None:
-    """Make sure that a fragment may be given this id.
+    """Check the id of a new fragment.
 
     Raises
     ------
     CorruptFileError
-        It is above all there can be: damage, as ids are given one after the other.
+        It is too large: a sign of damage, as ids are assigned consecutively.
     """
     if number > MAX_FRAGMENT_ID:
         raise CorruptFileError(
             "id of a new fragment",
             expected="below 2^32",
-            found=f"{number}, as the version before says that {number - 1} was given",
-            where="the version being made",
+            found=f"{number}, as the previous version has id {number - 1}",
+            where="the new version",
         )
 
 
 # ------------------------------------------------------ row ids and versions
 
 
-def _give_row_ids(
+def _assign_row_ids(
     wire: table_pb2.ManifestOutline, fragment: Wire, version: int, created: Created | None
 ) -> None:
     rows = fragment.physical_rows
@@ -208,7 +209,7 @@ def _give_row_ids(
         raise CorruptFileError(
             "row ids", expected=f"at most {rows}, one per row", found=f"{known}", where=where
         )
-    born = encode_versions([(rows, version)])
+    new_versions = encode_versions([(rows, version)])
     if known < rows:
         start = wire.next_row_id
         if start + rows - known > _MAX_ROW_ID:
@@ -216,29 +217,28 @@ def _give_row_ids(
                 "next row id",
                 expected=f"at most {_MAX_ROW_ID - rows + known}, as {rows - known} rows are added",
                 found=f"{start}",
-                where="the version before",
+                where="the previous version",
             )
         wire.next_row_id = start + rows - known
-        fresh = encode_row_ids(range(start, start + rows - known))
-        # Behind the others, and never listed: how many they are, the fragment says.
+        new_ids = encode_row_ids(range(start, start + rows - known))
         known_ids = [given] if known else []
-        fragment.inline_row_ids = concatenate_row_ids([*known_ids, fresh], where=where)
+        fragment.inline_row_ids = concatenate_row_ids([*known_ids, new_ids], where=where)
     if known and created is not None and not fragment.HasField("column_row_ids"):
-        moved = decode_row_ids(given, known, where=where)
+        known_row_ids = decode_row_ids(given, known, where=where)
         if not fragment.HasField("created_at_version_sequence"):
-            versions = encode_version_array(created(moved))
+            versions = encode_version_array(created(known_row_ids))
             rest = encode_versions([(rows - known, version)]) if known < rows else b""
             fragment.inline_created_at_versions = versions + rest
     elif fragment.WhichOneof("created_at_version_sequence") is None:
-        fragment.inline_created_at_versions = born
+        fragment.inline_created_at_versions = new_versions
     if fragment.WhichOneof("last_updated_at_version_sequence") is None:
-        fragment.inline_last_updated_at_versions = born
+        fragment.inline_last_updated_at_versions = new_versions
 
 
 def mark_changed(fragment: Wire, version: int, offsets: NDArray[np.uint32] | None = None) -> None:
-    """Say that rows of a fragment were last changed in this version: some, or all of them.
+    """Record that all rows of a fragment, or those at ``offsets``, were updated in a version.
 
-    Nothing happens where the dataset has no row versions.
+    Does nothing if the dataset has no row versions.
     """
     rows = fragment.physical_rows
     if fragment.WhichOneof("row_id_sequence") is None:
@@ -260,7 +260,7 @@ def mark_changed(fragment: Wire, version: int, offsets: NDArray[np.uint32] | Non
 
 
 def drop_dead_files(fragment: Wire, live: Collection[int] | None = None) -> None:
-    """Drop the files without a field that is not replaced, or is among ``live``."""
+    """Drop files whose fields are all replaced, or of which none is in ``live``."""
     files = [
         file
         for file in fragment.files
@@ -281,46 +281,44 @@ def mark_file_versions(
     Raises
     ------
     UnsupportedFeatureError
-        Files of 0.1 and of 2.x would come together.
+        Files of format 0.1 and of 2.x would be mixed.
     """
-    found = {file.version for fragment in fragments for file in fragment.files} - {version}
-    if not found:
+    others = {file.version for fragment in fragments for file in fragment.files} - {version}
+    if not others:
         return
-    check_mixing(version, found)
+    check_mixing(version, others)
     wire.reader_feature_flags |= int(Feature.MIXED_FILE_VERSIONS)
     wire.writer_feature_flags |= int(Feature.MIXED_FILE_VERSIONS)
 
 
-def check_mixing(version: FormatVersion, found: Iterable[FormatVersion]) -> None:
-    """Refuse data files of these versions for a dataset of another one.
+def check_mixing(version: FormatVersion, others: Iterable[FormatVersion]) -> None:
+    """Check that data files of other versions can be added to a dataset.
 
     Raises
     ------
     UnsupportedFeatureError
-        Files of 0.1 and of 2.x would come together.
+        Files of format 0.1 and of 2.x would be mixed.
     """
-    for one in found:
-        if (one == _LEGACY) != (version == _LEGACY):
+    for other in others:
+        if (other == _LEGACY) != (version == _LEGACY):
             raise UnsupportedFeatureError(
-                f"the dataset has format {version}, the new data files {one}: files of 0.1 "
-                "and 2.x do not mix. Write files of the dataset's version, or overwrite the "
-                "dataset."
+                f"the dataset has format {version}, the new data files {other}: files of formats "
+                "0.1 and 2.x cannot be mixed. Write files in the dataset's format, or overwrite "
+                "the dataset."
             )
 
 
 def final_fragments(base: Manifest, fragments: Iterable[Fragment]) -> dict[int, Wire]:
-    """Messages of changed fragments by id, without files that the schema has no field of."""
+    """Messages of changed fragments by id, without files that have no field of the schema."""
     live = frozenset(base.schema.field_ids())
-    found = {}
-    for fragment in fragments:
-        wire = fragment.to_wire()
-        drop_dead_files(wire, live)
-        found[fragment.id] = wire
-    return found
+    messages = {fragment.id: fragment.to_wire() for fragment in fragments}
+    for message in messages.values():
+        drop_dead_files(message, live)
+    return messages
 
 
 def copy_of(base: Manifest) -> table_pb2.ManifestOutline:
-    """A copy of a manifest's message, to be changed; it tells the highest fragment id."""
+    """A copy of a manifest's message, with the highest fragment id set."""
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(base.complete_wire)
     if (highest := base.max_fragment_id) >= 0:

@@ -1,7 +1,7 @@
-"""What changes of the data mean for the indices of a version: which fragments they cover.
+"""Update the coverage of indices when the data changes.
 
-An index entry names its fields and the fragments it was built from, the latter as a roaring
-bitmap in the portable layout.
+An index entry has its fields and the fragments it was built from, the latter as a roaring bitmap
+in the portable layout.
 
 Specification: "Building the manifest" in ``docs/format/transactions.md``.
 """
@@ -17,10 +17,10 @@ from glaive.format.wire import parse
 from glaive.table.protocol import Conflict
 
 __all__ = [
+    "cover_relocated",
     "covered_fragments",
     "encode_indices",
     "follow_groups",
-    "follow_moved",
     "has_covering_fields",
     "holds_addresses",
     "keep_relevant",
@@ -31,15 +31,15 @@ __all__ = [
     "with_covered",
 ]
 
-_MOST_FRAGMENTS = 1 << 20
-"""Fragments under one segment: they are listed, and few bytes can stand for billions."""
+_MAX_FRAGMENTS = 1 << 20
+"""Limit of fragments listed per segment: a few bytes can stand for billions."""
 
 Entry = table_pb2.IndexMetadata
 Rewritten = table_pb2.Transaction.Rewrite.RewrittenIndex
 
 
 def covered_fragments(entry: Entry) -> frozenset[int] | None:
-    """Fragments an index was built from; ``None`` when that is not known.
+    """Fragments that an index was built from; ``None`` if unknown.
 
     Raises
     ------
@@ -49,10 +49,10 @@ def covered_fragments(entry: Entry) -> frozenset[int] | None:
     if not entry.fragment_bitmap:
         return None
     bitmap = open_coverage(entry, "the index section")
-    if len(bitmap) > _MOST_FRAGMENTS:
+    if len(bitmap) > _MAX_FRAGMENTS:
         raise CorruptFileError(
             f"fragments of index {entry.name!r}",
-            expected=f"at most {_MOST_FRAGMENTS}",
+            expected=f"at most {_MAX_FRAGMENTS}",
             found=f"{len(bitmap)}",
             where="the index section",
         )
@@ -70,7 +70,7 @@ def with_covered(entry: Entry, fragments: Iterable[int]) -> Entry:
 
 
 def encode_indices(entries: Sequence[Entry]) -> bytes | None:
-    """The index section with these entries; ``None`` when there are none."""
+    """The index section with these entries; ``None`` if there are none."""
     if not entries:
         return None
     return table_pb2.IndexSection(indices=entries).SerializeToString()
@@ -82,16 +82,16 @@ def has_covering_fields(section: bytes | None) -> bool:
     Raises
     ------
     CorruptFileError
-        The section, as the version before has it, cannot be read.
+        The section cannot be read.
     """
     if section is None:
         return False
-    found = parse(table_pb2.IndexSection(), section, "index section", "the version before")
-    return any(index.covering_fields for index in found.indices)
+    message = parse(table_pb2.IndexSection(), section, "index section", "the previous version")
+    return any(index.covering_fields for index in message.indices)
 
 
 def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[Entry]:
-    """Drop the entries of which a field is gone."""
+    """Drop the entries of which a field was dropped."""
     known = set(field_ids)
     return [entry for entry in entries if known.issuperset(entry.fields)]
 
@@ -99,50 +99,52 @@ def keep_relevant(entries: Iterable[Entry], field_ids: Collection[int]) -> list[
 def prune(
     entries: Iterable[Entry], fragments: Collection[int], fields: Collection[int]
 ) -> list[Entry]:
-    """Take fragments out of the entries of fields whose values there were replaced."""
-    kept, gone = [], frozenset(fragments)
+    """Remove fragments from the coverage of indices on replaced fields."""
+    pruned, replaced = [], frozenset(fragments)
     for entry in entries:
         covered = covered_fragments(entry) if set(entry.fields) & set(fields) else None
-        kept.append(with_covered(entry, covered - gone) if covered and covered & gone else entry)
-    return kept
+        changed = covered is not None and covered & replaced
+        pruned.append(with_covered(entry, covered - replaced) if covered and changed else entry)
+    return pruned
 
 
-def follow_moved(
+def cover_relocated(
     entries: Iterable[Entry],
     origins: frozenset[int],
-    moved: Collection[int],
-    touched: Collection[int],
+    relocated: Collection[int],
+    updated_fields: Collection[int],
 ) -> list[Entry]:
-    """Entries after rows moved and kept their ids, and the values of other fields.
+    """Entries after rows were relocated with their stable ids.
 
     Parameters
     ----------
     origins
-        Fragments the rows come from: an index that covered all of them knows all the rows.
-    moved
-        Fragments with nothing but such rows.
-    touched
-        Fields with new values; none if it is not known which.
+        Source fragments of the rows: an index that covered all of them has all the rows.
+    relocated
+        Fragments with only such rows.
+    updated_fields
+        Fields with new values; empty if unknown.
     """
-    followed = []
+    changed = []
     for entry in entries:
-        stays = touched and not set(entry.fields) & set(touched) and not holds_addresses(entry)
-        covered = covered_fragments(entry) if stays and moved else None
+        unaffected = updated_fields and not set(entry.fields) & set(updated_fields)
+        valid = unaffected and relocated and not holds_addresses(entry)
+        covered = covered_fragments(entry) if valid else None
         if covered is None or not origins <= covered:
-            followed.append(entry)
+            changed.append(entry)
         else:
-            followed.append(with_covered(entry, covered.union(moved)))
-    return followed
+            changed.append(with_covered(entry, covered.union(relocated)))
+    return changed
 
 
 def holds_addresses(entry: Entry) -> bool:
-    """Whether an index of a dataset with stable row ids holds row addresses all the same."""
+    """Whether an index of a dataset with stable row ids nevertheless stores row addresses."""
     kind = kind_name(entry.index_details.type_url)
     return entry.index_version >= _ADDRESSES_FROM.get(kind, _NEVER)
 
 
 def kind_name(type_url: str) -> str:
-    """Name of a kind by the type of its details, whatever package and case it is written in."""
+    """Name of an index type from the type URL of its details, without package, in lower case."""
     return type_url.rpartition("/")[2].rpartition(".")[2].lower().removesuffix("indexdetails")
 
 
@@ -159,7 +161,7 @@ _ADDRESSES_FROM = {
     "rtree": 1,
     "zonemap": 0,
 }
-"""Version of the index's own format from which it holds addresses."""
+"""Index versions from which an index type stores addresses."""
 
 
 def remap(
@@ -176,46 +178,47 @@ def remap(
     Parameters
     ----------
     groups
-        Old and new fragments. Where an index covered all the old ones, it covers the new.
+        Old and new fragments. An index that covered all old ones covers the new ones.
     rewritten
         Indices that were rebuilt for the new row addresses.
     keeps_all
-        Whether row ids outlive a rewrite: indices that hold ids, not addresses, stay right.
+        Whether row ids are stable: indices that store ids, not addresses, remain valid.
     mapped
-        Whether there is a map of where rows went, for indices that were not rebuilt.
+        Whether there is a remapping table for indices that were not rebuilt.
     coverage
-        Fragments that indices rebuilt cover, by uuid, where the entry before did not say.
+        Fragments that rebuilt indices cover, by uuid, if the old entry did not specify them.
 
     Notes
     -----
-    Where row ids are addresses, an index that was not rebuilt keeps naming the old
-    fragments: these are gone, and so it covers none of the new.
+    Without stable row ids, an index that was not rebuilt keeps listing the removed old fragments,
+    so it does not cover the new ones.
     """
-    by_old_id = {one.old_id.uuid: one for one in rewritten}
-    removed = frozenset(one for old, _ in groups for one in old)
-    kept = []
+    by_old_id = {rewrite.old_id.uuid: rewrite for rewrite in rewritten}
+    removed = frozenset(fragment for old, _ in groups for fragment in old)
+    changed = []
     for entry in entries:
-        made = by_old_id.get(entry.uuid.uuid)
+        rebuilt = by_old_id.get(entry.uuid.uuid)
         before = covered_fragments(entry)
-        changed = entry if made is None else _made_anew(entry, made)
+        new = entry if rebuilt is None else _rebuilt(entry, rebuilt)
+        valid = keeps_all and not holds_addresses(entry)
         after = before
         if before is None:
-            if made is not None:
-                after = (coverage or {}).get(made.new_id.uuid, frozenset())
-            elif entry.fields and not mapped and not (keeps_all and not holds_addresses(entry)):
-                after = frozenset()  # It may hold addresses of rows that moved.
-        elif made is not None or (keeps_all and not holds_addresses(entry)):
-            after = _moved(before, groups)
+            if rebuilt is not None:
+                after = (coverage or {}).get(rebuilt.new_id.uuid, frozenset())
+            elif entry.fields and not mapped and not valid:
+                after = frozenset()  # It may store addresses of relocated rows.
+        elif rebuilt is not None or valid:
+            after = _replaced(before, groups)
         elif keeps_all:
             after = before - removed
-        kept.append(changed if after == before else with_covered(changed, after or ()))
-    return kept
+        changed.append(new if after == before else with_covered(new, after or ()))
+    return changed
 
 
-def _moved(
+def _replaced(
     covered: frozenset[int], groups: Iterable[tuple[frozenset[int], frozenset[int]]]
 ) -> frozenset[int]:
-    """Fragments covered after groups moved: the new ones for groups covered as a whole."""
+    """The coverage with fully covered groups replaced by their new fragments."""
     for old, new in groups:
         if old and old <= covered:
             covered = (covered - old) | new
@@ -223,31 +226,31 @@ def _moved(
 
 
 def follow_groups(entry: Entry, groups: Iterable[tuple[frozenset[int], frozenset[int]]]) -> Entry:
-    """The entry with the new fragments of groups whose old ones it covered."""
+    """The entry with fully covered groups replaced by their new fragments."""
     before = covered_fragments(entry)
-    after = None if before is None else _moved(before, groups)
+    after = None if before is None else _replaced(before, groups)
     return entry if after is None or after == before else with_covered(entry, after)
 
 
-def _made_anew(entry: Entry, made: Rewritten) -> Entry:
-    """The entry with another folder, which is below the dataset's own root."""
+def _rebuilt(entry: Entry, new: Rewritten) -> Entry:
+    """The entry of a rebuilt index, whose folder is below the dataset's own root."""
     changed = Entry()
     changed.CopyFrom(entry)
     changed.ClearField("base_id")
-    changed.uuid.CopyFrom(made.new_id)
-    if made.HasField("new_index_details"):
-        changed.index_details.CopyFrom(made.new_index_details)
-    changed.index_version = made.new_index_version
-    if made.new_index_files:
+    changed.uuid.CopyFrom(new.new_id)
+    if new.HasField("new_index_details"):
+        changed.index_details.CopyFrom(new.new_index_details)
+    changed.index_version = new.new_index_version
+    if new.new_index_files:
         del changed.files[:]
-        changed.files.extend(made.new_index_files)
+        changed.files.extend(new.new_index_files)
     return changed
 
 
 def rewritten_under(
     entries: Sequence[table_pb2.IndexMetadata], rewritten: frozenset[int]
 ) -> Conflict | None:
-    """A conflict if an index covers a rewritten fragment, or does not tell what it covers."""
+    """A conflict if an index covers a rewritten fragment, or its coverage is unknown."""
     for entry in entries:
         covered = covered_fragments(entry)
         if covered is None or covered & rewritten:

@@ -1,8 +1,8 @@
-"""Filters of inserted keys: may two writers have inserted the same key?
+"""Filters of inserted keys, to detect that two writers inserted the same key.
 
-A filter holds the hashes of the keys, or a bloom filter of blocks of eight 32-bit words: each
-key sets one bit in each word of one block. Two filters of one shape share no key if no block
-has, in each word, a bit that is set in both.
+A filter has the hashes of the keys, or a bloom filter of blocks of eight 32-bit words: each key
+sets one bit in each word of one block. Two filters of the same shape share no key if no block has,
+in each word, a bit that is set in both.
 
 Specification: "Update" in ``docs/format``.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 from glaive.kernels.strings import Strings
-from glaive.kernels.xxh64 import hash_texts, hash_words
+from glaive.kernels.xxh64 import hash_strings, hash_words
 from glaive.memory import as_buffer
 
 __all__ = ["hash_keys", "key_filter", "may_share_keys"]
@@ -51,13 +51,13 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
     Parameters
     ----------
     columns
-        Arrays of the key columns, of one length.
+        Arrays of the key columns, of equal length.
 
     Returns
     -------
     numpy.ndarray or None
-        None for keys that are not hashed: integers of 32 and 64 bits, text and binary
-        are, nulls are not.
+        None for unsupported keys. Supported are integers of 32 and 64 bits, strings and binary,
+        without nulls.
     """
     import pyarrow.compute as pc
 
@@ -65,26 +65,25 @@ def hash_keys(columns: Sequence[Any]) -> NDArray[np.uint64] | None:
         return None
     if len(columns) == 1 and pa.types.is_integer(columns[0].type):
         return hash_words(_numbers(columns[0]))
-    texts: Any = [_bytes_of(column) for column in columns]
-    whole = texts[0]
-    if len(texts) > 1:  # each has a zero byte behind it
-        ends = [pa.scalar(one, pa.large_binary()) for one in (b"", b"\0")]
-        whole = pc.binary_join_element_wise(*texts, *ends)
-    _, offsets, data = whole.buffers()
-    width = 8 * whole.offset
-    found = Strings(offsets.slice(width), 64, data or pa.py_buffer(b""))
-    return hash_texts(found, len(whole)) if len(whole) else np.empty(0, np.uint64)
+    parts: Any = [_bytes_of(column) for column in columns]
+    keys = parts[0]
+    if len(parts) > 1:  # a zero byte follows each part
+        ends = [pa.scalar(end, pa.large_binary()) for end in (b"", b"\0")]
+        keys = pc.binary_join_element_wise(*parts, *ends)
+    _, offsets, data = keys.buffers()
+    strings = Strings(offsets.slice(8 * keys.offset), 64, data or pa.py_buffer(b""))
+    return hash_strings(strings, len(keys)) if len(keys) else np.empty(0, np.uint64)
 
 
-def _is_hashed(kind: pa.DataType) -> bool:
+def _is_hashed(data_type: pa.DataType) -> bool:
     types = pa.types
-    text = types.is_string(kind) or types.is_large_string(kind)
-    binary = types.is_binary(kind) or types.is_large_binary(kind)
-    return bool(text or binary or (types.is_integer(kind) and kind.bit_width >= 32))
+    text = types.is_string(data_type) or types.is_large_string(data_type)
+    binary = types.is_binary(data_type) or types.is_large_binary(data_type)
+    return bool(text or binary or (types.is_integer(data_type) and data_type.bit_width >= 32))
 
 
 def _numbers(column: Any) -> NDArray[np.uint64]:
-    """Integers of any width as words of 64 bits."""
+    """Integers of any width as 64-bit words."""
     signed = pa.types.is_signed_integer(column.type)
     words: NDArray[Any] = column.cast(pa.int64() if signed else pa.uint64()).to_numpy()
     return words.view(np.uint64)
@@ -106,7 +105,7 @@ def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
     field_ids
         Ids of the key columns.
     hashes
-        One per key. Shape ``(keys,)``.
+        One hash per key. Shape ``(keys,)``.
     """
     words = np.zeros((_BYTES // _BLOCK, 8), np.uint32)
     np.bitwise_or.at(words, _blocks(hashes, len(words)), _bits(hashes))
@@ -119,16 +118,16 @@ def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
 
 
 def may_share_keys(mine: Filter, theirs: Filter) -> bool:
-    """Whether a key may be in both; always when the two cannot be compared.
+    """Whether a key may be in both filters; True if they cannot be compared.
 
     Raises
     ------
     CorruptFileError
-        The bitmap of a bloom filter is not made of blocks.
+        The bitmap of a bloom filter does not consist of blocks.
     """
     if list(mine.field_ids) != list(theirs.field_ids):
         return True
-    exact = [one.WhichOneof("data") == "exact" for one in (mine, theirs)]
+    exact = [key_filter.WhichOneof("data") == "exact" for key_filter in (mine, theirs)]
     if all(exact):
         return bool(set(mine.exact.key_hashes) & set(theirs.exact.key_hashes))
     if any(exact):
@@ -138,14 +137,14 @@ def may_share_keys(mine: Filter, theirs: Filter) -> bool:
         return _any_in(np.array(listed.exact.key_hashes, np.uint64), _words(other))
     if None in (mine.WhichOneof("data"), theirs.WhichOneof("data")):
         return True
-    one, two = _words(mine), _words(theirs)
-    if one.shape != two.shape:
+    my_words, their_words = _words(mine), _words(theirs)
+    if my_words.shape != their_words.shape:
         return True
-    return bool(((one & two) != 0).all(axis=1).any())
+    return bool(((my_words & their_words) != 0).all(axis=1).any())
 
 
-def _words(one: Filter) -> NDArray[np.uint32]:
-    bitmap = one.bloom.bitmap
+def _words(key_filter: Filter) -> NDArray[np.uint32]:
+    bitmap = key_filter.bloom.bitmap
     if not bitmap or len(bitmap) % _BLOCK:
         raise CorruptFileError(
             "filter of inserted keys",

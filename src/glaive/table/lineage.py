@@ -1,7 +1,7 @@
-"""Row ids and row versions of one fragment, wherever it keeps them.
+"""Load the row lineage of a fragment: row ids and row versions.
 
-Most fragments keep them in the manifest. Of a large one they may be hidden columns of its
-data files, without nulls: fields -3 (row ids), -4 (created at) and -5 (last updated at).
+It is usually stored in the manifest. Large fragments may store it in hidden columns of their data
+files, without nulls: fields -3 (row ids), -4 (created at) and -5 (last updated at).
 
 Specification: "Row ids" in ``docs/format``.
 """
@@ -35,37 +35,35 @@ _FIELDS: Final[dict[Lineage, Field]] = {
     ),
 }
 _FIRST_VERSION: Final = 1
-"""Rows of releases that kept no versions count as made with the dataset."""
+"""Version of rows that were written by releases without row versions."""
 
 
 def load_lineage(
-    store: ObjectStore, manifest: Manifest, fragment: Fragment, what: Lineage
+    store: ObjectStore, manifest: Manifest, fragment: Fragment, kind: Lineage
 ) -> RowValues:
-    """One value per physical row, deleted ones included.
-
-    No request if the manifest holds them.
+    """One value per physical row. No request if they are in the manifest.
 
     Raises
     ------
     CorruptFileError
-        There are none, or not one per row.
+        The values are missing, or their number is wrong.
     """
     where = f"{manifest.where}, fragment {fragment.id}"
     rows = fragment.physical_rows
-    if _in_column(fragment, what):
-        return _from_column(store, manifest, fragment, _FIELDS[what], where)
-    if what == "row_ids":
+    if _in_column(fragment, kind):
+        return _from_column(store, manifest, fragment, _FIELDS[kind], where)
+    if kind == "row_ids":
         return RowValues.of_row_ids(fragment.row_ids or b"", rows, where=where)
-    data = fragment.created_at if what == "created_at" else fragment.updated_at
+    data = fragment.created_at if kind == "created_at" else fragment.updated_at
     if data is None:
         return RowValues.constant(_FIRST_VERSION, rows)
     return RowValues.of_versions(data, rows, where=where)
 
 
-def _in_column(fragment: Fragment, what: Lineage) -> bool:
-    if what == "row_ids":
+def _in_column(fragment: Fragment, kind: Lineage) -> bool:
+    if kind == "row_ids":
         return fragment.row_ids_in_column
-    return fragment.created_at_in_column if what == "created_at" else fragment.updated_at_in_column
+    return fragment.created_at_in_column if kind == "created_at" else fragment.updated_at_in_column
 
 
 def _from_column(
@@ -76,8 +74,8 @@ def _from_column(
         column = entry.column_of(field.id)
         if column is None:
             continue
-        place, path = locate_data_file(store, manifest, entry)
-        file = open_reader(place, path, size=entry.size)
+        file_store, path = locate_data_file(store, manifest, entry)
+        file = open_reader(file_store, path, size=entry.size)
         try:
             bound = file.bind([field], {field.id: column}, fragment.physical_rows)
             (values,) = bound.read(0, fragment.physical_rows)

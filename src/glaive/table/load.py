@@ -1,4 +1,4 @@
-"""From a store to the manifest of a version, and to the transaction that made it."""
+"""Load the manifest of a version, and its transaction."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ __all__ = [
     "read_transaction",
 ]
 
-_LOOKS: Final = 3
-"""How often the newest version is looked for again when it is gone before it is read."""
+_ATTEMPTS: Final = 3
+"""How often to look for the newest version if it is deleted before it is read."""
 
 
 def open_latest(
@@ -47,16 +47,16 @@ def open_latest(
 ) -> Manifest:
     """The newest version. Two requests: a listing and the manifest.
 
-    With ``to_follow`` the caller makes the next version of it, which fails if there is one. Then
-    a directory is not listed where this process knew the newest version a moment ago.
+    With ``to_follow`` the caller commits the next version, which fails if there is one. Then the
+    listing is omitted if this process has just seen the newest version of a local directory.
     """
-    near = _still_newest(store, cache) if to_follow else None
-    if near is not None:
+    recent = _still_newest(store, cache) if to_follow else None
+    if recent is not None:
         with suppress(ObjectNotFoundError):
-            return load_manifest(store, near, cache=cache)
-    for _ in range(_LOOKS):
-        # Between the two it may have been followed by another and cleaned up; or it is being
-        # written, where a name is taken first.
+            return load_manifest(store, recent, cache=cache)
+    for _ in range(_ATTEMPTS):
+        # Between the requests it may be cleaned up after a newer commit; or it is being written,
+        # on stores that create an empty file first.
         with suppress(ObjectNotFoundError):
             state = store.folder_state(VERSIONS)
             newest = newest_name(store)
@@ -65,13 +65,13 @@ def open_latest(
 
 
 def _still_newest(store: ObjectStore, cache: ManifestCache) -> ManifestLocation | None:
-    """The newest version of a directory where it was known a moment ago, and none followed.
+    """The cached newest version of a directory, if it is still the newest.
 
-    Listing a directory takes the longer the more versions it has. No name came or went since
-    then; and the next number is free, as some file systems tell times in steps of milliseconds.
+    Listing a directory takes longer the more versions it has. The directory must be unchanged, and
+    the next number free, because the times of some file systems have millisecond steps.
     """
     if register_of(store) is not None:
-        return None  # the directory does not tell
+        return None  # the register decides, not the directory
     known = cache.newest(store.full(VERSIONS), store.folder_state(VERSIONS))
     if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
         return None
@@ -87,9 +87,9 @@ def open_version(
     Raises
     ------
     VersionNotFoundError
-        There is no such version; the message names those there are.
+        There is no such version.
     DatasetNotFoundError
-        There is no version at all.
+        There is no version.
     """
     schemes: tuple[NamingScheme, ...] = (scheme,) if scheme else ("V2", "V1")
     if 0 < version < 2**64:
@@ -100,11 +100,10 @@ def open_version(
                 continue
     newest = latest(store).version
     known = [str(location.version) for location in list_versions(store)]
-    shown = ", ".join(known[-20:])
+    listed = ("…, " if len(known) > 20 else "") + ", ".join(known[-20:])
     raise VersionNotFoundError(
-        f"no version {version} of {store.uri}: the newest is {newest}, and there "
-        f"{'are' if len(known) > 1 else 'is'} {'…, ' if len(known) > 20 else ''}{shown}. "
-        "Older versions may have been cleaned up."
+        f"no version {version} of {store.uri}: the newest is {newest}. Existing versions: "
+        f"{listed}. Older versions may have been cleaned up."
     )
 
 
@@ -116,7 +115,7 @@ def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Man
     ObjectNotFoundError
         There is no such version.
     CorruptFileError
-        The manifest is damaged, or of another version than its name says.
+        The manifest is damaged, or its version does not match its name.
     """
     return load_manifest(store, locate(store, version, scheme))
 
@@ -129,18 +128,18 @@ def load_manifest(
     state: DirectoryState | None = None,
     cache: ManifestCache = MANIFESTS,
 ) -> Manifest:
-    """The manifest at a location; errors as those of :func:`load_numbered`.
+    """The manifest at a location; errors as for :func:`load_numbered`.
 
-    One request; rows that an old manifest does not tell are read when they are asked for. With
-    ``keep`` the cache keeps the manifest: whoever loads the same bytes next is spared parsing them.
-    It was found to be the newest when the directory was in this ``state``, or later.
+    One request; row counts that are missing in old manifests are read when needed. With ``keep``
+    the manifest is cached, which saves parsing the same bytes again; ``state`` is the state of the
+    directory when it was the newest version.
     """
     path = location.path
     data, where = store.get(path), store.full(path)
     if not data.size:
         raise ObjectNotFoundError(
-            f"version {location.version} of {store.uri} is not finished: its manifest {where} is "
-            "empty. Its writer is at work, or was stopped; the next commit takes its place."
+            f"version {location.version} of {store.uri} is incomplete: its manifest {where} is "
+            "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
     known = cache.recall(data, where)
     if known is not None:
@@ -151,7 +150,7 @@ def load_manifest(
     if manifest.version != location.version:
         raise CorruptFileError(
             "version of the manifest",
-            expected=f"{location.version}, as its name says",
+            expected=f"{location.version}, as in its name",
             found=f"{manifest.version}",
             where=manifest.where,
         )
@@ -162,9 +161,9 @@ def load_manifest(
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
-    """The transaction that made a version; ``None`` when it is nowhere to be found.
+    """The transaction of a version; ``None`` if it is missing.
 
-    No request if the manifest holds it, else one.
+    No request if it is in the manifest, else one.
     """
     if manifest.transaction is not None:
         return decode_transaction(manifest.transaction, where=manifest.where)
@@ -184,7 +183,7 @@ def find_transaction(
 ) -> Manifest | None:
     """The version after ``since_version`` whose transaction has this property, if any.
 
-    One listing, then one request per version since.
+    One listing, then one request per version.
     """
     newest = latest(store)
     for version in range(since_version + 1, newest.version + 1):
@@ -200,7 +199,7 @@ def find_transaction(
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A version, when it was committed, and totals as text: those that its manifest states."""
+    """A version: its number, time, and totals as strings, from its manifest."""
 
     version: int
     timestamp: datetime
@@ -208,15 +207,15 @@ class VersionInfo:
 
     @classmethod
     def of(cls, manifest: Manifest) -> VersionInfo:
-        """What a manifest says of its version."""
+        """The information in a manifest."""
         return cls(manifest.version, manifest.timestamp, _totals(manifest))
 
 
 def describe_versions(store: ObjectStore) -> list[VersionInfo]:
-    """All versions with time and totals, oldest first. One request per version, to its manifest."""
+    """All versions with time and totals, oldest first. One request per version."""
     infos = []
     for location in list_versions(store):
-        with suppress(ObjectNotFoundError):  # cleaned up since it was listed
+        with suppress(ObjectNotFoundError):  # cleaned up after the listing
             infos.append(VersionInfo.of(load_manifest(store, location)))
     return infos
 
@@ -225,14 +224,14 @@ def _totals(manifest: Manifest) -> dict[str, str]:
     columns = manifest.stated
     deleted = columns.deleted_rows
     physical = int(columns.physical_rows.sum())
-    gone = int(deleted[deleted > 0].sum())
+    deletions = int(deleted[deleted > 0].sum())
     totals = {
         "total_data_file_rows": physical,
         "total_data_files": columns.file_count,
-        "total_deletion_file_rows": gone,
+        "total_deletion_file_rows": deletions,
         "total_deletion_files": int((deleted != 0).sum()),
         "total_files_size": columns.file_bytes,
         "total_fragments": len(columns),
-        "total_rows": physical - gone,
+        "total_rows": physical - deletions,
     }
     return {name: str(value) for name, value in totals.items()}

@@ -1,12 +1,11 @@
-"""The newest manifests that were read or made a moment ago.
+"""A cache of recently read or written newest manifests.
 
-Whoever appends many times in a row reads the version that the append before has made. What a
-place holds is always read: only if these are the very bytes that were read or written there
-before, the manifest made of them then is taken again and nothing is parsed. Manifests are never
-changed, so all may share them.
+Repeated appends read the version of the previous append. The file is always read, but if its bytes
+are those read or written before, it is not parsed again. Manifests are immutable, so they can be
+shared.
 
-One manifest per dataset is kept, of few datasets, and none of a large one. The cache is that of
-the process and not of a session: who appends by path opens a session with every call.
+The cache has one manifest per dataset, for a few datasets, and no large manifests. It belongs to
+the process rather than to a session, because every append by path opens a new session.
 """
 
 from __future__ import annotations
@@ -22,44 +21,40 @@ from glaive.format.manifest import Manifest
 __all__ = ["MANIFESTS", "DirectoryState", "ManifestCache"]
 
 DirectoryState = tuple[int, ...]
-"""What a directory was like; another one when names came or went since."""
+"""State of a directory, which changes when files are created or deleted in it."""
 
 
 class ManifestCache:
-    """The newest manifest of each dataset, by the folder it is in. Safe to share between threads.
+    """The newest manifest of each dataset, by its folder. Safe to share between threads.
 
     Parameters
     ----------
-    most_datasets
-        Datasets that are kept: those used last.
-    most_bytes
-        Bytes of a manifest file that is kept; parsed, it takes some times as much.
+    max_datasets
+        Number of datasets to keep: the most recently used.
+    max_bytes
+        Maximum bytes of a cached manifest file; the parsed manifest is several times larger.
     fresh_seconds
-        How long a version is known to have been the newest.
+        How long an entry may be used without listing the versions.
     """
 
-    __slots__ = ("_entries", "_fresh_seconds", "_most_bytes", "_most_datasets")
+    __slots__ = ("_entries", "_fresh_seconds", "_max_bytes", "_max_datasets")
 
     def __init__(
-        self,
-        *,
-        most_datasets: int = 4,
-        most_bytes: int = 1024 * 1024,
-        fresh_seconds: float = 1.0,
+        self, *, max_datasets: int = 4, max_bytes: int = 1024 * 1024, fresh_seconds: float = 1.0
     ) -> None:
-        self._most_datasets, self._most_bytes = most_datasets, most_bytes
+        self._max_datasets, self._max_bytes = max_datasets, max_bytes
         self._fresh_seconds = fresh_seconds
         self._entries: dict[str, tuple[pa.Buffer, Manifest, float, DirectoryState | None]] = {}
 
     def recall(self, data: pa.Buffer, where: str) -> Manifest | None:
-        """The manifest last kept of the same folder, if it was made of these bytes there."""
+        """The cached manifest of the same file, if it was parsed from the same bytes."""
         entry = self._entries.get(_folder(where))
         if entry is None or entry[1].where != where or not entry[0].equals(data):
             return None
         return entry[1]
 
     def newest(self, folder: str, state: DirectoryState | None) -> Manifest | None:
-        """The manifest that was the newest a moment ago, when the folder was as it is now."""
+        """The cached manifest, if it is fresh and the state of the folder is unchanged."""
         entry = self._entries.get(folder)
         if entry is None or state is None or entry[3] != state:
             return None
@@ -67,27 +62,27 @@ class ManifestCache:
 
     def keep(
         self,
-        pieces: Sequence[bytes | pa.Buffer],
+        parts: Sequence[bytes | pa.Buffer],
         manifest: Manifest,
         state: DirectoryState | None = None,
     ) -> None:
-        """Keep the newest manifest and the pieces of its file, until the next one of its folder.
+        """Cache the newest manifest of a folder, and the parts of its file.
 
-        The manifest tells the rows of all its fragments, as far as its files tell them. It was the
-        newest when the folder was in this ``state``.
+        The manifest must have all row counts. ``state`` is the state of the folder when it was the
+        newest.
         """
-        if sum(map(len, pieces)) > self._most_bytes:
+        if sum(map(len, parts)) > self._max_bytes:
             return
-        data = pa.py_buffer(b"".join(pieces))
+        data = pa.py_buffer(b"".join(parts))
         folder = _folder(manifest.where)
-        # Each step is atomic. A lock might be held for ever in a child forked meanwhile.
+        # Each step is atomic. A lock could stay locked in a concurrently forked process.
         self._entries.pop(folder, None)
         self._entries[folder] = data, manifest, time.monotonic(), state
-        for oldest in list(self._entries)[: -self._most_datasets]:
+        for oldest in list(self._entries)[: -self._max_datasets]:
             self._entries.pop(oldest, None)
 
     def clear(self) -> None:
-        """Let go of all manifests."""
+        """Remove all manifests."""
         self._entries.clear()
 
 

@@ -1,4 +1,4 @@
-"""Two writers delete different rows of one fragment: both sets of rows go.
+"""Operations that delete rows, and merging concurrent deletions in the same fragment.
 
 Specification: "Conflicts" in ``docs/format/transactions.md``.
 """
@@ -6,8 +6,8 @@ Specification: "Conflicts" in ``docs/format/transactions.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -15,57 +15,108 @@ from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
-from glaive.table.protocol import Conflict, Offsets
+from glaive.table.protocol import Conflict, Offsets, TableOperation
 
-__all__ = ["rebase_deletions", "shared_deletions", "unite_deletions"]
+__all__ = ["DeletingOperation", "merge_deletions"]
 
 
-def shared_deletions(
-    mine: frozenset[int],
-    removed: frozenset[int],
-    affected: Mapping[int, Offsets],
-    theirs: Operation,
-) -> frozenset[int]:
-    """Fragments of which both delete rows, if it is known of all of them which.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletingOperation(TableOperation):
+    """An operation that deletes rows.
 
-    None where another writer's change cannot be merged with this one: it removed a fragment,
-    or this one does, or changed columns.
+    Parameters
+    ----------
+    updated
+        Fragments in which some rows are deleted, with their new deletion files.
+    removed
+        Ids of the fragments in which no row remains.
+    affected
+        Rows that this operation deletes by fragment, without those deleted before. They allow
+        merging it with other deletions in the same fragments; not part of the message.
+    merged
+        Deleted rows of fragments whose deletion files a rebase has changed: those must be
+        written before the commit. Not part of the message.
     """
-    if theirs.wire_name not in ("delete", "update") or changes_columns(theirs):
-        return frozenset()
-    both = mine & changed_fragments(theirs)
-    known = both <= affected.keys()
-    if not known or both & removed_fragments(theirs) or both & removed:
-        return frozenset()
-    return both
+
+    updated: tuple[Fragment, ...] = ()
+    removed: tuple[int, ...] = ()
+    affected: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
+    merged: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
+        """Fragments whose deletion files must be written before the version, and the rows."""
+        return [
+            (fragment.id, fragment.deletion_file, self.merged[fragment.id])
+            for fragment in self.updated
+            if fragment.deletion_file is not None and fragment.id in self.merged
+        ]
+
+    @property
+    def changed_ids(self) -> frozenset[int]:
+        """Ids of the updated and removed fragments."""
+        return frozenset([*(fragment.id for fragment in self.updated), *self.removed])
+
+    @property
+    def in_place(self) -> bool:
+        """Whether columns were replaced in place."""
+        return False
+
+    def shared(self, theirs: Operation) -> frozenset[int]:
+        """Fragments in which both delete rows, if these deletions can be merged.
+
+        That is impossible if the rows are unknown, a fragment was removed, or columns changed.
+        """
+        if theirs.wire_name not in ("delete", "update") or self.in_place or changes_columns(theirs):
+            return frozenset()
+        both = self.changed_ids & changed_fragments(theirs)
+        removed = removed_fragments(theirs).union(self.removed)
+        return frozenset() if both - self.affected.keys() or both & removed else both
+
+    def rebase(
+        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
+    ) -> Self | Conflict:
+        """Merge the deletions with those of others in the same fragments."""
+        if not deleted:
+            return self
+        result = merge_deletions(self.updated, self.affected, base, deleted)
+        if isinstance(result, Conflict):
+            return result
+        updated, removed, merged = result
+        return replace(
+            self,
+            updated=updated,
+            removed=(*self.removed, *removed),
+            merged={**self.merged, **merged},
+        )
 
 
-def unite_deletions(
+def merge_deletions(
     updated: Sequence[Fragment],
     affected: Mapping[int, Offsets],
     base: Manifest,
     deleted: Mapping[int, Offsets],
 ) -> tuple[tuple[Fragment, ...], tuple[int, ...], dict[int, Offsets]] | Conflict:
-    """Add the rows deleted in ``base`` to those of fragments that are about to be changed.
+    """Add the rows deleted in ``base`` to those that an operation deletes.
 
     Parameters
     ----------
     updated
-        The fragments about to be changed.
+        The fragments that the operation changes.
     affected
-        Rows about to be deleted, by fragment.
+        Rows that it deletes, by fragment.
     deleted
         Rows deleted in ``base``, of the fragments that others changed.
 
     Returns
     -------
     tuple
-        The fragments with other deletion files, ids of those of which no row is left, and
-        the rows those files have to hold; or why the rows cannot go together.
+        The fragments with changed deletion files, ids of those in which no row remains, and
+        the rows of the files; or the conflict.
     """
     changed: list[Fragment] = []
-    gone: list[int] = []
-    united: dict[int, Offsets] = {}
+    removed: list[int] = []
+    merged: dict[int, Offsets] = {}
     at = dict(zip(base.fragment_ids.tolist(), range(base.num_fragments), strict=True))
     for mine in updated:
         if mine.id not in deleted:
@@ -74,7 +125,7 @@ def unite_deletions(
         position = at.get(mine.id)
         same = position is not None and base.fragment(position).files == mine.files
         if not same or mine.deletion_file is None:
-            reason = f"the data files of fragment {mine.id} are others now"
+            reason = f"the data files of fragment {mine.id} were replaced"
             return Conflict(reason, fragments=frozenset({mine.id}))
         both = np.intersect1d(affected[mine.id], deleted[mine.id], assume_unique=True)
         if len(both):
@@ -82,10 +133,10 @@ def unite_deletions(
             return Conflict(reason, fragments=frozenset({mine.id}))
         rows = np.union1d(affected[mine.id], deleted[mine.id]).astype(np.uint32, copy=False)
         if len(rows) == mine.physical_rows:
-            gone.append(mine.id)
+            removed.append(mine.id)
             continue
-        united[mine.id] = rows
-        # The name differs from that of the file made before by the version alone.
+        merged[mine.id] = rows
+        # Only the version in its name differs from that of the previous attempt.
         file = DeletionFile(
             bitmap=True,
             read_version=base.version,
@@ -93,40 +144,4 @@ def unite_deletions(
             rows=len(rows),
         )
         changed.append(replace(mine, deletion_file=file))
-    return tuple(changed), tuple(gone), united
-
-
-class _Deleting(Protocol):
-    """An operation that deletes rows."""
-
-    @property
-    def updated(self) -> tuple[Fragment, ...]: ...
-    @property
-    def removed(self) -> tuple[int, ...]: ...
-    @property
-    def affected(self) -> Mapping[int, Offsets]: ...
-    @property
-    def united(self) -> Mapping[int, Offsets]: ...
-
-
-D = TypeVar("D", bound=_Deleting)
-
-
-def rebase_deletions(operation: D, base: Manifest, deleted: Mapping[int, Offsets]) -> D | Conflict:
-    """The operation with the rows of both deleted from fragments both deleted rows of.
-
-    ``deleted`` are rows deleted in ``base``, of the fragments that others changed.
-    """
-    if not deleted:
-        return operation
-    made = unite_deletions(operation.updated, operation.affected, base, deleted)
-    if isinstance(made, Conflict):
-        return made
-    updated, gone, united = made
-    changed: Any = replace(
-        cast("Any", operation),
-        updated=updated,
-        removed=(*operation.removed, *gone),
-        united={**operation.united, **united},
-    )
-    return cast("D", changed)
+    return tuple(changed), tuple(removed), merged

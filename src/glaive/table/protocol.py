@@ -1,7 +1,7 @@
-"""What an operation has to offer: does it still hold, and what does it make of a version.
+"""The interface of table operations: detect conflicts, and build the next version.
 
-The functions are pure: manifests in, a draft of the next manifest out. Reading, writing and
-retrying are the business of :mod:`glaive.table.commit`.
+Operations do no input or output: they turn manifests into a draft of the next manifest.
+:mod:`glaive.table.commit` reads, writes and retries.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from glaive.format.transaction import Operation
 from glaive.types import FormatVersion
 
 __all__ = [
+    "BuildContext",
     "CommitOptions",
     "Conflict",
     "Draft",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 Offsets = NDArray[np.uint32]
-"""Physical rows of a fragment, ascending, each once."""
+"""Physical rows of a fragment, ascending and unique."""
 
 HiddenLineage = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 """Row id of each physical row, and the version in which it was created."""
@@ -40,24 +41,24 @@ HiddenLineage = tuple[NDArray[np.uint64], NDArray[np.uint64]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
-    """How to commit, and what a new dataset is like.
+    """Options of a commit, and of a new dataset.
 
     Parameters
     ----------
     max_retries
-        Attempts after the first one, before the commit is given up. An overwrite with 0
-        replaces the version it was made for and no other.
+        Attempts after the first one. An overwrite with 0 only replaces the version it was made
+        for.
     storage_version
-        Format version that a new or overwritten dataset is to keep; when omitted, that of
-        the data files, else the one it had.
+        Format version of a new or overwritten dataset; default: that of the data files, else
+        the previous one.
     enable_stable_row_ids
-        Whether a new dataset has them; an existing one stays as it is.
+        Whether a new dataset has them; no effect on an existing one.
     enable_v2_manifest_paths
-        How the manifests of a new dataset are named; an existing one stays as it is.
+        Naming scheme of the manifests of a new dataset; no effect on an existing one.
     detached
-        Whether the version stays outside the history, under a random number.
+        Create the version outside the history, with a random number.
     timeout
-        Seconds after which no further attempt is made; ``None`` for no limit.
+        Seconds after which no attempt is started; ``None`` for no limit.
     """
 
     max_retries: int = 20
@@ -75,16 +76,16 @@ class CommitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why an operation no longer holds.
+    """Why an operation cannot be committed after another one.
 
     Parameters
     ----------
     reason
-        What the other writer did that does not go together with the operation.
+        What the other writer did.
     retryable
-        Whether the operation may succeed when it is repeated on the newest version.
+        Whether the change may succeed if it is repeated for the newest version.
     fragments
-        Ids of the fragments both change.
+        Ids of the fragments that both change.
     """
 
     reason: str
@@ -93,17 +94,29 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildContext:
+    """The number of the version to build, and inputs that few operations need.
+
+    ``older`` is the version that :attr:`TableOperation.restored` refers to.
+    """
+
+    version: int
+    options: CommitOptions = CommitOptions()
+    older: Manifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """The next version, but for what all commits have in common.
+    """The next version, without time, flags and names, which the commit sets.
 
     Parameters
     ----------
     wire
-        The manifest message; time, flags and names are set by the commit.
+        The manifest message.
     index_section
-        Wire form of the index section, if there is one.
+        The index section in wire format, if there is one.
     kept
-        Fragments at the start of the list that are those of the version before, unchanged.
+        Number of leading fragments that are unchanged from the previous version.
     """
 
     wire: table_pb2.ManifestOutline
@@ -112,15 +125,15 @@ class Draft:
 
 
 class TableOperation:
-    """One operation. Implementations are frozen values, one file each."""
+    """Base of operations, which are frozen values."""
 
     __slots__ = ()
 
     wire_name: ClassVar[str]
-    """Its name in the transaction message."""
+    """Name in the transaction message."""
 
     strict_without_retries: ClassVar[bool] = False
-    """Whether, committed with no retries allowed, it refuses whatever came in between."""
+    """Whether, without retries, it conflicts with every concurrent commit."""
 
     @classmethod
     def from_wire(cls, message: Any) -> Self:
@@ -133,32 +146,32 @@ class TableOperation:
 
     @property
     def restored(self) -> int | None:
-        """Another version that :meth:`apply` needs, if any."""
+        """Number of another version that :meth:`apply` needs, if any."""
         return None
 
     @property
     def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
-        """Fragments whose deletion files are to be written before the version, and the rows."""
+        """Fragments whose deletion files must be written before the version, and the rows."""
         return ()
 
     def hidden(self, base: Manifest) -> frozenset[int]:
-        """Fragments of ``base`` whose row ids and creation :meth:`apply` needs from their files."""
+        """Fragments of ``base`` whose row lineage :meth:`apply` needs from their files."""
         return frozenset()
 
-    def with_hidden(self, found: Mapping[int, HiddenLineage]) -> Self:
-        """The operation with what :meth:`hidden` asked for."""
+    def with_hidden(self, lineage: Mapping[int, HiddenLineage]) -> Self:
+        """The operation with the lineage of the fragments in :meth:`hidden`."""
         return self
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Why this operation no longer holds after ``theirs``; ``None`` if it does.
+        """Why this operation cannot be committed after ``theirs``; ``None`` if it can.
 
-        ``theirs`` is an operation as it was read; its ``wire_name`` is ``None`` if this
-        version of glaive does not know it, which is always a conflict.
+        The ``wire_name`` of ``theirs`` is ``None`` if this version of glaive does not know the
+        operation, which is always a conflict.
         """
         raise NotImplementedError
 
     def shared(self, theirs: Operation) -> frozenset[int]:
-        """Fragments both change whose deleted rows :meth:`rebase` has to see."""
+        """Fragments that both change, and whose deleted rows :meth:`rebase` needs."""
         return frozenset()
 
     def rebase(
@@ -169,29 +182,20 @@ class TableOperation:
         Parameters
         ----------
         theirs
-            What was committed since the operation was made, oldest first; none conflicts.
+            Operations committed since this one was made, oldest first; none conflicts.
         base
-            The version that the last of them made.
+            The version of the last of them.
         deleted
-            Rows deleted in ``base``, of the fragments that :meth:`shared` named.
+            Rows deleted in ``base``, of the fragments in :meth:`shared`.
         """
         return self
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The version after ``base``; the first one if that is ``None``.
-
-        ``older`` is the version that :attr:`restored` names.
-        """
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The version after ``base``; the first one if that is ``None``."""
         raise NotImplementedError
 
 
-def needs_dataset(base: Manifest | None, what: str) -> Manifest:
+def needs_dataset(base: Manifest | None, action: str) -> Manifest:
     """The version to change.
 
     Raises
@@ -201,6 +205,6 @@ def needs_dataset(base: Manifest | None, what: str) -> Manifest:
     """
     if base is None:
         raise DatasetNotFoundError(
-            f"{what}, but there is no dataset. Create it first, or check the path."
+            f"cannot {action}: there is no dataset. Create it first, or check the path."
         )
     return base

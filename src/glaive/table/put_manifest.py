@@ -1,12 +1,11 @@
-"""Put a manifest where no other is: the step that makes a version.
+"""Put a manifest if absent: the step that commits a version.
 
-Everything a version consists of is written before; the manifest appears under its final name
-at once or not at all, and only if there is none yet. Whoever comes second learns of it. What
-decides who is first:
+All other files of the version are written before. The manifest appears atomically under its final
+name, and only if there is none; other writers get a conflict. The order of writers is decided by
 
-- the store itself, which links a file or accepts a request only if the name is free;
-- where a commit lock is given, whoever holds it;
-- where manifests are registered elsewhere, the register (``glaive.table.manifest_store``).
+- the store itself, with atomic put-if-absent;
+- the holder of the commit lock, if there is one;
+- the register of manifests, if there is one (``glaive.table.manifest_store``).
 
 Specification: "Commit" in ``docs/format``.
 """
@@ -35,19 +34,18 @@ __all__ = ["forget_dataset", "made_by", "put_manifest"]
 def put_manifest(
     store: ObjectStore, version: int, scheme: NamingScheme, data: Sequence[bytes], uuid: str
 ) -> bool:
-    """Make a version; ``False`` if another writer was first. One request if all goes well.
+    """Commit a version; ``False`` if another writer was first. Usually one request.
 
-    An answer that got lost is no failure: if the request fails but the version is there, and
-    is the one with transaction ``uuid``, it was made. A commit lock that raises
-    ``CommitConflictError`` says that another writer was first; what else it raises ends the
-    commit.
+    A lost response is no failure: if the request fails but the version exists with transaction
+    ``uuid``, it was committed. A commit lock raises ``CommitConflictError`` if another writer was
+    first; other exceptions abort the commit.
 
     Raises
     ------
     StoreError
-        The store refused, and the version was not made.
+        The store failed, and the version was not committed.
     CommitError
-        The store failed and does not tell whether the version was made.
+        The store failed, and whether the version was committed is unknown.
     """
     lock = lock_of(store)
     if lock is None:
@@ -72,27 +70,27 @@ def _put(
         return False
     except StoreError as error:
         try:
-            made = load_numbered(store, version, scheme)
+            existing = load_numbered(store, version, scheme)
         except ObjectNotFoundError:
             raise error from None
         except StoreError as again:
             raise CommitError(
-                f"version {version} of {store.uri} may or may not have been made: {error} "
-                f"Looking for it failed as well: {again} When the store answers again, repeat "
-                "the commit with the same transaction; if it was made, that is recognised."
+                f"version {version} of {store.uri} may or may not have been committed: {error} "
+                f"The check for it failed as well: {again} When the store is available again, "
+                "repeat the commit with the same transaction; an earlier success is recognised."
             ) from error
-        return made_by(store, made, uuid)
+        return made_by(store, existing, uuid)
     return True
 
 
 def made_by(store: ObjectStore, manifest: Manifest, uuid: str) -> bool:
-    """Whether a version was made by the transaction with this uuid."""
+    """Whether a version has the transaction with this uuid."""
     transaction = read_transaction(store, manifest)
     return transaction is not None and transaction.uuid == uuid
 
 
 def forget_dataset(store: ObjectStore) -> None:
-    """Remove what is registered elsewhere of a dataset whose files are being deleted."""
+    """Delete the registered versions of a dataset that is being dropped."""
     registered = register_of(store)
     if registered is not None:
         registered.drop(store.uri)

@@ -1,4 +1,4 @@
-"""Which files a version of a dataset consists of."""
+"""The files of a version of a dataset."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ FOLDERS: dict[str, FileKind] = {
     TRANSACTIONS: "transaction",
     VERSIONS: "manifest",
 }
-"""What the folders of a dataset hold."""
+"""Kind of files by folder of a dataset."""
 
 
 class VersionFile(NamedTuple):
-    """A file that a version consists of, or a folder all files of which belong to it.
+    """A file of a version, or a folder of which all files belong to the version.
 
     Parameters
     ----------
     path
-        Below the root of the dataset that wrote it.
+        Path below the root of the dataset that wrote it.
     base_id
-        The base path it lies below; ``None`` for the root of the version's own branch.
+        Its base path; ``None`` for the root of the version's own branch.
     """
 
     kind: FileKind
@@ -56,9 +56,9 @@ class VersionFile(NamedTuple):
 
 
 def files_of(manifest: Manifest) -> Iterator[VersionFile]:
-    """What a version consists of, but for its manifest; folders are those of blobs and indices.
+    """The files of a version, except its manifest; blobs and indices are folders.
 
-    A file that several fragments share comes several times.
+    A file that several fragments share is repeated.
     """
     wire = manifest.wire
     if wire.transaction_file:
@@ -69,10 +69,14 @@ def files_of(manifest: Manifest) -> Iterator[VersionFile]:
             yield VersionFile("data", data_file_path(file.path), base)
             yield VersionFile("data", data_file_path(blob_folder(file.path)), base, is_folder=True)
         if fragment.HasField("deletion_file"):
-            gone = fragment.deletion_file
-            base = gone.base_id if gone.HasField("base_id") else None
-            bitmap = bool(gone.file_type)
-            path = deletion_file_path(fragment.id, gone.read_version, gone.id, bitmap=bitmap)
+            deletions = fragment.deletion_file
+            path = deletion_file_path(
+                fragment.id,
+                deletions.read_version,
+                deletions.id,
+                bitmap=bool(deletions.file_type),
+            )
+            base = deletions.base_id if deletions.HasField("base_id") else None
             yield VersionFile("deletion", path, base)
     for index in manifest.indices:
         base = index.base_id if index.HasField("base_id") else None
@@ -82,16 +86,14 @@ def files_of(manifest: Manifest) -> Iterator[VersionFile]:
 
 @dataclass(slots=True)
 class FileSet:
-    """Files that some versions consist of, below the root of their branch.
-
-    Files below a base path belong to another root and are not among them.
+    """The files of some versions, below the root of their branch, without base paths.
 
     Parameters
     ----------
     paths
         Data, deletion and transaction files.
     folders
-        Folders all files of which belong to them: those of blobs and of indices.
+        Folders of blobs and of indices, of which all files belong to the versions.
     """
 
     paths: set[str] = field(default_factory=set)
@@ -100,16 +102,16 @@ class FileSet:
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> FileSet:
         """The files of all of these versions."""
-        found = cls()
+        files = cls()
         for manifest in manifests:
-            found.add(manifest)
-        return found
+            files.add(manifest)
+        return files
 
     def add(self, manifest: Manifest) -> None:
         """Add the files of a version."""
-        for one in files_of(manifest):
-            if one.base_id is None:
-                (self.folders if one.is_folder else self.paths).add(one.path)
+        for reference in files_of(manifest):
+            if reference.base_id is None:
+                (self.folders if reference.is_folder else self.paths).add(reference.path)
 
     def __contains__(self, path: str) -> bool:
         if path in self.paths:
@@ -119,7 +121,7 @@ class FileSet:
 
 
 def is_own_folder(path: str) -> bool:
-    """Whether a folder is called as those of blobs and of index segments are."""
+    """Whether a folder has a name like those of blobs or index segments."""
     folder, _, name = path.partition("/")
     if folder == DATA:
         return names.is_generated_data_file_name(f"{name}.lance")
@@ -127,11 +129,10 @@ def is_own_folder(path: str) -> bool:
 
 
 def kind_of(path: str, *, named: bool = False) -> FileKind | None:
-    """What a file is, by its name; ``None`` if it is none of a dataset's.
+    """The kind of a file by its name; ``None`` if it is not a dataset file.
 
-    Unfinished files, which a writer left behind, are of the kind they would have become. A file
-    that a version has (``named``) may have any name that such files have; else it must be one
-    that writers generate.
+    Temporary files of interrupted writers have the kind of their final name. A file that a version
+    uses (``named``) may have any valid name; otherwise only names that writers generate count.
     """
     folder, _, rest = path.partition("/")
     kind = FOLDERS.get(folder)
@@ -153,9 +154,11 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
             segment = within is not None and names.is_index_folder_name(within)
             known = segment and names.is_index_file_name(name)
         case "manifest":
-            # Those that have their final name are versions, and no matter of names alone.
-            begun = final is not None and (parse_manifest_name(name) or folder + "/" + name == HINT)
-            known = not above and (bool(begun) or names.is_staged_manifest_name(name))
+            # Manifests with their final name are versions, which are not judged by name alone.
+            temporary = final is not None and (
+                parse_manifest_name(name) is not None or f"{folder}/{name}" == HINT
+            )
+            known = not above and (temporary or names.is_staged_manifest_name(name))
         case None:
             known = False
     return kind if known else None

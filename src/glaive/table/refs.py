@@ -1,7 +1,7 @@
-"""What the files of tags and branches have in common: where they lie, and their JSON.
+"""Common functions for the files of tags and branches ("refs").
 
-All of them are files of the root, the directory of the main branch. A branch is a dataset of
-its own below ``tree/``.
+All refs are below the root, the directory of the main branch. Other branches are directories below
+``tree/``.
 
 Specification: "Tags" and "Branches" in ``docs/format/refs.md``.
 """
@@ -12,10 +12,10 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from glaive.errors import CorruptFileError, ObjectNotFoundError, RefNotFoundError
 from glaive.io.store import ObjectMeta, ObjectStore
@@ -28,41 +28,43 @@ __all__ = [
     "branch_store",
     "damaged",
     "dump_json",
-    "finished",
     "is_branch_name",
     "is_unfinished",
     "load_json",
     "metadata_of",
     "now",
+    "read_refs",
     "ref_files",
+    "required_integer",
     "root_of_branch",
     "root_store",
     "stem",
     "time_of",
     "time_text",
-    "whole_number",
 ]
 
 TREE: Final = "tree"
 MAIN: Final = "main"
-"""The branch that has no file: the root itself."""
+"""The branch without a file: the root itself."""
 
 NAME: Final = re.compile(r"[\w.-]+")
-"""Characters of a tag's name, and of each part of a branch's."""
+"""Tag names, and parts of branch names."""
+
+R = TypeVar("R")
 
 _logger = logging.getLogger(__name__)
 
 
-# ------------------------------------------------------------------------- places
+# ------------------------------------------------------------------------- locations
 
 
 def root_of_branch(uri: str, branch: str | None) -> str:
-    """The root of the dataset whose branch lies at a URI; a copy of one stands for itself."""
+    """URI of the root of the dataset, given that of a branch; a copied branch is its own root."""
     return uri.removesuffix(f"/{TREE}/{branch}") if branch else uri
 
 
 def root_store(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """The root of the dataset whose branch ``store`` holds; tags and branches lie there."""
+    """The root of the dataset, which has the refs; ``store`` is that of a branch."""
     if branch is None:
         return store
     root = root_of_branch(store.uri, branch)
@@ -80,7 +82,7 @@ def branch_store(root: ObjectStore, branch: str | None) -> ObjectStore:
 
 
 def is_branch_name(name: object) -> bool:
-    """Whether a branch other than the main one may have this name, as part of paths too."""
+    """Whether this is a valid name for a branch other than the main one."""
     if not isinstance(name, str) or name == MAIN or ".." in name or name.endswith(".lock"):
         return False
     return all(NAME.fullmatch(part) and part != "." for part in name.split("/"))
@@ -89,23 +91,31 @@ def is_branch_name(name: object) -> bool:
 def ref_files(root: ObjectStore, folder: str) -> dict[str, ObjectMeta]:
     """The files of all tags or branches by name, in order. One listing.
 
-    An empty one is the file of a tag or branch that was never made, for its writer was stopped.
+    Interrupted writers leave empty files.
     """
     files = [meta for meta in root.list(folder) if meta.path.endswith(".json")]
     named = {stem(meta.path).replace("%2F", "/"): meta for meta in files}
     return {name: named[name] for name in sorted(named)}
 
 
-def finished(root: ObjectStore, files: Mapping[str, ObjectMeta]) -> list[str]:
-    """The names of files that are not empty; others are logged."""
-    for meta in files.values():
+def read_refs(
+    root: ObjectStore,
+    folder: str,
+    is_valid_name: Callable[[str], bool],
+    read: Callable[[ObjectStore, str], R],
+) -> dict[str, R]:
+    """Read all refs of a folder, by name; empty files are skipped and logged."""
+    files = ref_files(root, folder)
+    for name, meta in files.items():
+        if not is_valid_name(name):
+            raise damaged(f"name of a file in {folder}", "a valid name", name, root.full(meta.path))
         if not meta.size:
             _logger.warning("%s", _unfinished(root.full(meta.path)))
-    return [name for name, meta in files.items() if meta.size]
+    return {name: read(root, name) for name, meta in files.items() if meta.size}
 
 
 def is_unfinished(root: ObjectStore, path: str) -> bool:
-    """Whether the file of a tag or branch is there, and empty. One request."""
+    """Whether a ref has an empty file. One request."""
     try:
         return not root.head(path).size
     except ObjectNotFoundError:
@@ -114,8 +124,8 @@ def is_unfinished(root: ObjectStore, path: str) -> bool:
 
 def _unfinished(where: str) -> str:
     return (
-        f"{where} is empty: whoever wrote it is at work, or was stopped. Create the tag or branch "
-        "once more, or delete it"
+        f"{where} is empty: its writer is still active, or was interrupted. Create the tag or "
+        "branch again, or delete it"
     )
 
 
@@ -123,7 +133,7 @@ def _unfinished(where: str) -> str:
 
 
 def dump_json(content: Mapping[str, Any]) -> bytes:
-    """Content of a file of a tag or branch."""
+    """Encode the contents of a ref."""
     return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
 
@@ -133,10 +143,9 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
     Raises
     ------
     RefNotFoundError
-        There is none of this name in ``folder``, or its file is empty; the message names the
-        closest ones.
+        There is no such file in ``folder``, or it is empty; the message suggests similar names.
     CorruptFileError
-        It is no JSON object.
+        It is not a JSON object.
     """
     try:
         data = root.get(path).to_pybytes()
@@ -144,10 +153,8 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         known = [stem(meta.path).replace("%2F", "/") for meta in root.list(folder)]
         close = get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-        shown = ", ".join(sorted(known)[:20]) or "none"
-        raise RefNotFoundError(
-            f"no {kind} {name!r} of {root.uri}{hint} There are: {shown}"
-        ) from None
+        names = ", ".join(sorted(known)[:20]) or "none"
+        raise RefNotFoundError(f"no {kind} {name!r} of {root.uri}{hint} Known: {names}") from None
     where = root.full(path)
     if not data:
         raise RefNotFoundError(f"no {kind} {name!r} of {root.uri} yet: {_unfinished(where)}.")
@@ -157,34 +164,34 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         raise damaged(f"file of a {kind}", "JSON", f"{data[:60]!r}", where) from error
     if not isinstance(content, dict):
         raise damaged(f"file of a {kind}", "a JSON object", f"{data[:60]!r}", where)
-    if rb"\u" in data:  # may be half of a pair, which no text of a file has
+    if rb"\u" in data:  # may be an unpaired surrogate
         try:
             dump_json(content)
         except UnicodeEncodeError as error:
-            found = error.object[error.start : error.end]
-            raise damaged(f"file of a {kind}", "texts in Unicode", found, where) from None
+            surrogate = error.object[error.start : error.end]
+            raise damaged(f"file of a {kind}", "Unicode strings", surrogate, where) from None
     return content
 
 
-def whole_number(content: Mapping[str, Any], key: str, where: str) -> int:
-    """A number below 2^64 that has to be there."""
-    found = content.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 2**64:
-        raise damaged(f"{key} of a reference", "an integer below 2^64", found, where)
-    return found
+def required_integer(content: Mapping[str, Any], key: str, where: str) -> int:
+    """A required integer below 2^64."""
+    value = content.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**64:
+        raise damaged(f"{key} of a reference", "an integer below 2^64", value, where)
+    return value
 
 
 def metadata_of(content: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The free text entries; none if they are left out."""
-    found = content.get("metadata") or {}
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
-        raise damaged("metadata of a reference", "an object of texts", found, where)
-    return found
+    """The metadata entries; empty if missing."""
+    metadata = content.get("metadata") or {}
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise damaged("metadata of a reference", "an object of strings", metadata, where)
+    return metadata
 
 
-def damaged(what: str, expected: str, found: object, where: str) -> CorruptFileError:
-    """The error for a file that is not what it should be."""
-    return CorruptFileError(what, expected=expected, found=f"{found!r:.80}", where=where)
+def damaged(subject: str, expected: str, found: object, where: str) -> CorruptFileError:
+    """The error for a damaged ref."""
+    return CorruptFileError(subject, expected=expected, found=f"{found!r:.80}", where=where)
 
 
 def stem(path: str) -> str:
@@ -205,20 +212,19 @@ def time_text(moment: int | None) -> str | None:
     if moment is None:
         return None
     seconds, nanos = divmod(moment, 1_000_000_000)
-    whole = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    return f"{whole.isoformat()}.{nanos:09d}Z"
+    return f"{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()}.{nanos:09d}Z"
 
 
 def time_of(text: object, where: str) -> int | None:
-    """Nanoseconds since 1970 UTC of a time as it is written; ``None`` if it is left out."""
+    """Nanoseconds since 1970 UTC of an RFC 3339 time; ``None`` if it is missing."""
     if text is None:
         return None
-    found = re.fullmatch(r"([^.]+?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", str(text))
+    match = re.fullmatch(r"([^.]+?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", str(text))
     try:
-        if found is None:
+        if match is None:
             raise ValueError(text)
-        zoned = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00"))
-        whole = zoned.astimezone(UTC)
-    except (ValueError, OverflowError):  # the latter: another year than 1 to 9999 in UTC
+        seconds = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00"))
+        timestamp = int(seconds.astimezone(UTC).timestamp())
+    except (ValueError, OverflowError):  # OverflowError: outside of years 1 to 9999 in UTC
         raise damaged("time of a reference", "RFC 3339", text, where) from None
-    return int(whole.timestamp()) * 1_000_000_000 + int((found[2] or "0").ljust(9, "0"))
+    return timestamp * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))

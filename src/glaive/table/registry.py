@@ -1,7 +1,7 @@
-"""Find an operation by the name it has on the wire.
+"""The registry of operations by their wire name.
 
-Each module in ``glaive.table.operations`` defines one class decorated with ``@operation``.
-Importing the folder's modules fills the table, so adding an operation is adding a file.
+Each module in ``glaive.table.operations`` defines one class decorated with ``@operation``;
+importing the modules of the folder registers them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T", bound=type[TableOperation])
 
 
 def operation(cls: T) -> T:
-    """Class decorator: make an operation known under its ``wire_name``."""
+    """Class decorator: register an operation by its ``wire_name``."""
     if _FOUND.setdefault(cls.wire_name, cls) is not cls:
-        raise TypeError(f"two operations claim the wire name {cls.wire_name!r}")
+        raise TypeError(f"two operations have the wire name {cls.wire_name!r}")
     return cls
 
 
@@ -40,20 +40,19 @@ def operations() -> dict[str, type[TableOperation]]:
 
 
 def read_operation(read: Operation) -> TableOperation:
-    """Turn an operation as it was read into one that can be applied; those that can are kept.
+    """Convert an operation that was read to a table operation; those are returned unchanged.
 
     Raises
     ------
     UnsupportedFeatureError
-        This version of glaive does not carry the operation out; the message lists those
-        it does.
+        This version of glaive does not support the operation.
     """
     name = read.wire_name
     known = operations()
     if name is None or name not in known:
         raise UnsupportedFeatureError(
-            f"this version of glaive does not carry out the operation {name!r}; it knows "
-            f"{', '.join(known)}. Use the library that made the transaction, or upgrade glaive."
+            f"this version of glaive does not support the operation {name!r}; it supports "
+            f"{', '.join(known)}. Use the library that created the transaction, or upgrade glaive."
         )
     cls = known[name]
     return read if isinstance(read, cls) else cls.from_wire(read.to_wire())

@@ -1,8 +1,8 @@
-"""The root of a dataset as a store, with whatever else decides who makes the next version.
+"""The root of a dataset as a store, with its commit lock, register of manifests and permissions.
 
-Most datasets need nothing else: putting the manifest where none is decides it. A commit lock
-or a register of manifests belongs to the root, so it travels with the store, to threads,
-other processes and workers. So does what the caller allows the dataset to lead to.
+Most datasets only need atomic put-if-absent. A commit lock or a register belongs to the root, so
+it is available in threads, other processes and workers. So are the locations that the caller
+allows the dataset to access.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from glaive.errors import OptionError
 from glaive.io.access import NOTHING, AccessPolicy
-from glaive.io.storage_options import settle
+from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_sibling, open_store
 from glaive.io.wrapped import WrappedStore
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
-"""Called with the version about to be made; holds the right to make it while entered."""
+"""Called with the number of a new version; its context manager is held during the commit."""
 
 
 def open_root(
@@ -50,29 +50,29 @@ def open_root(
     Parameters
     ----------
     uri
-        As :func:`glaive.io.uri.open_store` takes it, or ``s3+ddb://bucket/path?ddbTableName=T``.
+        As for :func:`glaive.io.uri.open_store`, or ``s3+ddb://bucket/path?ddbTableName=T``.
     storage_options
-        Options of the store; ``manifest_store`` among them names a register as text.
+        Options of the store; the option ``manifest_store`` specifies a register.
     commit_lock
-        Held while a version is made.
+        Held during commits.
     manifest_store
-        Where manifests are registered; wins over the URI and the option.
+        Register of manifests; overrides the URI and the option.
     access
-        What the dataset may lead to beside its own place; nothing by default.
+        Other locations that the dataset may access; none by default.
 
     Raises
     ------
     OptionError
-        As :func:`glaive.io.uri.open_store`; or a lock or register is none.
+        As for :func:`glaive.io.uri.open_store`; or the lock or register is invalid.
     """
-    place: Any = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
-    asked: ManifestStore | str | None = None
-    if isinstance(place, str):
-        place, asked = split_uri(place)
-    store = open_store(place, storage_options)
-    options = settle(storage_options) if storage_options else {}
-    named = next((options[key] for key in options if key.lower() == OPTION), None)
-    register = manifest_store or asked or named
+    location: Any = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    from_uri: ManifestStore | str | None = None
+    if isinstance(location, str):
+        location, from_uri = split_uri(location)
+    store = open_store(location, storage_options)
+    options = normalise_options(storage_options) if storage_options else {}
+    from_option = next((options[key] for key in options if key.lower() == OPTION), None)
+    register = manifest_store or from_uri or from_option
     return guarded(store, commit_lock=commit_lock, manifest_store=register, access=access)
 
 
@@ -83,12 +83,12 @@ def guarded(
     manifest_store: ManifestStore | str | None = None,
     access: AccessPolicy | None = None,
 ) -> ObjectStore:
-    """The same root with a lock, a register of manifests, or a policy in place of those it has.
+    """The root with another lock, register of manifests, or access policy.
 
     Raises
     ------
     OptionError
-        The lock or the register is none.
+        The lock or the register is invalid.
     """
     if commit_lock is not None and not callable(commit_lock):
         raise OptionError(
@@ -106,9 +106,9 @@ def guarded(
 
 
 def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
-    """Another place that belongs to the same dataset, such as a branch.
+    """Another root of the same dataset, such as a branch.
 
-    Opened with the same storage options, and committed to as the dataset is.
+    It has the same storage options, lock, register and permissions.
     """
     folder = uri.removeprefix(f"{store.uri}/")
     opened = None if folder == uri else store.below(folder)
@@ -121,25 +121,25 @@ def open_beside(store: ObjectStore, uri: str) -> ObjectStore:
 
 
 def register_of(store: ObjectStore) -> ManifestStore | None:
-    """The register of a root, or of the one it wraps."""
+    """The register of a root, which may be wrapped."""
     root = _root(store)
     return None if root is None else root.register
 
 
 def lock_of(store: ObjectStore) -> CommitLock | None:
-    """The commit lock of a root, or of the one it wraps."""
+    """The commit lock of a root, which may be wrapped."""
     root = _root(store)
     return None if root is None else root.lock
 
 
 def access_of(store: ObjectStore) -> AccessPolicy:
-    """What the dataset may lead to beside its own place, as its caller allows."""
+    """Other locations that the caller allows the dataset to access."""
     root = _root(store)
     return NOTHING if root is None else root.access
 
 
 def plain_store(store: ObjectStore) -> ObjectStore:
-    """The store that holds the files, without what decides who makes the next version."""
+    """The underlying store of a root."""
     root = _root(store)
     return store if root is None else root.inner
 
@@ -153,7 +153,7 @@ def _root(store: ObjectStore) -> RootStore | None:
 
 
 class RootStore(WrappedStore):
-    """A store, and beside it a commit lock, a register of manifests, and what is allowed."""
+    """A store with a commit lock, a register of manifests, and permissions."""
 
     __slots__ = ("access", "lock", "register")
 

@@ -1,11 +1,10 @@
-"""From stable row ids to rows: which fragment holds a row, and where in it.
+"""Find rows by stable row id: their fragments and offsets.
 
-Ids are looked up in the segments of the fragments' sequences. Ranges, which is what most are,
-are kept as bounds in arrays; another segment is taken apart only when its bounds say that an
-id may be in it. So nothing is done per row, and where all fragments are ranges nothing per
-fragment either.
+Ids are looked up in the segments of the fragments' sequences. Ranges, the most common segments,
+are stored as bounds in arrays; other segments are only decoded if an id is within their bounds. So
+there is no work per row, and none per fragment if all are ranges.
 
-A row that was updated has its old copy, which is deleted, and the new one under one id.
+The old, deleted copy of an updated row has the same id as the new one.
 
 Specification: "Row ids" in ``docs/format``.
 """
@@ -29,15 +28,14 @@ Int64s = NDArray[np.int64]
 
 
 class RowIdIndex:
-    """Where the rows of one version are, by row id. Safe to share between threads.
+    """Row addresses of one version by row id. Safe to share between threads.
 
     Parameters
     ----------
     manifest
         A version with stable row ids.
     column
-        Row ids of the fragment at a position, for fragments that keep them as a hidden
-        column of their files.
+        Reads the row ids of the fragment at a position from the hidden column of its files.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class RowIdIndex:
 
     @cached_property
     def segments(self) -> RowSegments:
-        """Bounds of all segments, made when they are first asked for."""
+        """Bounds of all segments."""
         return read_segments(self._manifest.columns, self._manifest.where, self._column)
 
     def candidates(self, ids: NDArray[np.uint64]) -> tuple[Int64s, Int64s, Int64s]:
@@ -57,13 +55,13 @@ class RowIdIndex:
         Parameters
         ----------
         ids
-            Ascending, each once.
+            Ascending and unique.
 
         Returns
         -------
         tuple
-            Position in ``ids``, position of the fragment in the list, and physical row in
-            it; in no order. An id without a row is not there.
+            Position in ``ids``, position of the fragment in the list, and physical row in it,
+            unordered. Ids without a row are omitted.
         """
         return self.segments.find(ids)
 
@@ -81,29 +79,31 @@ class RowIdIndex:
         ids
             In any order. Shape ``(n,)``.
         deleted
-            Deleted rows of the fragment at a position, ascending; asked only for fragments
-            that have a deletion file and one of the ids.
+            Reads the deleted rows of the fragment at a position, ascending; called only for
+            fragments that have a deletion file and one of the ids.
         keep_deleted
-            Find a deleted row where no live one has the id.
+            Return a deleted row if no live one has the id.
 
         Returns
         -------
         tuple
-            Position of the fragment in the list, -1 where no row has the id, and physical
-            row in it. Shape ``(n,)`` each.
+            Position of the fragment in the list, -1 if no row has the id, and physical row in
+            it. Shape ``(n,)`` each.
         """
         wanted, back = np.unique(ids, return_inverse=True)
         which, fragment, row = self.candidates(wanted)
         live = np.ones(len(row), np.bool_)
         with_file = self._manifest.deleted_rows[fragment] != 0
         for position in np.unique(fragment[with_file]).tolist():
-            gone = deleted(position)
-            if gone is not None and len(gone):
-                here = np.flatnonzero(fragment == position)
-                live[here] = ~np.isin(row[here], gone)
+            offsets = deleted(position)
+            if offsets is not None and len(offsets):
+                in_fragment = np.flatnonzero(fragment == position)
+                live[in_fragment] = ~np.isin(row[in_fragment], offsets)
         fragments = np.full(len(wanted), -1, np.int64)
         rows = np.zeros(len(wanted), np.int64)
-        for chosen in (~live, live) if keep_deleted else (live,):  # live ones last: they stay
+        for chosen in (
+            (~live, live) if keep_deleted else (live,)
+        ):  # live rows overwrite deleted ones
             fragments[which[chosen]], rows[which[chosen]] = fragment[chosen], row[chosen]
         return fragments[back], rows[back]
 
@@ -118,7 +118,7 @@ def created_at(
     Parameters
     ----------
     lineage
-        Row ids and creation by fragment id, for fragments that keep them in their files.
+        Row ids and creation versions by fragment id, for fragments with hidden columns.
 
     Raises
     ------
@@ -127,28 +127,25 @@ def created_at(
     """
     wanted, back = np.unique(ids, return_inverse=True)
     known = manifest.fragment_ids.tolist()
-    nothing = np.empty(0, np.uint64)
 
     def column(position: int) -> NDArray[np.uint64]:
-        found = lineage.get(known[position])
-        return nothing if found is None else found[0]
+        hidden = lineage.get(known[position])
+        return np.empty(0, np.uint64) if hidden is None else hidden[0]
 
     which, fragment, row = RowIdIndex(manifest, column).candidates(wanted)
     versions = np.zeros(len(wanted), np.uint64)
     missing = np.ones(len(wanted), np.bool_)
     for position in np.unique(fragment).tolist():
-        here = fragment == position
+        in_fragment = fragment == position
         hidden = lineage.get(known[position])
-        of_fragment = (
-            _created(manifest, position) if hidden is None else RowValues.listed(hidden[1])
-        )
-        if of_fragment is not None:
-            versions[which[here]] = of_fragment.at(row[here])
-            missing[which[here]] = False
+        created = _created(manifest, position) if hidden is None else RowValues.listed(hidden[1])
+        if created is not None:
+            versions[which[in_fragment]] = created.at(row[in_fragment])
+            missing[which[in_fragment]] = False
     if missing.any():
         raise CorruptFileError(
             "row ids of updated rows",
-            expected="ids of rows there are",
+            expected="ids of existing rows",
             found=f"{wanted[missing][0]}",
             where=manifest.where,
         )
@@ -156,12 +153,12 @@ def created_at(
 
 
 def _created(manifest: Manifest, position: int) -> RowValues | None:
-    """Creation of the rows of a fragment; ``None`` if its files tell, and it is not needed."""
+    """Creation versions in the manifest; ``None`` if they are in the files and not needed."""
     fragment = manifest.fragment_wire(position)
     if fragment.HasField("column_created_at_versions"):
         return None
     data = fragment.inline_created_at_versions
-    if not data:  # older releases kept no versions: all rows are as old as the dataset
+    if not data:  # older releases had no row versions
         return RowValues.constant(1, fragment.physical_rows)
     where = f"{manifest.where}, fragment {fragment.id}"
     return RowValues.of_versions(data, fragment.physical_rows, where=where)

@@ -1,7 +1,7 @@
-"""Row counts that manifests of old releases do not tell, taken from the data files.
+"""Read row counts that are missing in manifests of old releases from the data files.
 
-Releases up to 0.7 kept them in the files only. Those from 0.8.0 on, until manifests named their
-writer, stated the live rows of a fragment instead of all, where it has a deletion file.
+Releases up to 0.7 stored them in the files only. Releases from 0.8.0 on, until manifests recorded
+their writer, stored the live instead of the physical rows of a fragment with a deletion file.
 
 Specification: "Fragments and data files" in ``docs/format``.
 """
@@ -22,16 +22,15 @@ __all__ = ["complete_rows"]
 
 
 def complete_rows(store: ObjectStore, manifest: Manifest) -> None:
-    """Have the manifest ask the data files for rows that it does not tell.
+    """Let the manifest read missing row counts from the data files when they are needed.
 
-    No request now. One per fragment whose rows are not known when rows or fragments are first
-    asked for; lists of versions do not ask.
+    Then one request per fragment with an unknown row count; listing versions does not need them.
     """
     manifest.read_rows = partial(_complete, store)
 
 
 def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutline:
-    """The message with the rows of all fragments that have a data file."""
+    """The message with the row counts of all fragments that have a data file."""
     wire = table_pb2.ManifestOutline()
     wire.CopyFrom(manifest.wire)
     for position in manifest.stated.unknown_rows.tolist():
@@ -41,8 +40,8 @@ def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutli
             fragment.physical_rows = 0
             check_fragment(fragment, manifest.where)
             file = DataFile.from_wire(fragment.files[0], manifest.where)
-            place, path = locate_data_file(store, manifest, file)
-            reader = open_reader(place, path, size=file.size)
+            file_store, path = locate_data_file(store, manifest, file)
+            reader = open_reader(file_store, path, size=file.size)
             fragment.physical_rows = reader.num_rows
             reader.reader.close()
             wire.fragments[position] = fragment.SerializeToString()

@@ -1,4 +1,4 @@
-"""Tags: names for one version of one branch, each a JSON file below ``_refs/tags``.
+"""Tags: names for versions, each a JSON file below ``_refs/tags``.
 
 Specification: "Tags" in ``docs/format/refs.md``.
 """
@@ -16,15 +16,14 @@ from glaive.table.refs import (
     NAME,
     damaged,
     dump_json,
-    finished,
     is_branch_name,
     is_unfinished,
     load_json,
     metadata_of,
-    ref_files,
+    read_refs,
+    required_integer,
     time_of,
     time_text,
-    whole_number,
 )
 
 __all__ = ["TAGS", "Tag", "create_tag", "delete_tag", "list_tags", "read_tag", "replace_tag"]
@@ -41,13 +40,13 @@ class Tag:
     version
         The version.
     branch
-        The branch it is a version of; ``None`` for the main branch.
+        The branch of the version; ``None`` for the main branch.
     manifest_size
-        Bytes of the version's manifest.
+        Bytes of the manifest of the version.
     created_at, updated_at
-        Nanoseconds since 1970 UTC; ``None`` where the file does not tell.
+        Nanoseconds since 1970 UTC; ``None`` if missing in the file.
     metadata
-        Free text entries.
+        String entries.
     """
 
     version: int
@@ -58,7 +57,7 @@ class Tag:
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> bytes:
-        """Content of the tag's file."""
+        """Contents of the tag's file."""
         content = {
             "branch": self.branch,
             "version": self.version,
@@ -76,22 +75,18 @@ def list_tags(root: ObjectStore) -> dict[str, Tag]:
     Raises
     ------
     CorruptFileError
-        A file is damaged, or no tag can have its name.
+        A file is damaged or has an invalid name.
     """
-    files = ref_files(root, TAGS)
-    for name, meta in files.items():
-        if not _is_tag_name(name):
-            raise damaged("name of a file of tags", "that of a tag", name, root.full(meta.path))
-    return {name: read_tag(root, name) for name in finished(root, files)}
+    return read_refs(root, TAGS, _is_tag_name, read_tag)
 
 
 def read_tag(root: ObjectStore, name: str) -> Tag:
-    """One tag.
+    """Read a tag.
 
     Raises
     ------
     RefNotFoundError
-        There is no such tag; the message names the closest ones.
+        There is no such tag; the message suggests similar names.
     CorruptFileError
         Its file is damaged.
     """
@@ -102,9 +97,9 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
     if branch not in (None, MAIN) and not is_branch_name(branch):
         raise damaged("branch of a tag", "the name of a branch, or null", branch, where)
     return Tag(
-        version=whole_number(content, "version", where),
+        version=required_integer(content, "version", where),
         branch=None if branch == MAIN else branch,
-        manifest_size=whole_number(content, "manifestSize", where),
+        manifest_size=required_integer(content, "manifestSize", where),
         created_at=time_of(content.get("createdAt"), where),
         updated_at=time_of(content.get("updatedAt"), where),
         metadata=metadata_of(content, where),
@@ -112,14 +107,14 @@ def read_tag(root: ObjectStore, name: str) -> Tag:
 
 
 def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
-    """Write a tag that is not there yet. One request.
+    """Write a new tag. One request.
 
     Raises
     ------
     RefExistsError
-        There is a tag of this name.
+        There is a tag with this name.
     OptionError
-        A tag cannot have this name.
+        The name is invalid.
     """
     try:
         root.put(_tag_path(name), [tag.to_json()], mode="create")
@@ -131,12 +126,12 @@ def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
 
 
 def replace_tag(root: ObjectStore, name: str, tag: Tag) -> None:
-    """Write a tag that is there."""
+    """Overwrite a tag."""
     root.put(_tag_path(name), [tag.to_json()])
 
 
 def delete_tag(root: ObjectStore, name: str) -> None:
-    """Remove a tag; the version stays.
+    """Delete a tag; its version remains.
 
     Raises
     ------
@@ -152,8 +147,8 @@ def delete_tag(root: ObjectStore, name: str) -> None:
 def _tag_path(name: object) -> str:
     if not _is_tag_name(name):
         raise OptionError(
-            f"tag: {name!r} is no name for a tag. Letters, digits, '.', '-' and '_' are allowed, "
-            "but no '.' at the ends, no '..', and no '.lock' at the end."
+            f"tag: {name!r} is not a valid tag name. Names have letters, digits, '.', '-' and '_'; "
+            "they must not start or end with '.', contain '..', or end in '.lock'."
         )
     return f"{TAGS}/{name}.json"
 

@@ -1,10 +1,10 @@
-"""Which versions of a dataset there are, found by listing.
+"""Find the versions of a dataset by listing.
 
-With V2 names the newest manifest is the first name of the listing, so finding it costs one
-request however many versions there are; V1 names are all looked at.
+With V2 names the newest manifest is the first one in the listing, so finding it costs one request
+for any number of versions; with V1 names all are read.
 
-The version hint is never needed to open a dataset. A commit reads it to learn of versions
-newer than the one it was made for, and rewrites it when it is done.
+The version hint is not needed to open a dataset. A commit reads it to find versions newer than its
+read version, and updates it at the end.
 
 Specification: "Finding the latest version" in ``docs/format``.
 """
@@ -51,14 +51,14 @@ __all__ = [
 ]
 
 _PLAIN_HINT: Final = re.compile(rb'\{"version":([1-9][0-9]{0,18})\}')
-"""As hints are written by this and the other library."""
+"""Hints as written by glaive and pylance."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """A version and the file that holds its manifest, and its bytes where they are known."""
+    """A version and the path of its manifest; ``size`` is its bytes, if known."""
 
     version: int
     path: str
@@ -67,19 +67,19 @@ class ManifestLocation:
 
     @property
     def is_detached(self) -> bool:
-        """Whether the version is no part of the history."""
+        """Whether the version is outside of the history."""
         return bool(self.version & DETACHED)
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """The newest version that is finished. A listing, and one look at the file it names.
+    """The newest complete version. A listing, and one request for the file.
 
-    Empty manifests are passed over and logged: their writers are at work, or were stopped.
+    Empty manifests of active or interrupted writers are skipped and logged.
 
     Raises
     ------
     DatasetNotFoundError, CorruptFileError
-        As :func:`newest_name`.
+        As for :func:`newest_name`.
     """
     newest = newest_name(store)
     if is_finished(store, newest):
@@ -88,11 +88,11 @@ def latest(store: ObjectStore) -> ManifestLocation:
     if not finished:
         raise UnfinishedDatasetError(
             f"no dataset at {store.uri} yet: its only manifest {store.full(newest.path)} is empty. "
-            "Its writer is at work, or was stopped; create the dataset once more."
+            "Its writer is active or was interrupted; create the dataset again."
         )
     _logger.warning(
-        "version %d of %s is not finished: its manifest %s is empty. Its writer is at work, or was "
-        "stopped; version %d is the newest. The next commit takes the place of the empty file.",
+        "version %d of %s is incomplete: its manifest %s is empty. Its writer is active or was "
+        "interrupted; version %d is the newest. The next commit replaces the empty file.",
         newest.version,
         store.uri,
         store.full(newest.path),
@@ -102,30 +102,30 @@ def latest(store: ObjectStore) -> ManifestLocation:
 
 
 def is_finished(store: ObjectStore, location: ManifestLocation) -> bool:
-    """Whether a manifest has content, if it is there at all. One request unless its size is known.
+    """Whether a manifest is not empty; True if it is missing. One request unless its size is known.
 
-    One that is registered elsewhere has: what is registered was complete before.
+    Registered manifests are always complete.
     """
     if location.size is not None or register_of(store) is not None:
         return location.size != 0
     try:
         return store.head(location.path).size > 0
     except ObjectNotFoundError:
-        return True  # whoever reads it is told
+        return True  # reading it will fail
 
 
 def newest_name(store: ObjectStore) -> ManifestLocation:
-    """The newest version by the names of manifests, of which it may be empty.
+    """The newest version by the names of manifests; its manifest may be empty.
 
-    One listing, or one look at the register of manifests if there is one. Web servers list
-    nothing: there the hint is where the search begins.
+    One listing, or one query of the register of manifests if there is one. Web servers have no
+    listings: there the search starts at the hint.
 
     Raises
     ------
     DatasetNotFoundError
-        There is no manifest below the root.
+        There is no manifest.
     CorruptFileError
-        Manifests are named in both ways.
+        Both naming schemes are used.
     """
     newest = _registered(store) or _first_name(store) or _unlisted(store)
     if newest is not None:
@@ -148,9 +148,9 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
 
 
 def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLocation:
-    """Where the manifest of a version is to be read; whether it is there shows then.
+    """Location of the manifest of a version, which may not exist.
 
-    No request unless manifests are registered elsewhere.
+    No request unless there is a register of manifests.
     """
     path = manifest_path(version, scheme)
     register = register_of(store)
@@ -162,19 +162,19 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
 def _registered(store: ObjectStore) -> ManifestLocation | None:
     """The newest version in the register of manifests."""
     register = register_of(store)
-    found = None if register is None else newest_registered(store, register)
-    if found is None:
+    newest = None if register is None else newest_registered(store, register)
+    if newest is None:
         return None
-    version, path = found
-    v2 = path.startswith(manifest_path(version, "V2"))  # a staged name goes on behind it
+    version, path = newest
+    v2 = path.startswith(manifest_path(version, "V2"))  # staged names have a suffix
     return ManifestLocation(version, path, "V2" if v2 else "V1")
 
 
 def _unlisted(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version on a web server: the one that the hint names, or a later one.
+    """The newest version on a web server: that of the hint, or a later one.
 
-    Later ones are looked for in steps that double, then halve: 128 requests at most, also where a
-    server has an answer for every name.
+    Later ones are searched in steps that double, then halve: at most 128 requests, even if a
+    server responds to every name.
     """
     if not store.uri.startswith(("http://", "https://")):
         return None
@@ -197,7 +197,7 @@ def _unlisted(store: ObjectStore) -> ManifestLocation | None:
 
 
 def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
-    """Whether a version has a manifest that is finished. One request."""
+    """Whether a version has a complete manifest. One request."""
     try:
         return store.head(manifest_path(version, scheme)).size > 0
     except ObjectNotFoundError:
@@ -205,34 +205,34 @@ def _is_there(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
 
 
 def _first_name(store: ObjectStore) -> ManifestLocation | None:
-    """The newest version of a directory with V2 names: neither sorted nor looked at."""
-    # Beside a register a directory is listed with sizes: nothing else tells what is unfinished.
+    """The newest version of a local directory with V2 names, without sorting or file sizes."""
+    # With a register, the listing needs sizes to detect incomplete manifests.
     names = store.names(VERSIONS) if register_of(store) is None else None
     if names is None:
         return None
     first = min(names, default="")
-    found = parse_manifest_name(first)
-    if found is None or found.scheme == "V1" or found.is_detached:
+    name = parse_manifest_name(first)
+    if name is None or name.scheme == "V1" or name.is_detached:
         return None
-    return ManifestLocation(found.version, f"{VERSIONS}/{first}", "V2")
+    return ManifestLocation(name.version, f"{VERSIONS}/{first}", "V2")
 
 
 def list_versions(store: ObjectStore) -> list[ManifestLocation]:
-    """All versions that are finished, oldest first. One listing; none is an empty list."""
-    _registered(store)  # finishes the newest, so that it is listed
-    found = [
+    """All complete versions, oldest first. One listing."""
+    _registered(store)  # finalises the newest, so that it is listed
+    locations = [
         location
         for location, meta in list_manifests(store)
         if meta.size and not location.is_detached
     ]
-    for location in found:
-        if location.scheme != found[0].scheme:
-            raise _mixed(store, found[0], location)
-    return sorted(found, key=lambda location: location.version)
+    for location in locations:
+        if location.scheme != locations[0].scheme:
+            raise _mixed(store, locations[0], location)
+    return sorted(locations, key=lambda location: location.version)
 
 
 def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, ObjectMeta]]:
-    """All manifests, detached and empty ones too, in the order of their names. One listing."""
+    """All manifests, including detached and empty ones, sorted by name. One listing."""
     for meta in store.list(VERSIONS):
         name = parse_manifest_name(meta.path.rpartition("/")[2])
         if name is not None:
@@ -243,40 +243,42 @@ def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
     return (location for location, _ in list_manifests(store) if not location.is_detached)
 
 
-def _mixed(store: ObjectStore, one: ManifestLocation, other: ManifestLocation) -> CorruptFileError:
+def _mixed(
+    store: ObjectStore, first: ManifestLocation, other: ManifestLocation
+) -> CorruptFileError:
     return CorruptFileError(
         "names of manifests",
         expected="one naming scheme",
-        found=f"{one.path} and {other.path}",
+        found=f"{first.path} and {other.path}",
         where=store.uri,
     )
 
 
 def read_hint(store: ObjectStore) -> int | None:
-    """The version the hint names; ``None`` if there is none to be read. One request.
+    """The version in the hint; ``None`` if it is missing or unreadable. One request.
 
-    A failure is logged: a listing tells the same.
+    Failures are logged, as a listing has the same information.
     """
     try:
         content = store.get(HINT).to_pybytes()
         plain = _PLAIN_HINT.fullmatch(content)
         if plain is not None:
             return int(plain[1])
-        found = json.loads(content)
+        hint = json.loads(content)
     except ObjectNotFoundError:
         return None
     except (StoreError, ValueError, RecursionError) as error:
         _logger.debug("version hint not read: %s", error)
         return None
-    version = found.get("version") if isinstance(found, dict) else None
+    version = hint.get("version") if isinstance(hint, dict) else None
     return version if isinstance(version, int) and version > 0 else None
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Name the newest version. One request; a failure is logged, nothing depends on it.
+    """Update the hint. One request; failures are logged, as nothing depends on it.
 
-    A directory rewrites the hint in place while its length stays the same: replacing a file
-    costs as much as the rest of the commit, and a hint that is misread does no harm.
+    In a local directory it is overwritten in place if its length is unchanged: replacing a file
+    costs as much as the rest of the commit, and misreading the hint does no harm.
     """
     content = b'{"version":%d}' % version
     try:

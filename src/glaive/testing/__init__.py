@@ -1,8 +1,8 @@
-"""Tests for what is built on glaive: a plain model of a table, a random walk, and faults.
+"""Test tools for programs that use glaive: an in-memory model, random walks and faults.
 
-``model`` is a table without a format, ``machine`` does random things to a dataset and to a
-model of it, ``faults`` makes every request of an operation fail once, ``crashes`` ends the
-process at every one. ``machine`` needs hypothesis. :func:`force_tier` makes all kernels use
+``model`` is a table in memory, ``machine`` applies random operations to a dataset and to its
+model, ``faults`` makes each request of an operation fail once, ``crashes`` kills the process at
+each change of a file. ``machine`` requires hypothesis. :func:`force_tier` makes all kernels use
 NumPy, or all use compiled code.
 """
 

@@ -1,4 +1,4 @@
-"""What must hold of a dataset after each step of a random walk."""
+"""The checks of a dataset after each step of a random walk."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SEARCHES: dict[str, list[dict[str, Any]]] = {
     "words": [{"filter": "array_has_any(words, ['w1', 'w3'])"}],
     "vector": [{"nearest": {"column": "vector", "q": [4.0, 2.0], "k": 5}}],
 }
-"""What is asked of an index, by its column."""
+"""Searches that use an index, by its column."""
 
-_WORDS = {"full_text_query": "changed"}
-"""What is asked of an index over words; without it nothing answers."""
+_FULL_TEXT_SEARCH = {"full_text_query": "changed"}
+"""A search that needs a full-text index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Rows of the newest version, numbers of all versions, tags, and rows of the branches."""
+    """The expected newest version, version numbers, tags and branches."""
 
     newest: Model
     versions: tuple[int, ...]
@@ -36,40 +36,41 @@ class Expected:
     branches: Mapping[str, Model]
 
 
-def check_library(library: Any, place: str, expected: Expected) -> Observed:
-    """Fail unless a library (a module) reads what is expected; returns all that it says."""
-    seen = observed(library, place, expected.branches)
-    expect_equal(seen.rows, expected.newest.sorted())
-    expect_equal(seen.count, len(expected.newest.rows))
-    expect_equal(seen.names, expected.newest.names)
-    expect_equal(seen.versions, tuple(sorted(expected.versions)))
-    expect_equal(seen.tags, expected.tags)
-    expect_equal(seen.branches, {k: rows.sorted() for k, rows in expected.branches.items()})
-    return seen
+def check_library(library: Any, uri: str, expected: Expected) -> Observed:
+    """Check what a library (a module) reads against the expected state, and return it."""
+    state = observed(library, uri, expected.branches)
+    expect_equal(state.rows, expected.newest.sorted())
+    expect_equal(state.count, len(expected.newest.rows))
+    expect_equal(state.names, expected.newest.names)
+    expect_equal(state.versions, tuple(sorted(expected.versions)))
+    expect_equal(state.tags, expected.tags)
+    expect_equal(
+        state.branches, {name: model.sorted() for name, model in expected.branches.items()}
+    )
+    return state
 
 
-def check_indices(library: Any, place: str, twin: str | None) -> None:
-    """Fail unless searches with an index find what those without one find.
+def check_indices(library: Any, uri: str, reference_uri: str | None) -> None:
+    """Check that searches with and without an index have the same result.
 
-    Or what they find in the twin: an index that the library itself leaves stale is its own.
+    Or the same result as in the reference dataset, as the library itself may leave an index
+    stale.
     """
-    described = library.dataset(place).describe_indices()
-    for name in sorted({name for one in described for name in one.field_names}):
+    described = library.dataset(uri).describe_indices()
+    for name in sorted({name for index in described for name in index.field_names}):
         for search in _SEARCHES.get(name, ()):
-            found = _found(library, place, search, use_index=True)
-            if found == _found(library, place, search, use_index=False):
+            result = _search(library, uri, search, use_index=True)
+            if result == _search(library, uri, search, use_index=False):
                 continue
-            expect(twin is not None, search)
-            expect_equal(found, _found(library, twin, search, use_index=True))
-    if twin is not None and any(one.index_type == "Inverted" for one in described):
-        found = _found(library, place, _WORDS, use_index=True)
-        expect_equal(found, _found(library, twin, _WORDS, use_index=True))
+            expect(reference_uri is not None, search)
+            expect_equal(result, _search(library, reference_uri, search, use_index=True))
+    if reference_uri is not None and any(index.index_type == "Inverted" for index in described):
+        result = _search(library, uri, _FULL_TEXT_SEARCH, use_index=True)
+        expect_equal(result, _search(library, reference_uri, _FULL_TEXT_SEARCH, use_index=True))
 
 
-def _found(
-    library: Any, place: str | None, search: dict[str, Any], *, use_index: bool
-) -> list[Any]:
-    opened = library.dataset(place)
+def _search(library: Any, uri: str | None, search: dict[str, Any], *, use_index: bool) -> list[Any]:
+    opened = library.dataset(uri)
     if "nearest" in search:
         nearest = {**search["nearest"], "use_index": use_index}
         table = opened.to_table(columns=["id"], nearest=nearest)
@@ -78,12 +79,12 @@ def _found(
     return sorted(table["id"].to_pylist())
 
 
-def expect(holds: object, told: object) -> None:
-    """Fail with the facts if something does not hold."""
-    if not holds:
-        raise AssertionError(told)
+def expect(condition: object, message: object) -> None:
+    """Fail with the message if the condition is false."""
+    if not condition:
+        raise AssertionError(message)
 
 
 def expect_equal(found: object, expected: object) -> None:
-    """Fail with both if they are not equal."""
+    """Fail if the values are not equal."""
     expect(found == expected, f"found {found!r}, expected {expected!r}")

@@ -1,7 +1,7 @@
-"""End a process in the middle of an operation, and look at what is left.
+"""Kill a process in the middle of an operation, to check the files it leaves.
 
-The operation runs in a forked child, which is killed by the operating system: nothing is
-tidied up. Local directories only; where there is no ``fork`` nothing can be done.
+The operation runs in a forked child, which is killed without any cleanup. Only for local
+directories on systems with ``fork``.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ __all__ = ["killed_after", "killed_at_step"]
 _STEPS = frozenset(
     {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 )
-"""What changes a directory, as the interpreter reports it; ``open`` only for writing."""
+"""Audit events that change a directory; ``open`` only for writing."""
 _FAILED = 70
 
 
-def killed_at_step(place: str, operation: Callable[[], object], step: int) -> bool:
-    """Carry out an operation in a child that dies before its n-th change of a file.
+def killed_at_step(directory: str, operation: Callable[[], object], step: int) -> bool:
+    """Run an operation in a child process that is killed before its n-th file change.
 
     Parameters
     ----------
-    place
+    directory
         Changes of files below this directory count.
     operation
-        What the child does.
+        Runs in the child.
     step
-        Which change, counted from 1.
+        Number of the change, from 1.
 
     Returns
     -------
     bool
-        Whether the child was killed; otherwise the operation has fewer steps and is done.
+        Whether the child was killed; otherwise the operation has fewer steps and completed.
 
     Raises
     ------
@@ -48,16 +48,18 @@ def killed_at_step(place: str, operation: Callable[[], object], step: int) -> bo
     child = os.fork()
     if child:
         return _outcome(child)
-    left = step
+    remaining = step
 
     def count(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal left
-        if event not in _STEPS or not arguments or not _path(event, arguments).startswith(place):
+        nonlocal remaining
+        if event not in _STEPS or not arguments:
+            return
+        if not _path(event, arguments).startswith(directory):
             return
         if event == "open" and not _writes(arguments):
             return
-        left -= 1
-        if not left:
+        remaining -= 1
+        if not remaining:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
@@ -66,9 +68,9 @@ def killed_at_step(place: str, operation: Callable[[], object], step: int) -> bo
 
 
 def killed_after(operation: Callable[[], object], seconds: float) -> bool:
-    """Carry out an operation in a child that is killed after some time.
+    """Run an operation in a child process that is killed after some time.
 
-    Returns whether it was killed; otherwise it was done before.
+    Returns whether it was killed; otherwise the operation completed before.
 
     Raises
     ------
@@ -84,11 +86,11 @@ def killed_after(operation: Callable[[], object], seconds: float) -> bool:
 
 
 def _path(event: str, arguments: tuple[object, ...]) -> str:
-    """The file concerned; names may be relative to the descriptor of an opened folder."""
+    """The path of the file; it may be relative to the descriptor of an open directory."""
     name = str(arguments[0])
-    folder = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
-    if isinstance(folder, int) and folder >= 0:
-        return str(Path(f"/proc/self/fd/{folder}").readlink() / name)
+    descriptor = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
+    if isinstance(descriptor, int) and descriptor >= 0:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink() / name)
     return name
 
 
@@ -98,7 +100,7 @@ def _writes(arguments: tuple[object, ...]) -> bool:
 
 
 def _run(operation: Callable[[], object]) -> None:
-    """Carry out the operation and leave the process, without what a test would do at its end."""
+    """Run the operation and exit immediately, without the cleanup of the test runner."""
     try:
         operation()
     except BaseException:

@@ -1,8 +1,8 @@
-"""Make every request of an operation fail once, and look at what is left.
+"""Make each request of an operation fail once, to check the state of the dataset.
 
-A request can fail, be carried out and its answer lost, wait, or be carried out twice, as a
-client does that repeats what it got no answer to. Whatever happens, the dataset must be at
-the version before or after the operation, and doing it again must come to the same end.
+A request can fail, succeed but lose its response, be delayed, or be executed twice, as by a
+client that retries after a lost response. In all cases the dataset must be at the version before
+or after the operation, and repeating the operation must have the same result.
 """
 
 from __future__ import annotations
@@ -21,26 +21,23 @@ __all__ = ["KINDS", "FaultyStore", "Kind", "Outcome", "each_request", "open_on",
 
 Kind = Literal["fail", "lie", "delay", "repeat"]
 KINDS: tuple[Kind, ...] = ("fail", "lie", "delay", "repeat")
-"""What can happen to a request."""
+"""All kinds of faults."""
 
 Operation = Callable[[LanceDataset], object]
 
 
 class FaultyStore(CountingStore):
-    """Counts requests, and does to one of them what it was told.
-
-    Nothing happens to any before :meth:`arm` is called.
-    """
+    """Counts requests and applies a fault to one of them, after a call of :meth:`arm`."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
         self._repeat = 0
 
     def arm(self, at: int, kind: Kind) -> None:
-        """Choose a request, counted from 1 from now on, and what happens to it.
+        """Apply a fault to the ``at``-th request from now on, counted from 1.
 
-        ``"repeat"`` carries out what changes the store twice, and answers with the outcome of
-        the second time. The other kinds are those of :class:`glaive.io.counting.Fault`.
+        ``"repeat"`` executes a request that changes the store twice, and returns the outcome of
+        the second execution. For the other kinds see :class:`glaive.io.counting.Fault`.
         """
         self.reset()
         if kind == "repeat":
@@ -49,25 +46,25 @@ class FaultyStore(CountingStore):
             self.inject(Fault(at=at, kind=kind, seconds=0.005))
 
     def reset(self) -> None:
-        """Forget what was counted and what was to happen."""
+        """Reset the counters and remove the fault."""
         super().reset()
         self._repeat = 0
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
-        """Count the request; twice if it is the one."""
+        """Count the request; execute it twice if it is to be repeated."""
         super().put(path, data, mode=mode)
         if self.requests == self._repeat:
             self.inner.put(path, data, mode=mode)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Count the requests; twice if it is one of them."""
+        """Count the requests; execute them twice if one is to be repeated."""
         before = self.requests
         super().delete(paths)
         if before < self._repeat <= self.requests:
             self.inner.delete(paths)
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Count the requests; twice if it is one of them."""
+        """Count the requests; execute them twice if one is to be repeated."""
         before = self.requests
         super().discard(paths)
         if before < self._repeat <= self.requests:
@@ -76,25 +73,25 @@ class FaultyStore(CountingStore):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an operation one of whose requests was meddled with."""
+    """The outcome of an operation with a fault in one request."""
 
     at: int
     kind: Kind
     store: ObjectStore
-    """The store as it was left, without faults."""
+    """The store after the operation, without faults."""
     error: GlaiveError | None
     dataset: LanceDataset
-    """The dataset the operation was done to, without faults from now on."""
+    """The dataset of the operation, without further faults."""
 
 
 def open_on(store: ObjectStore, version: int | None = None) -> LanceDataset:
-    """Open the dataset that lies at the root of a store."""
+    """Open the dataset at the root of a store."""
     manifest = open_latest(store) if version is None else load_numbered(store, version, "V2")
     return LanceDataset.of(store, manifest)
 
 
 def requests_of(make: Callable[[], ObjectStore], operation: Operation) -> int:
-    """How many requests the operation makes."""
+    """Count the requests of an operation."""
     store = CountingStore(make())
     dataset = open_on(store)
     store.reset()
@@ -105,16 +102,16 @@ def requests_of(make: Callable[[], ObjectStore], operation: Operation) -> int:
 def each_request(
     make: Callable[[], ObjectStore], operation: Operation, kind: Kind
 ) -> Iterator[Outcome]:
-    """Carry out an operation once for each of its requests, and meddle with that one.
+    """Run an operation once for each of its requests, with a fault in that request.
 
     Parameters
     ----------
     make
-        Makes a store with a dataset at its root: the same one each time.
+        Creates a store with a dataset at its root, always with the same content.
     operation
-        Changes the dataset. Errors that are no ``GlaiveError`` are not caught.
+        Changes the dataset. Only errors of the class ``GlaiveError`` are caught.
     kind
-        What happens to the request.
+        The kind of fault.
     """
     for at in range(1, requests_of(make, operation) + 1):
         inner = make()

@@ -1,8 +1,8 @@
-"""A random walk over the operations of a dataset, done in turns by several libraries.
+"""A random walk over the operations of a dataset, executed by several libraries in turn.
 
-After each step every library must read the rows of a plain model, and the same fragments,
-schema, settings, tags and indices. With a ``reference``, a twin of the dataset is changed by
-that library alone, and must have come to the same fragments, row ids and indices.
+After each step every library must read the rows of an in-memory model, and the same fragments,
+schema, settings, tags and indices. With a ``reference``, that library applies the same operations
+to a second dataset, which must end up with the same fragments, row ids and indices.
 
     class Walk(DatasetMachine):
         libraries = (glaive, lance)
@@ -50,27 +50,27 @@ _INDICES = {
     "words": ("LABEL_LIST",),
     "vector": ("IVF_FLAT",),
 }
-"""Kinds of indices, by the columns they are made for."""
+"""Index types by column."""
 
 
 class DatasetMachine(Walker):
-    """One dataset, as it is and as it should be: every operation is a rule."""
+    """A random walk in which every operation is a rule."""
 
     # ------------------------------------------------------------------- rows
 
     @initialize(turn=TURNS, count=st.integers(3, 40), seed=SEEDS, per_file=st.sampled_from([4, 50]))
     def create(self, turn: int, count: int, seed: int, per_file: int) -> None:
-        """Make the dataset."""
+        """Create the dataset."""
         rows = self.more_rows(count, seed)
         options = {"max_rows_per_file": per_file, **self.options}
         self.do(turn, lambda lib, at: lib.write_dataset(rows, at, **options), Model.of(rows))
 
     @rule(turn=TURNS, count=COUNTS, seed=SEEDS, data=st.data())
     def append(self, turn: int, count: int, seed: int, data: Any) -> None:
-        """Append rows, not always with all columns."""
+        """Append rows, sometimes without a column."""
         optional = [name for name in self.newest.names if name != "id"]
-        left_out = data.draw(st.sets(st.sampled_from(optional), max_size=1)) if optional else set()
-        names = tuple(name for name in self.newest.names if name not in left_out)
+        omitted = data.draw(st.sets(st.sampled_from(optional), max_size=1)) if optional else set()
+        names = tuple(name for name in self.newest.names if name not in omitted)
         if self.is_legacy:
             names = self.newest.names
         rows = self.more_rows(count, seed, names)
@@ -82,7 +82,7 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, count=COUNTS, seed=SEEDS)
     def overwrite(self, turn: int, count: int, seed: int) -> None:
-        """Start again with other rows."""
+        """Replace all rows."""
         ids = range(self.used, self.used + count)
         self.used += count
         rows = self.rows_of(ids, seed)
@@ -90,42 +90,40 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, data=st.data())
     def delete(self, turn: int, data: Any) -> None:
-        """Delete the rows that pass."""
+        """Delete the matching rows."""
         predicate: Predicate = data.draw(predicates(self.newest))
-        gone = self.newest.matching(predicate)
-        self.do(
-            turn,
-            lambda lib, at: lib.dataset(at).delete(predicate.text),
-            self.newest.without(gone),
-        )
+        remaining = self.newest.without(self.newest.matching(predicate))
+        self.do(turn, lambda lib, at: lib.dataset(at).delete(predicate.text), remaining)
 
     @rule(turn=TURNS, data=st.data())
     def update(self, turn: int, data: Any) -> None:
-        """Give the rows that pass other values."""
+        """Update the matching rows."""
         predicate: Predicate = data.draw(predicates(self.newest))
-        hit = self.newest.matching(predicate)
+        matching = self.newest.matching(predicate)
         expected, values = self.newest, {}
         if "number" in expected.names:
             values["number"] = "number + 1"
-            expected = expected.with_values(hit, "number", lambda row: _more(row["number"]))
+            expected = expected.with_values(
+                matching, "number", lambda row: _plus_one(row["number"])
+            )
         else:
             values["id"] = "id"
         if "text" in expected.names and data.draw(st.booleans()):
             values["text"] = "'changed'"
-            expected = expected.with_values(hit, "text", lambda _: "changed")
+            expected = expected.with_values(matching, "text", lambda _: "changed")
         self.do(turn, lambda lib, at: lib.dataset(at).update(values, predicate.text), expected)
 
     @rule(turn=TURNS, data=st.data(), count=COUNTS, seed=SEEDS)
     def merge_insert(self, turn: int, data: Any, count: int, seed: int) -> None:
-        """Merge rows in, some of whose ids are there.
+        """Merge rows, some of them with existing ids.
 
-        Those come as they are ordered in the dataset: libraries do not agree on whether rows
-        that move keep that order or have the one of the source.
+        Those are in the order of the dataset, because libraries differ in whether updated rows
+        have the order of the dataset or of the source.
         """
         merge = data.draw(merges())
         known = sorted(self.newest.rows)
         old = data.draw(st.lists(st.sampled_from(known), unique=True, max_size=6)) if known else []
-        scanned = glaive.dataset(self.place).to_table(columns=["id"])["id"].to_pylist()
+        scanned = glaive.dataset(self.uri).to_table(columns=["id"])["id"].to_pylist()
         old.sort(key=scanned.index)
         new: list[Any] = self.more_rows(count, seed)["id"].to_pylist() if seed % 3 else []
         rows = self.rows_of([*old, *new], seed, self.schema_of())
@@ -139,7 +137,7 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, size=st.sampled_from([3, 10, 1000]), threshold=st.sampled_from([0.0, 0.1]))
     def compact(self, turn: int, size: int, threshold: float) -> None:
-        """Put fragments together; the rows stay, and indices know where they went."""
+        """Compact fragments; the rows stay the same and indices are remapped."""
         options = {
             "target_rows_per_fragment": size,
             "materialize_deletions_threshold": threshold,
@@ -149,9 +147,9 @@ class DatasetMachine(Walker):
     # ---------------------------------------------------------------- columns
 
     def column_turn(self, turn: int, method: str) -> int:
-        """Give the turn to a library that has the method."""
-        able = [at for at, lib in enumerate(self.libraries) if hasattr(lib.LanceDataset, method)]
-        return able[turn % len(able)]
+        """Choose a library that has the method."""
+        turns = [at for at, lib in enumerate(self.libraries) if hasattr(lib.LanceDataset, method)]
+        return turns[turn % len(turns)]
 
     @precondition(lambda self: "number" in self.newest.names and len(self.newest.names) < 8)
     @rule(turn=TURNS, computed=st.booleans())
@@ -161,7 +159,7 @@ class DatasetMachine(Walker):
         name = f"c{self.used}"
         computed = computed or self.is_legacy
         turn = self.column_turn(turn, "add_columns")
-        what = {name: "number * 2"} if computed else pa.field(name, pa.int64())
+        addition = {name: "number * 2"} if computed else pa.field(name, pa.int64())
 
         def value(row: dict[str, Any]) -> Any:
             return row["number"] * 2 if computed and row["number"] is not None else None
@@ -170,7 +168,7 @@ class DatasetMachine(Walker):
         names = (*self.newest.names, name)
         self.do(
             turn,
-            lambda lib, at: lib.dataset(at).add_columns(what),
+            lambda lib, at: lib.dataset(at).add_columns(addition),
             Model(names, expected.rows),
         )
 
@@ -201,7 +199,7 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, data=st.data())
     def restore(self, turn: int, data: Any) -> None:
-        """Make an old version the newest one."""
+        """Restore an old version."""
         version = data.draw(st.sampled_from(sorted(self.versions)))
         self.do(
             turn,
@@ -211,8 +209,8 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, key=st.sampled_from("ab"), value=st.none() | st.sampled_from("xy"))
     def configure(self, turn: int, key: str, value: str | None) -> None:
-        """Set or remove an entry of the configuration, and one of the schema's metadata."""
-        if value is None and key not in glaive.dataset(self.place).config():
+        """Set or remove an entry of the configuration and the schema metadata."""
+        if value is None and key not in glaive.dataset(self.uri).config():
             return
         if value is None:
             self.do(turn, lambda lib, at: lib.dataset(at).delete_config_keys([key]))
@@ -222,7 +220,7 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, name=st.sampled_from(["one", "two"]), data=st.data())
     def tag(self, turn: int, name: str, data: Any) -> None:
-        """Name a version, or give a name up."""
+        """Create, move or delete a tag."""
         version = data.draw(st.sampled_from(sorted(self.versions)))
         if name not in self.tags:
             self.do(turn, lambda lib, at: lib.dataset(at).tags.create(name, version))
@@ -236,10 +234,10 @@ class DatasetMachine(Walker):
 
     @rule(turn=TURNS, count=COUNTS, seed=SEEDS, name=st.sampled_from(["dev", "team/x"]))
     def branch(self, turn: int, count: int, seed: int, name: str) -> None:
-        """Begin a branch, or append to one; the main branch stays as it is.
+        """Create a branch or append to it; the main branch is unchanged.
 
-        No branch begins with a version without files: libraries do not agree on whether that
-        version outlives a clean-up.
+        No branch starts at a version without files, because libraries differ in whether a
+        clean-up removes that version.
         """
         if name not in self.branches and not self.newest.rows:
             return
@@ -247,7 +245,7 @@ class DatasetMachine(Walker):
             self.do(turn, lambda lib, at: lib.dataset(at).create_branch(name))
             self.branches[name] = self.newest
         self.used += count
-        on_branch = glaive.dataset(self.place, version=(name, None))
+        on_branch = glaive.dataset(self.uri, version=(name, None))
         rows = self.rows_of(range(self.used - count, self.used), seed, on_branch.schema)
 
         def write(lib: Any, at: str) -> None:
@@ -262,16 +260,16 @@ class DatasetMachine(Walker):
         """Clone the dataset; every library reads the clone."""
         library = self.libraries[turn % len(self.libraries)]
         copy = str(self.folder / "copy")
-        opened = library.dataset(self.place)
-        make = opened.deep_clone if deep else opened.shallow_clone
-        make(copy, opened.version)
-        for one in self.libraries:
-            expect_equal(sorted_rows(one.dataset(copy).to_table()), self.newest.sorted())
+        opened = library.dataset(self.uri)
+        clone = opened.deep_clone if deep else opened.shallow_clone
+        clone(copy, opened.version)
+        for library in self.libraries:
+            expect_equal(sorted_rows(library.dataset(copy).to_table()), self.newest.sorted())
         shutil.rmtree(copy)
 
     @rule(turn=TURNS, retain=st.sampled_from([1, 3]))
     def clean_up(self, turn: int, retain: int) -> None:
-        """Remove old versions; those with names and the newest ones stay."""
+        """Remove old versions except tagged ones and the newest ones."""
         options = {"retain_versions": retain, "error_if_tagged_old_versions": False}
         self.do(
             turn,
@@ -279,45 +277,41 @@ class DatasetMachine(Walker):
                 older_than=timedelta(0), **options
             ),
         )
-        left = {version["version"] for version in glaive.dataset(self.place).versions()}
-        kept = {max(self.versions), *self.tags.values()}
-        expect(kept <= left, f"versions {sorted(kept - left)} are gone")
-        self.versions = {version: self.versions[version] for version in left}
+        remaining = {version["version"] for version in glaive.dataset(self.uri).versions()}
+        required = {max(self.versions), *self.tags.values()}
+        expect(required <= remaining, f"versions {sorted(required - remaining)} were removed")
+        self.versions = {version: self.versions[version] for version in remaining}
 
     @rule(turn=TURNS)
-    def name_manifests_anew(self, turn: int) -> None:
-        """Let the newest manifest come first in a listing."""
+    def migrate_manifest_names(self, turn: int) -> None:
+        """Rename manifests so that the newest comes first in a listing."""
         self.do(turn, lambda lib, at: lib.dataset(at).migrate_manifest_paths_v2())
 
     # ---------------------------------------------------------------- indices
 
     @precondition(lambda self: self.indexer is not None and self.newest.rows)
     @rule(
-        kind=st.sampled_from([(name, kind) for name, kinds in _INDICES.items() for kind in kinds])
+        choice=st.sampled_from([(name, kind) for name, kinds in _INDICES.items() for kind in kinds])
     )
-    def create_index(self, kind: tuple[str, str]) -> None:
-        """Let the indexer make an index."""
-        column, kind_name = kind
+    def create_index(self, choice: tuple[str, str]) -> None:
+        """Create an index with the indexer."""
+        column, kind = choice
         if column not in self.newest.names:
             return
 
         def build(_: Any, at: str) -> None:
             opened = self.indexer.dataset(at)  # type: ignore[union-attr]  # there is one here
             if column == "vector":
-                opened.create_index(column, kind_name, num_partitions=1, replace=True)
+                opened.create_index(column, kind, num_partitions=1, replace=True)
             else:
-                opened.create_scalar_index(column, kind_name, replace=True)
+                opened.create_scalar_index(column, kind, replace=True)
 
         self.do(0, build)
 
     @precondition(lambda self: self.indexer is not None)
     @rule()
-    def take_up_rows(self) -> None:
-        """Let the indexer take the new rows into its indices."""
-        self.extend_indices()
-
     def extend_indices(self) -> None:
-        """Let the indexer take the new rows into its indices."""
+        """Add the new rows to the indices with the indexer."""
 
         def extend(_: Any, at: str) -> None:
             self.indexer.dataset(at).optimize.optimize_indices()  # type: ignore[union-attr]  # there is one here
@@ -328,38 +322,36 @@ class DatasetMachine(Walker):
 
     @rule(data=st.data())
     def read_an_old_version(self, data: Any) -> None:
-        """Every library reads what an old version held."""
+        """Check that every library reads the rows of an old version."""
         version = data.draw(st.sampled_from(sorted(self.versions)))
         for library in self.libraries:
-            opened = library.dataset(self.place, version=version)
+            opened = library.dataset(self.uri, version=version)
             expect_equal(sorted_rows(opened.to_table()), self.versions[version].sorted())
 
     @invariant()
-    def all_see_the_same(self) -> None:
-        """Rows of the model; fragments, settings and indices alike."""
+    def states_are_equal(self) -> None:
+        """Check the rows against the model, and that all libraries read the same state."""
         if not self.versions:
             return
         expected = Expected(self.newest, tuple(self.versions), self.tags, self.branches)
-        seen = [check_library(library, self.place, expected) for library in self.libraries]
-        for one in seen[1:]:
-            expect_equal(one.differences(seen[0]), {})
+        states = [check_library(library, self.uri, expected) for library in self.libraries]
+        for state in states[1:]:
+            expect_equal(state.differences(states[0]), {})
         if self.reference is not None:
-            twin = observed(glaive, self.twin, self.branches)
-            expect_equal(seen[0].differences(twin), {})
+            reference = observed(glaive, self.reference_uri, self.branches)
+            expect_equal(states[0].differences(reference), {})
             if self.indexer is not None:
-                found = coverage(self.indexer, self.place)
-                expect_equal(found, coverage(self.indexer, self.twin))
+                covered = coverage(self.indexer, self.uri)
+                expect_equal(covered, coverage(self.indexer, self.reference_uri))
 
     @invariant()
-    def indices_find_what_is_there(self) -> None:
-        """A search with an index finds what one without it finds.
-
-        Or what it finds in the twin: an index that the indexer itself leaves stale is its own.
-        """
+    def searches_are_correct(self) -> None:
+        """Check that searches with and without an index have the same result."""
         if self.indexer is None or not self.versions:
             return
-        check_indices(self.indexer, self.place, None if self.reference is None else self.twin)
+        reference = None if self.reference is None else self.reference_uri
+        check_indices(self.indexer, self.uri, reference)
 
 
-def _more(value: int | None) -> int | None:
+def _plus_one(value: int | None) -> int | None:
     return None if value is None else value + 1

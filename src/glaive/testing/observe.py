@@ -1,4 +1,4 @@
-"""What a library says of a dataset, in a form that can be compared."""
+"""The state of a dataset as read by a library, for comparisons."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LINEAGE = ("_row_created_at_version", "_row_last_updated_at_version")
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All that two libraries, or two datasets with the same history, must agree on.
+    """The state that two libraries, or two datasets with the same history, must agree on.
 
-    Rows come by id; ``fragments`` are ids, rows and deleted rows.
+    Rows are sorted by id; ``fragments`` are ids, rows and deleted rows.
     """
 
     version: int
@@ -34,7 +34,7 @@ class Observed:
     branches: dict[str, list[dict[str, Any]]]
 
     def differences(self, other: Observed) -> dict[str, tuple[Any, Any]]:
-        """What is not the same: by name, here and there."""
+        """The attributes that differ, with both values."""
         pairs = {
             field.name: (getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)
@@ -42,9 +42,9 @@ class Observed:
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def observed(library: Any, place: str, branches: Iterable[str] = ()) -> Observed:
-    """Open a dataset with a library (a module) and note what it says."""
-    opened = library.dataset(place)
+def observed(library: Any, uri: str, branches: Iterable[str] = ()) -> Observed:
+    """Read the state of a dataset with a library (a module)."""
+    opened = library.dataset(uri)
     names = tuple(opened.schema.names)
     system = ["_rowid", *(_LINEAGE if opened.has_stable_row_ids else ())]
     rows = sorted_rows(opened.to_table(columns=[*names, *system]))
@@ -52,7 +52,7 @@ def observed(library: Any, place: str, branches: Iterable[str] = ()) -> Observed
         version=opened.version,
         versions=tuple(sorted(version["version"] for version in opened.versions())),
         names=names,
-        types=tuple(f"{one.type} {one.nullable}" for one in opened.schema),
+        types=tuple(f"{field.type} {field.nullable}" for field in opened.schema),
         rows=[{name: row[name] for name in names} for row in rows],
         row_ids=[{name: row[name] for name in ("id", *system)} for row in rows],
         count=opened.count_rows(),
@@ -61,22 +61,22 @@ def observed(library: Any, place: str, branches: Iterable[str] = ()) -> Observed
             for fragment in opened.get_fragments()
         ],
         config=dict(opened.config()),
-        schema_metadata=_texts(opened.schema.metadata),
-        tags={name: one["version"] for name, one in opened.tags.list().items()},
+        schema_metadata=_decoded(opened.schema.metadata),
+        tags={name: tag["version"] for name, tag in opened.tags.list().items()},
         branches={
             name: sorted_rows(opened.checkout_version((name, None)).to_table()) for name in branches
         },
     )
 
 
-def _texts(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
+def _decoded(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in (metadata or {}).items()}
 
 
-def coverage(library: Any, place: str) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
-    """Names, columns and covered fragments of the indices, as a library sees them.
+def coverage(library: Any, uri: str) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
+    """Names, columns and covered fragments of the indices, as read by a library.
 
-    Those that belong to no column, such as the map of moved rows, are left out.
+    Indices without a column, such as the fragment reuse index, are omitted.
     """
     return sorted(
         (
@@ -84,7 +84,7 @@ def coverage(library: Any, place: str) -> list[tuple[str, tuple[str, ...], tuple
             tuple(index.field_names),
             tuple(sorted(segment.fragment_ids)),
         )
-        for index in library.dataset(place).describe_indices()
+        for index in library.dataset(uri).describe_indices()
         if index.field_names
         for segment in index.segments
     )

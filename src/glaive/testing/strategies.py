@@ -1,4 +1,4 @@
-"""What hypothesis draws for the random walk: filters and merges over the rows of a model."""
+"""Hypothesis strategies for the random walk: filters and merges over the rows of a model."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Merge", "merges", "predicates"]
 
 
 def predicates(model: Model) -> st.SearchStrategy[Predicate]:
-    """Filters over the columns that a model has; some pass nothing, some everything."""
-    whole = [
+    """Filters over the columns of a model; some match no rows, some all."""
+    choices = [
         st.builds(_remainder, st.integers(2, 6), st.integers(0, 5)),
         st.builds(_between, st.integers(0, 60), st.integers(0, 30)),
         st.just(Predicate("true", lambda _: True)),
     ]
     if "number" in model.names:
-        whole.append(st.builds(_below, st.integers(0, 60)))
+        choices.append(st.builds(_below, st.integers(0, 60)))
     if "text" in model.names:
-        whole.append(st.builds(_equal, st.sampled_from(["t1", "t2", "changed", "absent"])))
-        whole.append(st.just(Predicate("text IS NULL", lambda row: row["text"] is None)))
-    return st.one_of(whole)
+        choices.append(st.builds(_equal, st.sampled_from(["t1", "t2", "changed", "absent"])))
+        choices.append(st.just(Predicate("text IS NULL", lambda row: row["text"] is None)))
+    return st.one_of(choices)
 
 
-def _remainder(by: int, rest: int) -> Predicate:
-    return Predicate(f"id % {by} = {rest}", lambda row: row["id"] % by == rest)
+def _remainder(divisor: int, rest: int) -> Predicate:
+    return Predicate(f"id % {divisor} = {rest}", lambda row: row["id"] % divisor == rest)
 
 
 def _between(low: int, size: int) -> Predicate:
@@ -50,7 +50,7 @@ def _equal(text: str) -> Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Clauses of a merge by ``id``: as they are asked for, and what they do to a model."""
+    """Clauses of a merge by ``id``."""
 
     matched: str
     """``"update"``, ``"delete"`` or ``"keep"``."""
@@ -59,43 +59,43 @@ class Merge:
     """Whether rows that the source lacks are deleted."""
 
     def build(self, builder: Any) -> Any:
-        """Ask for the clauses."""
-        steps: list[tuple[bool, Callable[[], Any]]] = [
+        """Add the clauses to a merge builder."""
+        clauses: list[tuple[bool, Callable[[], Any]]] = [
             (self.matched == "update", builder.when_matched_update_all),
             (self.matched == "delete", builder.when_matched_delete),
             (self.insert, builder.when_not_matched_insert_all),
             (self.prune, builder.when_not_matched_by_source_delete),
         ]
-        for wanted, step in steps:
-            if wanted:
-                step()
+        for enabled, add_clause in clauses:
+            if enabled:
+                add_clause()
         return builder
 
     def expected(self, model: Model, source: pa.Table) -> Model:
         """The model after the merge."""
-        given = {row["id"]: row for row in source.to_pylist()}
+        source_rows = {row["id"]: row for row in source.to_pylist()}
         rows = {}
-        for number, row in model.rows.items():
-            if number not in given:
+        for row_id, row in model.rows.items():
+            if row_id not in source_rows:
                 if not self.prune:
-                    rows[number] = row
+                    rows[row_id] = row
             elif self.matched != "delete":
-                rows[number] = given[number] if self.matched == "update" else row
+                rows[row_id] = source_rows[row_id] if self.matched == "update" else row
         if self.insert:
-            rows |= {number: row for number, row in given.items() if number not in model.rows}
+            rows |= {k: row for k, row in source_rows.items() if k not in model.rows}
         return Model(model.names, rows)
 
 
 def merges() -> st.SearchStrategy[Merge]:
-    """Combinations of clauses that do something.
+    """Combinations of clauses that have an effect.
 
-    Without the one that deletes all rows whichever they are, which some libraries refuse.
+    Excludes the one that deletes all rows, which some libraries reject.
     """
     return st.builds(
         Merge, st.sampled_from(["update", "delete", "keep"]), st.booleans(), st.booleans()
     ).filter(
-        lambda one: (
-            (one.matched, one.insert, one.prune)
+        lambda merge: (
+            (merge.matched, merge.insert, merge.prune)
             not in {("keep", False, False), ("delete", False, True)}
         )
     )

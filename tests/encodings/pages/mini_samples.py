@@ -51,7 +51,7 @@ Entry = tuple[int, int, int | None]
 
 @dataclass
 class Storage:
-    """Bytes that pages lie in; counts what is asked of it."""
+    """The bytes of pages; counts the requests."""
 
     data: bytes = b""
     requests: list[list[ByteRange]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Storage:
     def view(self, part: ByteRange) -> pa.Buffer:
         return pa.py_buffer(self.data[part.offset : part.end])
 
-    def drive(self, step: Fetch[Leaf] | Leaf) -> Leaf:
+    def run_fetch(self, step: Fetch[Leaf] | Leaf) -> Leaf:
         while isinstance(step, Fetch):
             self.requests.append(list(step.ranges))
             step = step.resume([self.view(part) for part in step.ranges])

@@ -220,7 +220,7 @@ def test_every_range_and_any_rows_come_back(
     check(reader.take(np.array(picks, np.int64)), [rows[row] for row in picks])
 
 
-def test_buffers_are_asked_for_once() -> None:
+def test_buffers_are_requested_once() -> None:
     page = encode_constant_page(layers=NULLABLE, rows=2, definition=u16(1, 1))
     reader = reopen(page, mapped=False)
     step = reader.read(0, 1)

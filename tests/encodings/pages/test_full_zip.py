@@ -1,4 +1,4 @@
-"""Full-zip pages: what is zipped comes back by range and by row, from memory or by request."""
+"""Full-zip pages: values are read by range and by row, from memory or by request."""
 
 from __future__ import annotations
 
@@ -66,13 +66,15 @@ class Stored:
         at_hand = [file.slice(*part) for part in self.ranges] if mapped else None
         return open_page(self.layout, PageBytes(self.ranges, at_hand, self.rows, WHERE))
 
-    def drive(self, step: Fetch[Leaf] | Leaf) -> Leaf:
+    def run_fetch(self, step: Fetch[Leaf] | Leaf) -> Leaf:
         self.requests = []
         while isinstance(step, Fetch):
             self.requests.append(list(step.ranges))
             file = pa.py_buffer(bytes(self.raw))
             for part in step.ranges:
-                assert any(one.offset <= part.offset <= part.end <= one.end for one in self.ranges)
+                assert any(
+                    known.offset <= part.offset <= part.end <= known.end for known in self.ranges
+                )
             step = step.resume([file.slice(*part) for part in step.ranges])
         return step
 
@@ -90,12 +92,12 @@ def leaf_entries(leaf: Leaf, limit: int) -> list[Entry]:
         definition = [1 - int(bit) for bit in bits[: leaf.entries]]
         assert sum(definition) == leaf.null_count
     values = iter(block_values(leaf.values))
-    found = []
+    entries = []
     for r, d in zip(rep, definition, strict=True):
         value = next(values) if d <= limit else None
-        found.append((r, d, value if d == 0 else None))
+        entries.append((r, d, value if d == 0 else None))
     assert next(values, None) is None
-    return found
+    return entries
 
 
 def block_values(block: Any) -> list[Any]:
@@ -159,7 +161,7 @@ def tables(draw: st.DrawFn) -> tuple[list[list[Entry]], tuple[Layer, ...], Value
         return rows, layers, codec_named(name)
     whole = st.sampled_from([[(1, 2, None)], [(1, 3, None)]])
     lists = st.lists(items, min_size=1, max_size=4).map(
-        lambda found: [(int(at == 0), *item) for at, item in enumerate(found)]
+        lambda entries: [(int(at == 0), *item) for at, item in enumerate(entries)]
     )
     return draw(st.lists(whole | lists, min_size=1, max_size=10)), layers, codec_named(name)
 
@@ -178,11 +180,11 @@ def test_every_range_and_any_rows_come_back(
         page = stored.open(mapped=mapped)
         for start in range(len(rows) + 1):
             for stop in range(start, len(rows) + 1):
-                leaf = stored.drive(page.read(start, stop))
+                leaf = stored.run_fetch(page.read(start, stop))
                 expected = [entry for row in rows[start:stop] for entry in row]
                 assert leaf_entries(leaf, limit) == expected
                 assert (leaf.rows, leaf.entries) == (stop - start, len(expected))
-        leaf = stored.drive(page.take(np.array(picks, np.int64)))
+        leaf = stored.run_fetch(page.take(np.array(picks, np.int64)))
         expected = [entry for row in picks for entry in rows[row]]
         assert leaf_entries(leaf, limit) == expected
         assert (leaf.rows, leaf.layers) == (len(picks), layers)
@@ -233,9 +235,9 @@ def test_neighbouring_vectors_of_a_mapped_page_are_views(rows: list[int]) -> Non
 def test_a_vector_costs_one_request_for_exactly_its_bytes() -> None:
     stored, _ = vectors(10)
     page = stored.open(mapped=False)
-    stored.drive(page.take(np.array([3])))
+    stored.run_fetch(page.take(np.array([3])))
     assert stored.requests == [[ByteRange(stored.ranges[0].offset + 3 * 256, 256)]]
-    leaf = stored.drive(page.take(np.array([8, 3, 8, 2])))
+    leaf = stored.run_fetch(page.take(np.array([8, 3, 8, 2])))
     assert stored.requests == [
         [
             ByteRange(stored.ranges[0].offset + 2 * 256, 512),
@@ -249,7 +251,7 @@ def test_a_vector_costs_one_request_for_exactly_its_bytes() -> None:
 def test_a_string_costs_one_request_for_its_index_entries_and_one_for_its_bytes() -> None:
     rows: list[list[Entry]] = [[(0, 0, b"x" * 300)] for _ in range(50)]
     stored = make(rows, VALID, variable())
-    stored.drive(stored.open(mapped=False).take(np.array([7])))
+    stored.run_fetch(stored.open(mapped=False).take(np.array([7])))
     index, data = stored.ranges[1], stored.ranges[0]
     assert stored.requests == [
         [ByteRange(index.offset + 7 * 2, 4)],
@@ -260,7 +262,7 @@ def test_a_string_costs_one_request_for_its_index_entries_and_one_for_its_bytes(
 def test_a_whole_page_costs_one_round_of_requests() -> None:
     rows: list[list[Entry]] = [[(0, 0, b"x" * 300)] for _ in range(5)]
     stored = make(rows, VALID, variable())
-    stored.drive(stored.open(mapped=False).read(0, 5))
+    stored.run_fetch(stored.open(mapped=False).read(0, 5))
     assert stored.requests == [list(stored.ranges)]
 
 
@@ -333,11 +335,11 @@ def test_the_lists_of_the_reference_are_read_and_written() -> None:
         ({"bits_rep": 1}, None, "widths of levels"),
         ({"bits_def": 17}, None, "widths of levels"),
         ({"layers": [3, 2]}, None, "widths of levels"),
-        ({"bits_per_offset": 16}, None, "width of zipped values"),
-        ({"bits_per_offset": None}, None, "width of zipped values"),
-        ({"bits_per_offset": None, "bits_per_value": 12}, None, "width of zipped values"),
-        ({"num_items": 4}, None, "zipped entries"),
-        ({"num_visible_items": 2}, None, "zipped entries"),
+        ({"bits_per_offset": 16}, None, "width of full-zip values"),
+        ({"bits_per_offset": None}, None, "width of full-zip values"),
+        ({"bits_per_offset": None, "bits_per_value": 12}, None, "width of full-zip values"),
+        ({"num_items": 4}, None, "full-zip entries"),
+        ({"num_visible_items": 2}, None, "full-zip entries"),
         ({"value_compression": None}, None, "value encoding"),
         ({}, (STRINGS,), "expected 2 buffers"),
         ({}, (STRINGS, STRINGS_INDEX + b"\0"), "row index"),
@@ -345,9 +347,9 @@ def test_the_lists_of_the_reference_are_read_and_written() -> None:
         ({}, (STRINGS[:-1], STRINGS_INDEX), "row index"),
         ({}, (STRINGS, bytes.fromhex("0000310132013601")), "row index"),
         ({}, (STRINGS, bytes.fromhex("0000320131013701")), "row index"),
-        ({}, (STRINGS, bytes.fromhex("0000310133013701")), "zipped entries"),
+        ({}, (STRINGS, bytes.fromhex("0000310133013701")), "full-zip entries"),
         ({}, (b"\x02" + STRINGS[1:], STRINGS_INDEX), "repetition levels"),
-        ({}, (b"\x00\xff" + STRINGS[2:], STRINGS_INDEX), "zipped entries"),
+        ({}, (b"\x00\xff" + STRINGS[2:], STRINGS_INDEX), "full-zip entries"),
     ],
 )
 def test_damaged_pages_are_reported(
@@ -370,8 +372,8 @@ def test_flipped_bytes_end_in_an_error_or_in_well_formed_rows(
         with force_tier(data.draw(st.sampled_from(["numpy", "numba"]))):
             page = stored.open(mapped=data.draw(st.booleans()))
             first = data.draw(st.integers(0, len(rows) - 1))
-            leaf = stored.drive(page.read(first, len(rows)))
-            stored.drive(page.take(np.array([first, 0, first])))
+            leaf = stored.run_fetch(page.read(first, len(rows)))
+            stored.run_fetch(page.take(np.array([first, 0, first])))
     except CorruptFileError:
         return
     assert leaf.rows == len(rows) - first

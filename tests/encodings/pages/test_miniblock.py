@@ -49,17 +49,17 @@ def test_what_is_written_reads_back_in_any_range_and_order(
     with force_tier(tier):
         page = storage.open(write(sample, Chopped(1 << log), large=large), mapped=mapped)
         count = len(sample.rows)
-        assert entries_of(storage.drive(page.read(0, count))) == flatten(sample.rows)
+        assert entries_of(storage.run_fetch(page.read(0, count))) == flatten(sample.rows)
         for _ in range(3):
             start = data.draw(st.integers(0, count))
             stop = data.draw(st.integers(start, count))
-            leaf = storage.drive(page.read(start, stop))
+            leaf = storage.run_fetch(page.read(start, stop))
             assert leaf.rows == stop - start
             assert leaf.layers == sample.layers
             assert entries_of(leaf) == flatten(sample.rows[start:stop])
-        picked = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
-        for rows in (picked, picked[:1], sorted(picked)):
-            leaf = storage.drive(page.take(np.array(rows, np.int64)))
+        selected = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
+        for rows in (selected, selected[:1], sorted(selected)):
+            leaf = storage.run_fetch(page.take(np.array(rows, np.int64)))
             assert leaf.rows == len(rows)
             assert entries_of(leaf) == flatten([sample.rows[row] for row in rows])
 
@@ -168,10 +168,10 @@ def test_pages_of_the_reference_are_read_and_written_byte_for_byte(
     raw = [bytes.fromhex(text) for text in buffers]
     storage = Storage()
     page = storage.open(EncodedPage(message, list(raw), rows), mapped=mapped)
-    leaf = storage.drive(page.read(0, rows))
+    leaf = storage.run_fetch(page.read(0, rows))
     assert entries_of(leaf) == flatten(expected)
     for row in range(0, rows, 60):
-        taken = storage.drive(page.take(np.array([row], np.int64)))
+        taken = storage.run_fetch(page.take(np.array([row], np.int64)))
         assert entries_of(taken) == expected[row]
 
     definition = leaf.definition
@@ -222,10 +222,10 @@ def test_a_dictionary_is_read_once_and_shared(mapped: bool) -> None:
     storage = Storage()
     indices = np.arange(5000, dtype=np.uint32) % 7
     page = storage.open(dictionary_page(indices, 7), mapped=mapped)
-    leaf = storage.drive(page.take(np.array([4999], np.int64)))
+    leaf = storage.run_fetch(page.take(np.array([4999], np.int64)))
     assert isinstance(leaf.values, Dictionary)
     assert numbers(leaf.values) == [1000 + 4999 % 7]
-    whole = storage.drive(page.read(0, 5000))
+    whole = storage.run_fetch(page.read(0, 5000))
     assert isinstance(whole.values, Dictionary)
     assert whole.values.items is leaf.values.items
     assert numbers(whole.values) == [1000 + index for index in indices.tolist()]
@@ -252,7 +252,7 @@ def test_an_index_beyond_the_dictionary_is_refused() -> None:
 def test_a_small_page_costs_one_request() -> None:
     storage = Storage()
     page = storage.open(flat_page(4000), mapped=False)
-    storage.drive(page.read(7, 8))
+    storage.run_fetch(page.read(7, 8))
     assert len(storage.requests) == 1
     assert sum(part.size for part in storage.requests[0]) <= 65536
 
@@ -260,15 +260,15 @@ def test_a_small_page_costs_one_request() -> None:
 def test_a_page_that_is_read_whole_costs_one_request() -> None:
     storage = Storage()
     page = storage.open(flat_page(100_000), mapped=False)
-    storage.drive(page.read(0, 100_000))
+    storage.run_fetch(page.read(0, 100_000))
     assert len(storage.requests) == 1
 
 
 def test_a_large_page_gives_its_table_first_and_keeps_it() -> None:
     storage = Storage()
     page = storage.open(flat_page(100_000), mapped=False)
-    storage.drive(page.take(np.array([70_000, 10, 70_500])))
-    storage.drive(page.take(np.array([50_000])))
+    storage.run_fetch(page.take(np.array([70_000, 10, 70_500])))
+    storage.run_fetch(page.take(np.array([50_000])))
     table, *chunks = storage.requests
     assert [part.size for part in table] == [196 * 4]
     # Rows 70,000 and 70,500 lie in neighbouring chunks: one range.

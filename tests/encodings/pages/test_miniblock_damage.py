@@ -62,7 +62,7 @@ def test_chunks_over_32_kib_are_written_in_large_chunks_only() -> None:
     )  # fmt: skip
     storage = Storage()
     page = storage.open(write(sample, Chopped(4096), large=True), mapped=True)
-    assert entries_of(storage.drive(page.read(0, 8192))) == flatten(sample.rows)
+    assert entries_of(storage.run_fetch(page.read(0, 8192))) == flatten(sample.rows)
 
 
 def test_rows_beyond_the_page_are_refused() -> None:
@@ -152,7 +152,7 @@ def test_damaged_bytes_end_in_an_error_or_in_other_values(
     ]
     for step in steps:
         try:
-            leaf = storage.drive(step())
+            leaf = storage.run_fetch(step())
         except CorruptFileError:
             continue
         assert leaf.entries == len(entries_of(leaf))

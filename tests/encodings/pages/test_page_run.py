@@ -52,18 +52,18 @@ LAYERS = [(ITEM, LIST), (NULLABLE, EMPTY_LIST), (ITEM, EMPTY_LIST, NULLABLE, EMP
 
 
 def mapped(pages: list[EncodedPage]) -> list[PageReader]:
-    """Open pages that lie behind each other in one piece of memory."""
-    data, places = b"", []
+    """Open pages that are adjacent in one buffer."""
+    data, page_ranges = b"", []
     for page in pages:
         ranges = []
         for buffer in page.buffers:
             data += bytes(-len(data) % 64)
             ranges.append(ByteRange(len(data), len(memoryview(buffer).cast("B"))))
             data += bytes(memoryview(buffer))
-        places.append(tuple(ranges))
+        page_ranges.append(tuple(ranges))
     base = pa.py_buffer(data)
     readers = []
-    for number, (page, ranges_of) in enumerate(zip(pages, places, strict=True)):
+    for number, (page, ranges_of) in enumerate(zip(pages, page_ranges, strict=True)):
         at_hand = [base.slice(part.offset, part.size) for part in ranges_of]
         where = Where("test.lance", 0, "c", number)
         readers.append(open_page(page.layout, PageBytes(ranges_of, at_hand, page.rows, where)))
@@ -98,24 +98,26 @@ def test_joined_pages_have_the_rows_of_all(
     rows = [row for sample in made for row in sample.rows]
     with force_tier(tier):
         # Level encodings depend on the levels: pages of one column mostly agree, not always.
-        one = column([write(sample, Chopped(64), large=large) for sample in made])
-        assert one.rows == len(rows)
-        for page, start in zip(one.pages, one.starts, strict=False):
+        joined = column([write(sample, Chopped(64), large=large) for sample in made])
+        assert joined.rows == len(rows)
+        for page, start in zip(joined.pages, joined.starts, strict=False):
             mine = rows[start : start + page.rows]
             assert entries_of(leaf_of(page.read(0, page.rows))) == flatten(mine)
             first = data.draw(st.integers(0, page.rows))
             last = data.draw(st.integers(first, page.rows))
             assert entries_of(leaf_of(page.read(first, last))) == flatten(mine[first:last])
-            picked = data.draw(st.lists(st.integers(0, page.rows - 1), max_size=20))
-            taken = leaf_of(page.take(np.array(picked, np.int64)))
-            assert entries_of(taken) == flatten([mine[row] for row in picked])
+            selected = data.draw(st.lists(st.integers(0, page.rows - 1), max_size=20))
+            taken = leaf_of(page.take(np.array(selected, np.int64)))
+            assert entries_of(taken) == flatten([mine[row] for row in selected])
 
 
-def test_pages_encoded_alike_are_joined_and_others_are_not() -> None:
-    alike = [write(sample, Chopped(64), large=False) for sample in samples((ITEM, LIST), [300] * 3)]
+def test_only_pages_with_equal_encodings_are_joined() -> None:
+    compatible = [
+        write(sample, Chopped(64), large=False) for sample in samples((ITEM, LIST), [300] * 3)
+    ]
     other = write(samples((ITEM, EMPTY_LIST), [300])[0], Chopped(64), large=False)
-    assert len(column(alike).pages) == 1
-    assert len(column([*alike[:2], other, alike[2]]).pages) == 3
+    assert len(column(compatible).pages) == 1
+    assert len(column([*compatible[:2], other, compatible[2]]).pages) == 3
 
 
 def test_pages_without_lists_stay_apart() -> None:
@@ -144,13 +146,13 @@ def test_dictionaries_of_joined_pages_are_kept_apart(tier: Tier) -> None:
         assert page is not None
         pages.append(page)
         expected += items[indices].tolist()
-    one = column(pages)
-    assert len(one.pages) == 1
+    joined = column(pages)
+    assert len(joined.pages) == 1
     with force_tier(tier):
-        leaf = leaf_of(one.pages[0].read(0, one.rows))
+        leaf = leaf_of(joined.pages[0].read(0, joined.rows))
         assert isinstance(leaf.values, Dictionary)
         assert [value for _, _, value in entries_of(leaf)] == expected
-        every = leaf_of(one.pages[0].take(np.arange(one.rows)))
+        every = leaf_of(joined.pages[0].take(np.arange(joined.rows)))
         assert [value for _, _, value in entries_of(every)] == expected
 
 
@@ -160,12 +162,12 @@ def test_a_damaged_page_among_joined_ones_is_named(which: int) -> None:
     raw = bytearray(bytes(memoryview(pages[1].buffers[which])))
     raw[0] ^= 0x7F
     pages[1].buffers[which] = bytes(raw)
-    one = column(pages)
-    assert len(one.pages) == 1
+    joined = column(pages)
+    assert len(joined.pages) == 1
     with pytest.raises(CorruptFileError, match="page 1"):
-        one.pages[0].read(0, one.rows)
+        joined.pages[0].read(0, joined.rows)
     with pytest.raises(CorruptFileError, match="page 1"):
-        one.pages[0].take(np.arange(one.rows))
+        joined.pages[0].take(np.arange(joined.rows))
 
 
 # ---------------------------------------------------------------------- pages of many files
@@ -184,13 +186,13 @@ def in_one_buffer(pages: list[EncodedPage]) -> PageParts[Any]:
             data += bytes(memoryview(buffer))
         where = Where(f"{number}.lance", 0, "c", 0)
         readers.append(open_page(page.layout, PageBytes(tuple(ranges), None, page.rows, where)))
-    places = np.array([reader.page.ranges for reader in readers], np.int64)  # type: ignore[attr-defined]  # of these layouts
+    ranges = np.array([reader.page.ranges for reader in readers], np.int64)  # type: ignore[attr-defined]  # of these layouts
     return PageParts(
         readers,
         np.arange(len(readers)),
         pa.py_buffer(data),
-        places[:, :, 0] + np.array(bases)[:, None],
-        places[:, :, 1],
+        ranges[:, :, 0] + np.array(bases)[:, None],
+        ranges[:, :, 1],
         Where("many files"),
         lambda page: Where(f"{page}.lance", 0, "c", 0),
     )
@@ -274,12 +276,12 @@ def test_dictionaries_of_many_files_are_kept_apart(tier: Tier, files: int) -> No
 def test_text_of_many_files_is_decoded_with_the_symbols_of_each(tier: Tier) -> None:
     pages, expected = [], []
     for word in ("ananas", "banana", "cherry"):
-        texts = [f"{word} {number % 17} {word}" for number in range(900)]
-        block = block_from_array(pa.array(texts, pa.large_string()))
+        strings = [f"{word} {number % 17} {word}" for number in range(900)]
+        block = block_from_array(pa.array(strings, pa.large_string()))
         assert isinstance(block, Variable)
         sample = Strings(block.offsets, block.offset_bits, block.data)
-        pages.append(mini_page(pa.array(texts), Fsst(train_symbols(sample), Plain())))
-        expected += texts
+        pages.append(mini_page(pa.array(strings), Fsst(train_symbols(sample), Plain())))
+        expected += strings
     with force_tier(tier):
         check_rows(run_of(pages), expected, pa.string())
 

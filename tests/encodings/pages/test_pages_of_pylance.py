@@ -34,8 +34,8 @@ WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consetetur", "sadipscing"]
 
 
 def nulls(values: pa.Array) -> pa.Array:
-    gone = pa.array([at % 3 == 1 for at in range(len(values))])
-    return pc.if_else(gone, pa.scalar(None, values.type), values)
+    null = pa.array([at % 3 == 1 for at in range(len(values))])
+    return pc.if_else(null, pa.scalar(None, values.type), values)
 
 
 def floats(rows: int, dimension: int, *, inner: bool = False) -> pa.Array:
@@ -134,7 +134,7 @@ def pages(path: Path, column: int) -> Iterator[tuple[pb.PageLayout, PageBytes]]:
         yield pb.PageLayout.FromString(wrapped.value), PageBytes(ranges, None, page.length, where)
 
 
-def drive(file: pa.Buffer, step: Fetch[Leaf] | Leaf) -> Leaf:
+def run_fetch(file: pa.Buffer, step: Fetch[Leaf] | Leaf) -> Leaf:
     while isinstance(step, Fetch):
         step = step.resume([file.slice(*part) for part in step.ranges])
     return step
@@ -157,7 +157,7 @@ def to_rows(leaf: Leaf, kind: pa.DataType) -> list[Any]:
     if leaf.values is not None:
         array = to_array(leaf.values, item, None, 0, Where("test"))
         array.validate(full=not pa.types.is_string(item))
-        # A null has any bytes in its slot, so strings are looked at as bytes.
+        # A null has any bytes in its slot, so strings are compared as bytes.
         raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(item)
         values = iter((array if raw is None else array.view(raw)).to_pylist())
     rows: list[Any] = []
@@ -186,11 +186,11 @@ def to_rows(leaf: Leaf, kind: pa.DataType) -> list[Any]:
 def check(page: PageReader, file: pa.Buffer, values: pa.Array) -> None:
     expected = values.to_pylist()
     for start, stop in ((0, page.rows), (7, 8), (7, 41), (20, 20), (page.rows - 3, page.rows)):
-        found = to_rows(drive(file, page.read(start, stop)), values.type)
-        assert found == expected[start:stop]
+        rows = to_rows(run_fetch(file, page.read(start, stop)), values.type)
+        assert rows == expected[start:stop]
     for picks in ([3], [9, 10, 11], [59, 0, 59, 13, 5], list(range(59, -1, -1))):
-        found = to_rows(drive(file, page.take(np.array(picks))), values.type)
-        assert found == [expected[row] for row in picks]
+        rows = to_rows(run_fetch(file, page.take(np.array(picks))), values.type)
+        assert rows == [expected[row] for row in picks]
 
 
 @pytest.mark.parametrize(

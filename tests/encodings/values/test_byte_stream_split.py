@@ -32,9 +32,9 @@ def test_chunks_of_4_kib_come_back(bits: int, count: int) -> None:
     assert len(encoded.buffers) == codec.num_buffers
     starts = np.cumsum(sizes) - sizes
     chunks = MiniChunks(pa.py_buffer(data), (starts,), (sizes,), encoded.counts, WHERE)
-    found = codec.decode_mini(chunks)
-    assert (found.bits, found.count) == (bits, count)
-    assert found.values.equals(values)
+    block = codec.decode_mini(chunks)
+    assert (block.bits, block.count) == (bits, count)
+    assert block.values.equals(values)
 
 
 def _wire(inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:

@@ -60,9 +60,11 @@ def chunks_of(encoded: EncodedChunks, gap: int = 8) -> MiniChunks:
     page, starts = b"", []
     for data, sizes in zip(encoded.buffers, encoded.sizes, strict=True):
         ends = np.cumsum(sizes)
-        pieces = [data[end - size : end].tobytes() for end, size in zip(ends, sizes, strict=True)]
+        buffers_of_chunk = [
+            data[end - size : end].tobytes() for end, size in zip(ends, sizes, strict=True)
+        ]
         starts.append(len(page) + gap + ends - sizes + gap * np.arange(len(sizes)))
-        page += b"".join(b"\xfe" * gap + piece for piece in pieces)
+        page += b"".join(b"\xfe" * gap + buffer for buffer in buffers_of_chunk)
     return MiniChunks(pa.py_buffer(page), tuple(starts), encoded.sizes, encoded.counts, HERE)
 
 
@@ -162,7 +164,7 @@ def test_full_zip_values_are_plain() -> None:
     block = some_block(64, 10)
     assert Flat(64).encode_values(block) is block
     assert Flat(64).decode_values(block, HERE) is block
-    with pytest.raises(UnsupportedFeatureError, match="'rle' cannot stand in a full-zip page"):
+    with pytest.raises(UnsupportedFeatureError, match="'rle' is not allowed in a full-zip page"):
         RunLength(64).decode_values(block, HERE)
 
 
@@ -295,9 +297,9 @@ def test_configurations_of_newer_writers_are_named(message: pb.CompressiveEncodi
 def test_buffers_that_do_not_fit_their_values_are_reported(
     encoding: ValueEncoding, sizes: list[int]
 ) -> None:
-    place = tuple(np.array([n]) for n in sizes)
+    chunk_sizes = tuple(np.array([n]) for n in sizes)
     starts = tuple(np.array([40 * k]) for k in range(len(sizes)))
-    chunks = MiniChunks(pa.py_buffer(bytes([1] * 80)), starts, place, np.array([4]), HERE)
+    chunks = MiniChunks(pa.py_buffer(bytes([1] * 80)), starts, chunk_sizes, np.array([4]), HERE)
     with pytest.raises(CorruptFileError):
         encoding.decode_mini(chunks)
 
@@ -306,12 +308,12 @@ def test_buffers_that_do_not_fit_their_values_are_reported(
 @pytest.mark.parametrize("head", [-1, 1, 7, 8, 1 << 62])
 def test_a_run_length_block_with_a_wrong_head_is_reported(head: int) -> None:
     data = head.to_bytes(8, "little", signed=True) + bytes([1, 0, 2, 0, 3, 3])
-    one = np.array([0]), np.array([14]), np.array([6])
+    bounds = np.array([0]), np.array([14]), np.array([6])
     assert bytes_of(RunLength(16).decode_blocks(
-        pa.py_buffer((4).to_bytes(8, "little") + data[8:]), *one, HERE
+        pa.py_buffer((4).to_bytes(8, "little") + data[8:]), *bounds, HERE
     )) == bytes([1, 0] * 3 + [2, 0] * 3)  # fmt: skip
     with pytest.raises(CorruptFileError):
-        RunLength(16).decode_blocks(pa.py_buffer(data), *one, HERE)
+        RunLength(16).decode_blocks(pa.py_buffer(data), *bounds, HERE)
     with pytest.raises(CorruptFileError, match="found 5 bytes"):
         RunLength(16).decode_blocks(
             pa.py_buffer(data), np.array([0]), np.array([5]), np.array([1]), HERE

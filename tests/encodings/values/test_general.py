@@ -45,8 +45,8 @@ def strings(values: list[bytes], bits: int = 32) -> Variable:
 
 def contents(block: Block) -> list[Any]:
     if isinstance(block, FixedWidth):
-        found: list[Any] = np.frombuffer(block.values, "<u4", block.count).tolist()
-        return found
+        numbers: list[Any] = np.frombuffer(block.values, "<u4", block.count).tolist()
+        return numbers
     assert isinstance(block, Variable)
     ends = np.frombuffer(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1)
     raw = block.data.to_pybytes()
@@ -129,5 +129,5 @@ def test_an_unknown_scheme_is_reported() -> None:
 def test_fixed_widths_are_not_compressed_value_by_value() -> None:
     with pytest.raises(SchemaError, match="values of variable width"):
         general(ZSTD, FLAT32).encode_values(numbers([1]))
-    with pytest.raises(CorruptFileError, match="values with a length each"):
+    with pytest.raises(CorruptFileError, match="values of variable width"):
         general(ZSTD, FLAT32).decode_values(numbers([1]), WHERE)

@@ -41,7 +41,7 @@ def of(values: list[int], bits: int = 64) -> FixedWidth:
 
 
 def decoded(encoding: ValueEncoding, parts: list[list[int]], bits: int = 64) -> list[int]:
-    """Encode lists of numbers as one block each, decode them together."""
+    """Encode lists of numbers as one block each, decode them in one call."""
     counts = np.array([len(part) for part in parts], np.int64)
     flat = [value for part in parts for value in part]
     encoded = encoding.encode_blocks(of(flat, bits), counts)
@@ -107,7 +107,7 @@ def test_other_numbers_are_no_range() -> None:
             )
         ),
     ],
-    ids=lambda one: str(one).replace("\n", " "),
+    ids=lambda encoding: str(encoding).replace("\n", " "),
 )
 def test_numbers_that_cannot_be_are_damage(message: pb.CompressiveEncoding) -> None:
     with pytest.raises(CorruptFileError, match=r"numbers\.lance"):
@@ -150,7 +150,7 @@ def _word(value: int, bits: int) -> Constant:
         ([3] * 200 + [4] * 200 + [5] * 200, NestedRuns(Range(64, 3, 1), _word(200, 32))),
         ([1] * 90 + [7] * 200 + [2] * 200, NestedRuns(Flat(64), Flat(32))),
         (
-            [10 * one for one in IRREGULAR],
+            [10 * number for number in IRREGULAR],
             Dictionary(OutOfLineBitpacking(32, 2), Range(64, 0, 10), 4),
         ),
         ([3, 1, 2] * 4000, General("zstd", Flat(64), None)),
@@ -175,13 +175,13 @@ def test_dictionaries_of_numbers(indices: ValueEncoding, items: ValueEncoding) -
     encoding = again(Dictionary(indices, items, 3))
     assert encoding.has_payload == (indices.has_payload or items.has_payload)
     numbers = {Flat(32): [2, 0, 1], Range(32, 0, 1): [0, 1, 2]}.get(indices, [0, 0, 0])  # type: ignore[call-overload]  # frozen, so it can be looked up
-    coded = blocks.Dictionary(of(numbers, 32), of([5, 7, 9]), 3)
+    block = blocks.Dictionary(of(numbers, 32), of([5, 7, 9]), 3)
     counts = np.array([3])
-    encoded = encoding.encode_blocks(coded, counts)
+    encoded = encoding.encode_blocks(block, counts)
     data = pa.py_buffer(encoded.data.tobytes())
     assert bool(data.size) == encoding.has_payload
-    found = read_numbers(encoding, data, 3, 64, "numbers", HERE)
-    assert found.tolist() == [[5, 7, 9][at] for at in numbers]
+    decoded = read_numbers(encoding, data, 3, 64, "numbers", HERE)
+    assert decoded.tolist() == [[5, 7, 9][at] for at in numbers]
 
 
 # --- runs -----------------------------------------------------------------------------------
@@ -265,8 +265,8 @@ def test_runs_as_a_block() -> None:
     block = NestedRuns(Flat(16), Flat(16)).decode_blocks(
         pa.py_buffer(stored), starts, np.array(sizes), np.array([302, 1]), HERE
     )
-    found = numbers_of(block, 16, 303, "runs", HERE).tolist()
-    assert found == [7] * 300 + [8, 8, 9]
+    numbers = numbers_of(block, 16, 303, "runs", HERE).tolist()
+    assert numbers == [7] * 300 + [8, 8, 9]
 
 
 @pytest.mark.spec("rle-5", "rle-6", "rle-7", "numbers-2")
@@ -283,7 +283,7 @@ def test_runs_as_a_block() -> None:
 def test_lengths_that_messages_tell(
     values: ValueEncoding, lengths: ValueEncoding, expected: list[int]
 ) -> None:
-    """The number of runs is told by what they add up to."""
+    """The number of runs follows from their sum."""
     encoding = again(NestedRuns.of(values, lengths, HERE))
     counts = np.array([len(expected)])
     encoded = encoding.encode_blocks(of(expected), counts)
@@ -313,11 +313,11 @@ def strings(block: Block) -> list[bytes]:
     st.sampled_from([(32, Flat(32)), (64, Delta(64, 0, Flat(64))), (32, InlineBitpacking(32))]),
     st.data(),
 )
-def test_strings_behind_encoded_offsets(
+def test_strings_with_encoded_offsets(
     chunks: list[list[bytes]], form: tuple[int, ValueEncoding], data: st.DataObject
 ) -> None:
     bits, offsets = form
-    ends = [[0, *np.cumsum([len(one) for one in chunk]).tolist()] for chunk in chunks]
+    ends = [[0, *np.cumsum([len(values) for values in chunk]).tolist()] for chunk in chunks]
     counts = np.array([len(chunk) for chunk in chunks])
     flat = [end for each in ends for end in each]
     heads = offsets.encode_blocks(of(flat, bits), counts + 1)
@@ -331,11 +331,13 @@ def test_strings_behind_encoded_offsets(
     stored = MiniChunks(buffer, starts, (heads.sizes, sizes), counts, HERE)
     encoding = SplitStrings(bits, offsets)
     assert encoding.num_buffers == 2
-    assert strings(encoding.decode_mini(stored)) == [one for chunk in chunks for one in chunk]
-    places = st.tuples(st.integers(0, len(chunks) - 1), st.integers(0, 11))
-    wanted = [(chunk, index % len(chunks[chunk])) for chunk, index in data.draw(st.lists(places))]
-    chunk = np.array([one for one, _ in wanted], np.int64)
-    index = np.array([one for _, one in wanted], np.int64)
+    assert strings(encoding.decode_mini(stored)) == [string for chunk in chunks for string in chunk]
+    positions = st.tuples(st.integers(0, len(chunks) - 1), st.integers(0, 11))
+    wanted = [
+        (chunk, index % len(chunks[chunk])) for chunk, index in data.draw(st.lists(positions))
+    ]
+    chunk = np.array([chunk for chunk, _ in wanted], np.int64)
+    index = np.array([index for _, index in wanted], np.int64)
     taken = strings(encoding.take_mini(stored, chunk, index))
     assert taken == [chunks[a][b] for a, b in wanted]
 

@@ -55,7 +55,7 @@ def variable(rows: int, *, wide: bool = False) -> pa.Array:
         pa.array(np.arange(rows, dtype="i2")),
         pa.array(text, pa.large_string() if wide else pa.string()),
         vectors,
-        pa.array([one.encode() for one in text]),
+        pa.array([string.encode() for string in text]),
     ]
     return pa.StructArray.from_arrays(members, names=["n", "text", "vector", "raw"])
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from glaive.arrow.jsonb import encode_jsonb
 from glaive.expr.functions.registry import find
-from glaive.expr.rows import spread
+from glaive.expr.rows import broadcast
 
 UNITS = {
     "month": (1, 0, 0),
@@ -23,8 +23,8 @@ UNITS = {
 def evaluate(text: str, table: pa.Table) -> Any:
     """Return the values of a call such as ``left(s, 2)`` for all rows of a table."""
     node = ast.parse(text.replace("\\", "\\\\"), mode="eval").body
-    made = _evaluate(node, table)
-    return spread(made, table.num_rows)
+    result = _evaluate(node, table)
+    return broadcast(result, table.num_rows)
 
 
 def _evaluate(node: ast.expr, table: pa.Table) -> Any:
@@ -55,17 +55,17 @@ def _evaluate(node: ast.expr, table: pa.Table) -> Any:
 
 def call(name: str, arguments: list[Any], rows: int) -> Any:
     """Call one function as the evaluator of expressions does."""
-    found = find(name)
+    function = find(name)
     arguments = [_storage(argument) for argument in arguments]
     literals = [a if isinstance(a, pa.Scalar) else None for a in arguments]
-    types, kind = found.resolve([a.type for a in arguments], literals)
+    types, kind = function.resolve([a.type for a in arguments], literals)
     cast = [_cast(a, to) for a, to in zip(arguments, types, strict=True)]
-    if cast and not found.volatile and all(isinstance(a, pa.Scalar) for a in cast):
-        return found.evaluate(cast, 1, kind)[0]
-    made = found.evaluate(cast, rows, kind)
-    assert made.type == kind
-    assert len(made) == rows
-    return made
+    if cast and not function.volatile and all(isinstance(a, pa.Scalar) for a in cast):
+        return function.evaluate(cast, 1, kind)[0]
+    result = function.evaluate(cast, rows, kind)
+    assert result.type == kind
+    assert len(result) == rows
+    return result
 
 
 def _storage(value: Any) -> Any:

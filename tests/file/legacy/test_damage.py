@@ -60,8 +60,8 @@ def test_flipped_bytes_never_crash(tmp_path: Path, name: str) -> None:
     whole = _write(tmp_path, rows)
     rng = np.random.default_rng([2, *name.encode()])
     tail = len(whole) - min(len(whole), 1200)
-    places = [rng.integers(0, len(whole), 12), rng.integers(tail, len(whole), 30)]
-    for at in np.concatenate(places).tolist():
+    positions = [rng.integers(0, len(whole), 12), rng.integers(tail, len(whole), 30)]
+    for at in np.concatenate(positions).tolist():
         damaged = bytearray(whole)
         damaged[at] ^= 1 << int(rng.integers(0, 8)) if rng.random() < 0.5 else 0xFF
         with force_tier("numba" if rng.random() < 0.7 else "numpy"):
@@ -131,8 +131,8 @@ def test_offsets_of_strings_are_checked(
     rows = pa.table({"a": [f"row {i}" for i in range(ROWS)]})
     raw = bytearray(_write(tmp_path, rows))
     table_at = _table_place(bytes(raw))
-    place = int.from_bytes(raw[table_at : table_at + 8], "little") + 8 * at
-    raw[place : place + 8] = value.to_bytes(8, "little", signed=True)
+    position = int.from_bytes(raw[table_at : table_at + 8], "little") + 8 * at
+    raw[position : position + 8] = value.to_bytes(8, "little", signed=True)
     (tmp_path / "a.lance").write_bytes(raw)
     store: ObjectStore = LocalStore(tmp_path) if mapped else open_memory(bytes(raw))
     file = LegacyFile(store.open("a.lance"))
@@ -166,8 +166,8 @@ def test_incomplete_statistics_leave_no_page_out(
 ) -> None:
     raw = _write(tmp_path, pa.table({"a": np.arange(ROWS), "b": np.arange(ROWS)}))
     assert raw.count(part) == 1
-    asked = IsOneOf(pa.array([7]))
-    for content, found in ((raw, [(0, 300)]), (raw.replace(part, damaged), [(0, ROWS)])):
+    condition = IsOneOf(pa.array([7]))
+    for content, ranges in ((raw, [(0, 300)]), (raw.replace(part, damaged), [(0, ROWS)])):
         file = LegacyFile(open_memory(content).open("a.lance"))
         first, _ = file.bind(file.schema.fields).columns
-        assert [tuple(part) for part in first.prune(asked, 0, ROWS)] == found
+        assert [tuple(part) for part in first.prune(condition, 0, ROWS)] == ranges

@@ -61,8 +61,8 @@ def sample(rows: int = ROWS) -> pa.Table:
 def write(store: ObjectStore, rows: pa.Table, batch: int | None = None, step: int = 700) -> Any:
     schema = LanceSchema.from_arrow(rows.schema)
     writer = LegacyFileWriter(store, "a.lance", schema, rows_per_batch=batch)
-    for piece in rows.to_batches(max_chunksize=step):
-        writer.write(piece)
+    for part in rows.to_batches(max_chunksize=step):
+        writer.write(part)
     return writer.finish()
 
 
@@ -79,8 +79,8 @@ def opened(store: ObjectStore) -> LegacyFile:
 
 @pytest.fixture(params=["file", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    place = tmp_path if request.param == "file" else f"memory://{tmp_path.name}-legacy"
-    return open_store(place)
+    location = tmp_path if request.param == "file" else f"memory://{tmp_path.name}-legacy"
+    return open_store(location)
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000, 1024, 5000])
@@ -94,9 +94,9 @@ def test_rows_come_back(store: ObjectStore, batch: int, tier: Any) -> None:
         assert (written.rows, file.num_rows, str(file.version)) == (count, count, "0.1")
         assert np.diff(file.batches).max() <= batch
         for start, stop in ((0, count), (1, count - 1), (count // 2, count // 2), (5, 6)):
-            found = read(file, start, stop)
-            found.validate(full=True)
-            assert found.equals(rows.slice(start, stop - start))
+            table = read(file, start, stop)
+            table.validate(full=True)
+            assert table.equals(rows.slice(start, stop - start))
         wanted = RNG.integers(0, count, 50)
         columns = file.bind(file.schema.fields)
         taken = pa.table(columns.take(wanted), schema=columns.schema)
@@ -110,7 +110,7 @@ def test_rows_come_back(store: ObjectStore, batch: int, tier: Any) -> None:
     start=st.integers(0, 300),
     length=st.integers(0, 300),
 )
-def test_any_cut_into_batches_reads_alike(
+def test_any_division_into_batches_reads_the_same(
     sizes: list[int], batch: int, start: int, length: int
 ) -> None:
     rows = sample(sum(sizes))
@@ -239,7 +239,7 @@ def test_large_rows_end_a_batch_early(tmp_path: Path) -> None:
 
 @pytest.mark.spec("nulls-1", "nulls-2")
 def test_nulls_read_as_what_their_slots_hold(store: ObjectStore) -> None:
-    gone = np.array([False, True, False])
+    null = np.array([False, True, False])
     filler = pa.array([4, 5, 6], pa.int32())
     masked = pa.Array.from_buffers(pa.int32(), 3, [pa.py_buffer(b"\5"), filler.buffers()[1]])
     required = pa.field("required", pa.string(), nullable=False)
@@ -248,7 +248,7 @@ def test_nulls_read_as_what_their_slots_hold(store: ObjectStore) -> None:
             masked,
             pa.array(["a", None, ""]),
             pa.array(["a", "", "c"]),
-            pa.StructArray.from_arrays([filler], names=["x"], mask=pa.array(gone)),
+            pa.StructArray.from_arrays([filler], names=["x"], mask=pa.array(null)),
             pa.array([[1], None, [2, None]], pa.list_(pa.int64())),
             pa.array([True, None, True]),
         ],
@@ -275,23 +275,23 @@ def test_nulls_read_as_what_their_slots_hold(store: ObjectStore) -> None:
 
 
 @pytest.mark.spec("keys-3")
-def test_rows_are_coded_anew_for_the_dictionary_of_all_files(tmp_path: Path) -> None:
-    def coded(keys: list[int | None], items: list[str]) -> pa.Table:
+def test_rows_are_encoded_with_the_dictionary_of_all_files(tmp_path: Path) -> None:
+    def encoded(keys: list[int | None], items: list[str]) -> pa.Table:
         array = pa.DictionaryArray.from_arrays(pa.array(keys, pa.int8()), pa.array(items))
         return pa.table({"k": array})
 
-    schema = LanceSchema.from_arrow(coded([0], ["p"]).schema)
+    schema = LanceSchema.from_arrow(encoded([0], ["p"]).schema)
     shared: dict[int, pa.Array] = {}
-    for number, rows in enumerate((coded([0, 1], ["p", "q"]), coded([0, None, 1], ["q", "p"]))):
-        place = LocalStore(tmp_path / str(number))
-        writer = LegacyFileWriter(place, "a.lance", schema, dictionaries=shared)
+    for number, rows in enumerate((encoded([0, 1], ["p", "q"]), encoded([0, None, 1], ["q", "p"]))):
+        store = LocalStore(tmp_path / str(number))
+        writer = LegacyFileWriter(store, "a.lance", schema, dictionaries=shared)
         writer.write(rows)
         writer.finish()
     assert shared[0].to_pylist() == ["p", "q"]
-    found = read(opened(LocalStore(tmp_path / "1")), 0, 3)["k"].combine_chunks()
-    assert found.indices.to_pylist() == [1, 0, 0]
+    column = read(opened(LocalStore(tmp_path / "1")), 0, 3)["k"].combine_chunks()
+    assert column.indices.to_pylist() == [1, 0, 0]
     writer = LegacyFileWriter(LocalStore(tmp_path), "a.lance", schema, dictionaries=shared)
-    writer.write(coded([0, 1], ["z", "q"]))
+    writer.write(encoded([0, 1], ["z", "q"]))
     with pytest.raises(SchemaError, match=r"'k' .*one dictionary per dataset, and 1 values"):
         writer.finish()
     writer.abort()
@@ -349,7 +349,7 @@ def test_a_file_without_a_schema_is_read_through_its_dataset(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("rows", [100, 1024, 3000])
-def test_groups_have_as_many_rows_as_asked_for(tmp_path: Path, rows: int) -> None:
+def test_groups_have_as_many_rows_as_requested(tmp_path: Path, rows: int) -> None:
     import glaive
 
     table = pa.table({"x": range(5000)})
@@ -366,8 +366,8 @@ def test_groups_have_as_many_rows_as_asked_for(tmp_path: Path, rows: int) -> Non
 
 
 def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
-    texts = pa.array([b"fine", b"\xffnot fine"])
-    damaged: Any = pa.Array.from_buffers(pa.string(), 2, texts.buffers())
+    strings = pa.array([b"fine", b"\xffnot fine"])
+    damaged: Any = pa.Array.from_buffers(pa.string(), 2, strings.buffers())
     rows = pa.table({"a": damaged})
     writer = LegacyFileWriter(LocalStore(tmp_path), "a.lance", LanceSchema.from_arrow(rows.schema))
     writer.write(rows)

@@ -75,7 +75,7 @@ def test_nan_is_beyond_the_bounds_of_its_page(tmp_path: Path) -> None:
     assert pruned(column, IsOneOf(pa.array([5.0]))) == [(4, 12)]
 
 
-def test_zeros_are_not_told_apart(tmp_path: Path) -> None:
+def test_zeros_are_not_distinguished(tmp_path: Path) -> None:
     column = column_of(tmp_path, pa.array([*[-0.0] * 4, *[0.0] * 4, *[1.0] * 4]))
     inf = pa.scalar(float("inf"))
     assert pruned(column, IsOneOf(pa.array([0.0]))) == [(0, 8)]
@@ -84,12 +84,12 @@ def test_zeros_are_not_told_apart(tmp_path: Path) -> None:
     assert pruned(column, over) == [(8, 12)]
 
 
-def test_bounds_of_long_texts_are_cut(tmp_path: Path) -> None:
+def test_bounds_of_long_strings_are_cut(tmp_path: Path) -> None:
     long = "a" * 100
-    texts = [long + "b", long, "b", "c", *["\U0010ffff" * 40] * 4, *["x"] * 4]
-    column = column_of(tmp_path, pa.array(texts))
-    for text in texts:
-        at = texts.index(text)
+    strings = [long + "b", long, "b", "c", *["\U0010ffff" * 40] * 4, *["x"] * 4]
+    column = column_of(tmp_path, pa.array(strings))
+    for text in strings:
+        at = strings.index(text)
         assert any(a <= at < b for a, b in pruned(column, IsOneOf(pa.array([text]))))
     assert pruned(column, InRange(low=pa.scalar("d"), high=pa.scalar("e"))) == []
 
@@ -103,8 +103,8 @@ def test_no_row_that_passes_is_left_out(
     tmp_path_factory: Any, kind: Any, data: st.DataObject
 ) -> None:
     if pa.types.is_floating(kind):
-        one = st.sampled_from([-1.5, -0.0, 0.0, 1.0, NAN, float("inf"), float("-inf")])
-        values: Any = pa.array(data.draw(st.lists(one, min_size=12, max_size=12)), kind)
+        floats = st.sampled_from([-1.5, -0.0, 0.0, 1.0, NAN, float("inf"), float("-inf")])
+        values: Any = pa.array(data.draw(st.lists(floats, min_size=12, max_size=12)), kind)
     else:
         number = st.integers(0, 1 if pa.types.is_boolean(kind) else 9)
         drawn = data.draw(st.lists(number, min_size=12, max_size=12))

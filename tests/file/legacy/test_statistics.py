@@ -25,9 +25,9 @@ NAN, INF = math.nan, math.inf
 
 def bounds_of(values: list[Any], kind: pa.DataType) -> tuple[int, Any, Any]:
     """Null count and bounds of one page."""
-    found = measure_pages(pa.array(values, kind), np.array([0, len(values)]))
-    assert found.min_value.type == found.max_value.type == kind
-    return int(found.null_count[0]), found.min_value[0].as_py(), found.max_value[0].as_py()
+    measured = measure_pages(pa.array(values, kind), np.array([0, len(values)]))
+    assert measured.min_value.type == measured.max_value.type == kind
+    return int(measured.null_count[0]), measured.min_value[0].as_py(), measured.max_value[0].as_py()
 
 
 @pytest.mark.spec("stats-4", "stats-5")
@@ -90,7 +90,7 @@ def test_floats_leave_nan_aside_and_bound_zero_on_both_sides(
         (["a\x7f" * 40], "a\x7f" * 32, "a\x7f" * 31 + "b"),
     ],
 )
-def test_long_texts_are_cut_between_characters(
+def test_long_strings_are_cut_between_characters(
     values: list[str], low: str, high: str | None
 ) -> None:
     assert bounds_of(values, pa.string()) == (0, low, high)
@@ -105,9 +105,9 @@ def test_long_bytes_are_cut_and_rounded_up() -> None:
 
 
 def test_decimals_without_a_value_have_the_widest_bounds() -> None:
-    found = measure_pages(pa.array([None, 3, None], pa.decimal128(9, 2)), np.array([0, 1, 3]))
-    buffers: list[Any] = [one.buffers()[1] for one in (found.min_value, found.max_value)]
-    raw = b"".join(one.to_pybytes() for one in buffers)
+    measured = measure_pages(pa.array([None, 3, None], pa.decimal128(9, 2)), np.array([0, 1, 3]))
+    buffers: list[Any] = [bound.buffers()[1] for bound in (measured.min_value, measured.max_value)]
+    raw = b"".join(buffer.to_pybytes() for buffer in buffers)
     words = [int.from_bytes(raw[at : at + 16], "little", signed=True) for at in (0, 16, 32, 48)]
     assert words == [-(2**127), 300, 2**127 - 1, 300]
 
@@ -115,13 +115,13 @@ def test_decimals_without_a_value_have_the_widest_bounds() -> None:
 @given(st.lists(st.text(max_size=90) | st.none(), min_size=1), st.integers(1, 5))
 def test_no_text_lies_outside_of_its_bounds(values: list[str | None], pages: int) -> None:
     cuts = np.unique(np.linspace(0, len(values), pages + 1).astype(np.int64))
-    found = measure_pages(pa.array(values, pa.string()), cuts)
+    measured = measure_pages(pa.array(values, pa.string()), cuts)
     for at, (start, stop) in enumerate(pairwise(cuts.tolist())):
-        page = [one.encode() for one in values[start:stop] if one is not None]
-        low, high = found.min_value[at].as_py(), found.max_value[at].as_py()
-        assert found.null_count[at] == stop - start - len(page)
-        assert all(one >= low.encode() for one in page)
-        assert high is None or all(one <= high.encode() for one in page)
+        page = [value.encode() for value in values[start:stop] if value is not None]
+        low, high = measured.min_value[at].as_py(), measured.max_value[at].as_py()
+        assert measured.null_count[at] == stop - start - len(page)
+        assert all(value >= low.encode() for value in page)
+        assert high is None or all(value <= high.encode() for value in page)
 
 
 @given(
@@ -133,8 +133,8 @@ def test_no_number_lies_outside_of_its_bounds(
 ) -> None:
     for values, kind in ((floats, pa.float32()), (wholes, pa.int64())):
         _, low, high = bounds_of(values, kind)
-        known = [one for one in values if one is not None and not math.isnan(one)]
-        assert all(low <= one <= high for one in known)
+        known = [value for value in values if value is not None and not math.isnan(value)]
+        assert all(low <= value <= high for value in known)
 
 
 @pytest.mark.spec("stats-1", "stats-2", "stats-3")
@@ -156,11 +156,11 @@ def test_a_file_has_statistics_per_batch(tmp_path: Path) -> None:
     writer.write(rows)
     writer.finish()
     file = LegacyFile(store.open("a.lance"))
-    found = file.page_statistics()
-    assert found is not None
-    assert found.num_rows == len(file.batches) - 1 == 3
+    statistics = file.page_statistics()
+    assert statistics is not None
+    assert statistics.num_rows == len(file.batches) - 1 == 3
     # Ids: n 0, list 1 and 2, s 3, f 4, t 5, when 6, vector 7.
-    assert found.column_names == ["0", "4", "5", "6"]
-    assert found["0"].to_pylist()[2] == {"null_count": 0, "min_value": 20, "max_value": 24}
-    assert found["4"].to_pylist()[1] == {"null_count": 0, "min_value": 10.0, "max_value": 19.0}
-    assert found["6"].type.field("max_value").type == rows["when"].type
+    assert statistics.column_names == ["0", "4", "5", "6"]
+    assert statistics["0"].to_pylist()[2] == {"null_count": 0, "min_value": 20, "max_value": 24}
+    assert statistics["4"].to_pylist()[1] == {"null_count": 0, "min_value": 10.0, "max_value": 19.0}
+    assert statistics["6"].type.field("max_value").type == rows["when"].type

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import bits_of, pack, unpack
 from glaive.index.text.crc32c import masked_crc32c
-from glaive.index.text.form import Form
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.fst_write import write_fst
 from glaive.index.text.impacts import encode_impacts
 from glaive.index.text.positions import decode_positions, encode_positions
+from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import (
     Elements,
     Postings,
@@ -29,14 +29,18 @@ from glaive.index.text.postings import (
 from glaive.index.text.scores import best_scores, length_codes
 from glaive.index.text.varints import decode_varints, encode_varints
 
-FORMS = [Form(128, fixed_tail=True), Form(128, fixed_tail=False), Form(256, fixed_tail=False)]
+LAYOUTS = [
+    PostingLayout(128, fixed_tail=True),
+    PostingLayout(128, fixed_tail=False),
+    PostingLayout(256, fixed_tail=False),
+]
 U32 = st.integers(0, 2**32 - 1)
 
 
 @given(st.lists(U32, max_size=40))
 def test_varints_come_back(numbers: list[int]) -> None:
     data, sizes = encode_varints(np.array(numbers, np.int64))
-    assert sizes.tolist() == [max(1, -(-one.bit_length() // 7)) for one in numbers]
+    assert sizes.tolist() == [max(1, -(-number.bit_length() // 7)) for number in numbers]
     decoded = decode_varints(data)
     assert decoded is not None
     assert decoded[0].tolist() == numbers
@@ -78,18 +82,20 @@ def postings_of(lengths: list[int], seed: int, often: int) -> Postings:
 
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 5, 127, 128, 129, 256, 300, 700]), max_size=6),
-    form=st.sampled_from(FORMS),
+    layout=st.sampled_from(LAYOUTS),
     seed=st.integers(0, 9),
     often=st.sampled_from([1, 200, 2**30]),
 )
-def test_postings_come_back(lengths: list[int], form: Form, seed: int, often: int) -> None:
+def test_postings_come_back(
+    lengths: list[int], layout: PostingLayout, seed: int, often: int
+) -> None:
     postings = postings_of(lengths, seed, often)
-    best = np.arange(len(blocks_of(postings.starts, form.block).sizes), dtype=np.float32)
-    elements = encode_postings(postings, best, form)
-    found = decode_postings(elements, postings.starts, form, "a test")
-    assert found.documents.tolist() == postings.documents.tolist()
-    assert found.frequencies.tolist() == postings.frequencies.tolist()
-    if form.scored and len(best):
+    best = np.arange(len(blocks_of(postings.starts, layout.block).sizes), dtype=np.float32)
+    elements = encode_postings(postings, best, layout)
+    decoded = decode_postings(elements, postings.starts, layout, "a test")
+    assert decoded.documents.tolist() == postings.documents.tolist()
+    assert decoded.frequencies.tolist() == postings.frequencies.tolist()
+    if layout.scored and len(best):
         at = elements.offsets[:-1][:, None] + np.arange(4)
         assert elements.data[at].view("<f4").ravel().tolist() == best.tolist()
 
@@ -99,16 +105,16 @@ def test_frequencies_take_the_fewest_bytes(twice: int, expected: tuple[int, int]
     # Sixteen exceptions are as long as one bit of all 256: pylance then takes the bit.
     frequencies = np.where(np.arange(256) < twice, 2, 1)
     postings = Postings(np.array([0, 256]), np.arange(256), frequencies)
-    data = encode_postings(postings, np.zeros(1, np.float32), FORMS[2]).data
+    data = encode_postings(postings, np.zeros(1, np.float32), LAYOUTS[2]).data
     at = 4 + 1 + 32 * int(data[4])
     assert (data[at], data[at + 1]) == expected
 
 
-@pytest.mark.parametrize("form", FORMS, ids=str)
-def test_damaged_postings_are_errors_or_other_numbers(form: Form) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_damaged_postings_are_errors_or_other_numbers(layout: PostingLayout) -> None:
     postings = postings_of([300, 5, 0, 128, 1], 3, 5000)
-    count = len(blocks_of(postings.starts, form.block).sizes)
-    elements = encode_postings(postings, np.zeros(count, np.float32), form)
+    count = len(blocks_of(postings.starts, layout.block).sizes)
+    elements = encode_postings(postings, np.zeros(count, np.float32), layout)
     random = np.random.default_rng(0)
     failed = 0
     for _ in range(300):
@@ -119,12 +125,12 @@ def test_damaged_postings_are_errors_or_other_numbers(form: Form) -> None:
             offsets[random.integers(1, len(offsets) - 1)] += random.integers(-3, 4)
             offsets = np.maximum.accumulate(np.clip(offsets, 0, len(data)))
         try:
-            found = decode_postings(Elements(offsets, data), postings.starts, form, "a/b.lance")
+            decoded = decode_postings(Elements(offsets, data), postings.starts, layout, "a/b.lance")
         except CorruptFileError as error:
             assert "a/b.lance" in str(error)  # noqa: PT017  # not all damage is an error
             failed += 1
         else:
-            assert len(found.documents) == len(postings.documents)
+            assert len(decoded.documents) == len(postings.documents)
     assert failed > 20
 
 
@@ -132,8 +138,8 @@ def test_damaged_postings_are_errors_or_other_numbers(form: Form) -> None:
 def test_positions_come_back(counts: list[int], seed: int) -> None:
     values = np.random.default_rng(seed).integers(0, 3000, sum(counts))
     elements = encode_positions(values, np.array(counts, np.int64))
-    found = decode_positions(elements, np.array(counts, np.int64), "a test")
-    assert found.tolist() == values.tolist()
+    decoded = decode_positions(elements, np.array(counts, np.int64), "a test")
+    assert decoded.tolist() == values.tolist()
     if counts and counts[-1] > 1:
         fewer = np.array([*counts[:-1], counts[-1] - 1], np.int64)
         with pytest.raises(CorruptFileError, match="a test"):
@@ -163,7 +169,7 @@ def test_scores_are_the_best_of_their_blocks() -> None:
         scores.append(rare * 2.2 * often / (often + 1.2 * (0.25 + 0.75 * long / mean)))
         assert np.isclose(best[at], scores[at].max(), rtol=1e-5)
     parts = [scores[0][:128], scores[0][128:256], scores[0][256:], scores[1]]
-    assert np.allclose(by_block, [one.max() for one in parts], rtol=1e-5)
+    assert np.allclose(by_block, [part.max() for part in parts], rtol=1e-5)
 
 
 def test_impacts_are_the_best_pairs_of_blocks_and_groups() -> None:
@@ -187,9 +193,9 @@ def test_impacts_are_the_best_pairs_of_blocks_and_groups() -> None:
             )
         )
         best = {
-            one
-            for one in held
-            if not any(a >= one[0] and b <= one[1] and (a, b) != one for a, b in held)
+            pair
+            for pair in held
+            if not any(a >= pair[0] and b <= pair[1] and (a, b) != pair for a, b in held)
         }
         assert pairs == sorted(best)
 
@@ -226,8 +232,8 @@ def automaton(tokens: list[bytes], seed: int = 0) -> tuple[bytes, dict[bytes, in
 
 def read(data: bytes, count: int) -> dict[bytes, int]:
     texts, numbers = read_fst(pa.py_buffer(data), count, "a test")
-    found: dict[Any, int] = dict(zip(texts.to_pylist(), numbers.tolist(), strict=True))
-    return found
+    numbers_by_token: dict[Any, int] = dict(zip(texts.to_pylist(), numbers.tolist(), strict=True))
+    return numbers_by_token
 
 
 @given(tokens=st.sets(st.binary(max_size=9) | st.text("abc", max_size=9).map(str.encode)))
@@ -238,14 +244,14 @@ def test_automata_have_the_tokens_they_were_made_of(tokens: set[bytes]) -> None:
 
 @pytest.mark.parametrize("letters", [33, 64, 255, 256])
 def test_nodes_may_lead_on_by_many_letters(letters: int) -> None:
-    tokens = [bytes([one]) for one in range(letters)]
-    tokens += [b"\x01" + bytes([one]) for one in range(letters)]
+    tokens = [bytes([letter]) for letter in range(letters)]
+    tokens += [b"\x01" + bytes([letter]) for letter in range(letters)]
     data, expected = automaton(sorted(tokens), 3)
     assert read(data, len(tokens)) == expected
 
 
 def test_nodes_of_many_letters_have_an_index_of_them() -> None:
-    tokens = [bytes([2 * one]) for one in range(40)]
+    tokens = [bytes([2 * letter]) for letter in range(40)]
     data, _ = automaton(tokens)
     root = int.from_bytes(data[-12:-4], "little")
     index = list(data[root - 1 - 256 : root - 1])
@@ -253,13 +259,15 @@ def test_nodes_of_many_letters_have_an_index_of_them() -> None:
 
 
 def test_many_and_long_tokens() -> None:
-    tokens = sorted({b"%d" % (one * one) for one in range(3000)} | {b"x" * 3000, b"x" * 2999})
+    tokens = sorted(
+        {b"%d" % (number * number) for number in range(3000)} | {b"x" * 3000, b"x" * 2999}
+    )
     data, expected = automaton(tokens)
     assert read(data, len(tokens)) == expected
 
 
 def test_damaged_automata_are_errors_or_other_tokens() -> None:
-    tokens = sorted({b"word%d" % one for one in range(200)})
+    tokens = sorted({b"word%d" % number for number in range(200)})
     data, _ = automaton(tokens)
     random = np.random.default_rng(1)
     failed = 0
@@ -267,11 +275,11 @@ def test_damaged_automata_are_errors_or_other_tokens() -> None:
         raw = bytearray(data)
         raw[random.integers(0, len(raw))] = random.integers(0, 256)
         try:
-            found = read(bytes(raw), len(tokens))
+            decoded = read(bytes(raw), len(tokens))
         except CorruptFileError:
             failed += 1
         else:
-            assert len(found) <= len(tokens)
+            assert len(decoded) <= len(tokens)
     assert failed > 50
     for size in (0, 16, 40):
         with pytest.raises(CorruptFileError, match="token set"):

@@ -17,13 +17,13 @@ from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.text.columns import bytes_array
-from glaive.index.text.form import Form
 from glaive.index.text.inverted import Inverted
+from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import Elements, Postings, decode_postings, encode_postings
 from glaive.io.uri import open_store
 from glaive.types import FormatVersion
 
-FORM = Form(128, fixed_tail=False)
+LAYOUT = PostingLayout(128, fixed_tail=False)
 VERSION = FormatVersion(2, 1)
 TOKENS = ["apple", "pear", "plum"]
 DOCUMENTS = [[0, 2, 3], [1], [1, 3]]
@@ -57,10 +57,10 @@ def written(
 
 
 def postings() -> pa.Table:
-    starts = np.concatenate([[0], np.cumsum([len(one) for one in DOCUMENTS])])
+    starts = np.concatenate([[0], np.cumsum([len(documents) for documents in DOCUMENTS])])
     documents = np.concatenate(DOCUMENTS).astype(np.int64)
     elements = encode_postings(
-        Postings(starts, documents, documents + 1), np.ones(3, np.float32), FORM
+        Postings(starts, documents, documents + 1), np.ones(3, np.float32), LAYOUT
     )
     lists: Any = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), bytes_array(elements))
     lengths = pa.array(np.diff(starts), pa.uint32())
@@ -69,10 +69,10 @@ def postings() -> pa.Table:
     )
 
 
-def moved(left: list[int], fragment: int = 1) -> AddressMap:
+def moved(survivors: list[int], fragment: int = 1) -> AddressMap:
     """These rows of a fragment of ten are now those of fragment 5."""
-    addresses = np.array([(fragment << 32) + at for at in left], np.uint64)
-    return AddressMap.of([(addresses, [_fragment(fragment, 10)], [_fragment(5, len(left))])])
+    addresses = np.array([(fragment << 32) + at for at in survivors], np.uint64)
+    return AddressMap.of([(addresses, [_fragment(fragment, 10)], [_fragment(5, len(survivors))])])
 
 
 def _fragment(number: int, count: int) -> Fragment:
@@ -97,12 +97,12 @@ def test_documents_tokens_and_postings_that_are_left() -> None:
     assert tokens == {"_token": ["apple", "plum"], "_token_id": [0, 1]}
     rows = opened(out, "part_7_invert.lance").read()
     assert rows["_length"].to_pylist() == [3, 1]
-    blocks = [one for blocks in rows["_posting"].to_pylist() for one in blocks]
-    offsets = np.cumsum([0, *(len(one) for one in blocks)])
+    blocks = [block for blocks in rows["_posting"].to_pylist() for block in blocks]
+    offsets = np.cumsum([0, *(len(block) for block in blocks)])
     data = np.frombuffer(b"".join(blocks), np.uint8)
-    found = decode_postings(Elements(offsets, data), np.array([0, 3, 4]), FORM, "a test")
-    assert found.documents.tolist() == [0, 1, 2, 2]
-    assert found.frequencies.tolist() == [1, 3, 4, 4]
+    decoded = decode_postings(Elements(offsets, data), np.array([0, 3, 4]), LAYOUT, "a test")
+    assert decoded.documents.tolist() == [0, 1, 2, 2]
+    assert decoded.frequencies.tolist() == [1, 3, 4, 4]
 
 
 def test_documents_of_other_fragments_stay() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.index.vector.layouts import keep_packed, keep_transposed, row_major
+from glaive.index.vector.layouts import row_major, select_packed, select_transposed
 
 ORDER = [0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15]
 
@@ -24,24 +24,24 @@ def transposed(codes: Any) -> Any:
 def packed(codes: Any) -> Any:
     """Byte by byte, as the specification says."""
     rows, width = codes.shape
-    found = bytearray()
+    content = bytearray()
     for block in range(rows // 32):
         for byte in range(width):
             column = codes[block * 32 : block * 32 + 32, byte].tolist()
             for shift in (0, 4):
                 for row in ORDER:
                     low, high = column[row] >> shift & 15, column[row + 16] >> shift & 15
-                    found.append(low | high << 4)
+                    content.append(low | high << 4)
     rest = codes[rows // 32 * 32 :]
-    found += np.ascontiguousarray(rest.T).tobytes()
-    return np.frombuffer(bytes(found), np.uint8).reshape(rows, width)
+    content += np.ascontiguousarray(rest.T).tobytes()
+    return np.frombuffer(bytes(content), np.uint8).reshape(rows, width)
 
 
 @given(rows=st.integers(0, 100), width=st.integers(1, 5), seed=st.integers(0, 99))
 def test_rows_are_taken_out_of_every_layout(rows: int, width: int, seed: int) -> None:
     codes = codes_of(rows, width)
     kept = np.random.default_rng(seed).random(rows) < 0.6
-    left = codes[kept]
-    assert keep_transposed(transposed(codes), kept).tolist() == transposed(left).tolist()
-    assert keep_packed(packed(codes), kept).tolist() == packed(left).tolist()
+    selected = codes[kept]
+    assert select_transposed(transposed(codes), kept).tolist() == transposed(selected).tolist()
+    assert select_packed(packed(codes), kept).tolist() == packed(selected).tolist()
     assert row_major(transposed(codes)).tolist() == codes.tolist()

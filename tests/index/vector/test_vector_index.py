@@ -44,7 +44,7 @@ def codes() -> pa.Table:
 
 
 def nodes() -> pa.Table:
-    distances = [[1.0 for _ in one] for one in NODES]
+    distances = [[1.0 for _ in neighbors] for neighbors in NODES]
     return pa.table(
         {
             "__vector_id": pa.array([0, 1, 2, 3, 3, 0, 1], pa.uint32()),
@@ -86,12 +86,12 @@ def _segment(out: SegmentWriter) -> Segment:
     return Segment(out.store, entry)
 
 
-def moved(left: list[int]) -> AddressMap:
+def moved(survivors: list[int]) -> AddressMap:
     """These rows of fragment 1 are now those of fragment 5."""
-    addresses = np.array([(1 << 32) + at for at in left], np.uint64)
+    addresses = np.array([(1 << 32) + at for at in survivors], np.uint64)
     old, new = (
         Fragment(id=number, files=(), physical_rows=count)
-        for number, count in ((1, 6), (5, len(left)))
+        for number, count in ((1, 6), (5, len(survivors)))
     )
     return AddressMap.of([(addresses, [old], [new])])
 
@@ -107,7 +107,7 @@ def test_nodes_that_are_left_have_new_neighbours_and_an_entry() -> None:
     assert rows["_rowid"].to_pylist() == [(5 << 32) + at for at in range(5)]
     assert rows["flat"].to_pylist() == [[0, 1], [2, 3], [4, 5], [8, 9], [10, 11]]
     file = opened(out, "index.idx")
-    # Vector 3 is gone, and with it the level above; vector 2 finds 1 through it.
+    # Vector 3 is deleted, and with it the level above; vector 2 finds 1 through it.
     graph = file.read().to_pydict()
     assert graph["__vector_id"] == [0, 1, 2, 0, 1]
     assert graph["__neighbors"] == [[1, 2], [0], [1, 0], [1], [0]]
@@ -137,8 +137,8 @@ def test_files_of_other_old_indices_are_left_alone() -> None:
     store = open_store("memory://indices")
     out = SegmentWriter(store, VERSION)
     out.put("index.idx", [b"nodes", struct.pack("<qHH4s", 0, 0, 2, b"LANC")])
-    found = VectorIndex().remap(_segment(out), moved([0]), SegmentWriter(store, VERSION))
-    assert found is None
+    rebuilt = VectorIndex().remap(_segment(out), moved([0]), SegmentWriter(store, VERSION))
+    assert rebuilt is None
 
 
 @pytest.mark.parametrize(

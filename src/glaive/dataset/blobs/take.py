@@ -15,40 +15,40 @@ from glaive.scan.views import Views
 __all__ = ["read_blobs", "read_ranges", "take_blobs"]
 
 Rows = Mapping[str, object]
-"""``ids``, ``addresses`` and ``indices``, of which one is not None."""
+"""``ids``, ``addresses`` and ``indices``; exactly one is not None."""
 
 _PARTS = 3
 
 
 def take_blobs(views: Views, column: str, rows: Rows, *, buffer_size: int) -> list[BlobFile | None]:
-    """Values as files.
+    """Return values as files; None for nulls.
 
     Raises
     ------
     SchemaError, ColumnNotFoundError
-        There is no such column, or it holds no blobs.
+        There is no such column, or it is not a blob column.
     OptionError
-        Not exactly one selection is given, or something that selects no rows.
+        Not exactly one selection is given, or its values cannot select rows.
     RowIndexError
         There is no such row.
     CorruptFileError, DataFileMissingError
-        A description leads out of a file, or to one that is not there.
+        A blob descriptor points beyond the end of a file, or to a missing file.
     """
-    found = select_rows(views, **rows)
+    selected = select_rows(views, **rows)
     return [
-        None if place is None else BlobFile(place, buffer_size)
-        for place in locate_blobs(views, column, found)
+        None if location is None else BlobFile(location, buffer_size)
+        for location in locate_blobs(views, column, selected)
     ]
 
 
 def read_blobs(
     views: Views, column: str, rows: Rows, *, in_order: bool
 ) -> list[tuple[int, bytes | None]]:
-    """Row address and bytes of values; errors as for :func:`take_blobs`."""
-    found = select_rows(views, **rows)
-    addresses = found.addresses
+    """Return row addresses and bytes of values; errors as for :func:`take_blobs`."""
+    selected = select_rows(views, **rows)
+    addresses = selected.addresses
     distinct = len(np.unique(addresses)) == len(addresses)
-    buffers = read_locations(locate_blobs(views, column, found), distinct=distinct)
+    buffers = read_locations(locate_blobs(views, column, selected), distinct=distinct)
     values = [None if buffer is None else buffer.to_pybytes() for buffer in buffers]
     pairs = list(zip(addresses.tolist(), values, strict=True))
     return pairs if in_order else sorted(pairs, key=lambda pair: pair[0])
@@ -57,18 +57,17 @@ def read_blobs(
 def read_ranges(
     views: Views, column: str, requests: Sequence[tuple[int, int, int]], selector: str
 ) -> list[tuple[int, int, bytes | None]]:
-    """Parts of values; errors as for :func:`take_blobs`, and for a part beyond its value."""
+    """Return parts of values; errors as for :func:`take_blobs` and for parts out of range."""
     if selector not in ("ids", "addresses", "indices"):
         raise OptionError(f"selector: expected ids, addresses or indices, found {selector!r}")
     wrong = next((request for request in requests if len(request) != _PARTS), None)
     if wrong is not None:
         raise OptionError(f"requests: expected (row, offset, length), found {wrong!r}")
-    found = select_rows(views, **{selector: [row for row, _, _ in requests]})
-    places = locate_blobs(views, column, found)
-    buffers = read_blob_ranges(places, [(offset, length) for _, offset, length in requests])
+    selected = select_rows(views, **{selector: [row for row, _, _ in requests]})
+    locations = locate_blobs(views, column, selected)
+    buffers = read_blob_ranges(locations, [(offset, length) for _, offset, length in requests])
+    addresses = selected.addresses.tolist()
     return [
         (number, address, None if buffer is None else buffer.to_pybytes())
-        for number, (address, buffer) in enumerate(
-            zip(found.addresses.tolist(), buffers, strict=True)
-        )
+        for number, (address, buffer) in enumerate(zip(addresses, buffers, strict=True))
     ]

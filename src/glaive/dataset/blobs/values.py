@@ -1,7 +1,7 @@
 """Blob columns as users write them: the extension type, its arrays and single values.
 
-The names are those of ``lance``; both libraries can be loaded into one process, and either
-writes arrays that the other one made.
+The extension names are those of ``lance``: both libraries can be loaded into one process, and
+each writes arrays that the other made.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ def blob_field(
     Parameters
     ----------
     inline_size_threshold
-        Bytes up to which values lie in the data file; 64 KiB by default.
+        Values of up to this many bytes are stored in the data file; 64 KiB by default.
     dedicated_size_threshold
-        Bytes above which a value has a file of its own, looked at first; 4 MiB by default.
+        Larger values get a file of their own; checked first; 4 MiB by default.
     pack_file_size_threshold
-        Bytes of a file that holds several values, at most; 1 GiB by default.
+        Maximum bytes of a file that holds several values; 1 GiB by default.
 
     Raises
     ------
     OptionError
-        A threshold is no number that it can be.
+        A threshold is not a number of bytes in the allowed range.
     """
     limits = {
         "inline": (inline_size_threshold, 0),

@@ -1,1 +1,1 @@
-"""Columns that come, change and go."""
+"""Adding, changing and dropping columns."""

@@ -1,6 +1,6 @@
 """``dataset.add_columns``: new columns from expressions, functions, streams, or without values.
 
-Each fragment gets one more file, with the new columns alone; nothing else is rewritten.
+Each fragment gets one more file, which holds the new columns only; nothing is rewritten.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """What a kind of new columns needs: the columns, and how to make those of a fragment.
+    """The new columns, and how to compute them for a fragment.
 
-    ``write`` is ``None`` where the columns have no values; ``checkpoint`` keeps files when
-    something fails, for the next attempt.
+    ``write`` is ``None`` if the columns have no values; ``checkpoint`` keeps the files of a
+    failed attempt for the next one.
     """
 
     grown: Grown
@@ -68,7 +68,7 @@ def add_columns(
     snapshot = dataset.snapshot
     positions = range(snapshot.manifest.num_fragments)
     recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, positions)
-    files = _carry_out(snapshot, recipe, positions)
+    files = _write_files(snapshot, recipe, positions)
     keep = recipe.checkpoint is not None
     manifest = commit_columns(dataset, recipe.grown, files, keep=keep)
     if recipe.checkpoint is not None:
@@ -84,14 +84,14 @@ def make_columns(
     reader_schema: pa.Schema | None,
     batch_size: int | None,
 ) -> tuple[Fragment, Grown]:
-    """One fragment with new columns, uncommitted, and the columns there are then."""
+    """One fragment with new columns, uncommitted, and the resulting schema."""
     if isinstance(transforms, BatchUDF) and transforms.checkpoint_file is not None:
         raise OptionError(
-            "checkpoint_file: it is for LanceDataset.add_columns. Leave it out for one fragment, "
-            "and keep what merge_columns returns."
+            "checkpoint_file is only for LanceDataset.add_columns. Leave it out for one fragment "
+            "and keep the result of merge_columns."
         )
     recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, (position,))
-    files = _carry_out(snapshot, recipe, (position,))
+    files = _write_files(snapshot, recipe, (position,))
     fragment = snapshot.manifest.fragment(position)
     if position in files:
         fragment = replace(fragment, files=(*fragment.files, files[position]))
@@ -101,12 +101,12 @@ def make_columns(
 def commit_columns(
     dataset: OpenedVersion, grown: Grown, files: Mapping[int, DataFile], *, keep: bool = False
 ) -> Manifest:
-    """Commit files with new columns; they are removed when that fails, unless ``keep``."""
+    """Commit files with new columns; on failure they are removed, unless ``keep``."""
     manifest = dataset.manifest
     fragments = list(manifest.fragments())
     for position, file in files.items():
-        one = fragments[position]
-        fragments[position] = replace(one, files=(*one.files, file))
+        fragment = fragments[position]
+        fragments[position] = replace(fragment, files=(*fragment.files, file))
     operation = Merge(
         fragments=tuple(fragments),
         schema=grown.schema,
@@ -120,7 +120,7 @@ def commit_columns(
         raise
 
 
-def _carry_out(
+def _write_files(
     snapshot: Snapshot, recipe: _Recipe, positions: Sequence[int]
 ) -> dict[int, DataFile]:
     if recipe.write is None or not recipe.grown.added.fields:
@@ -163,15 +163,15 @@ def _recipe(
 def _without_values(snapshot: Snapshot, schema: pa.Schema) -> _Recipe:
     if snapshot.manifest.data_format == LEGACY:
         raise UnsupportedFeatureError(
-            "columns without values: a dataset of format 0.1 has none. Give them values, or write "
-            "the dataset again in a later format."
+            "columns without values are not possible in format 0.1. Give them values, or rewrite "
+            "the dataset in a later format."
         )
     grown = grow(snapshot.manifest, schema)
     for field in schema:
         if not field.nullable:
             raise SchemaError(
-                f"column {field.name!r} is to be never null, but would have no values. Make it "
-                "nullable, or give it values by an expression."
+                f"column {field.name!r} is not nullable, but would have no values. Make it "
+                "nullable, or give it values with an expression."
             )
     return _Recipe(grown, None)
 
@@ -184,17 +184,17 @@ def _expressions(
     for name, text in transforms.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise OptionError(
-                "transforms: expected names and expressions as text, such as {'b': 'a + 1'}, "
+                "transforms: expected names and expressions as strings, such as {'b': 'a + 1'}, "
                 f"found {name!r}: {text!r:.60}"
             )
         values[name] = bind_value(text, schema)
 
     def nullable(path: str) -> bool:
-        return any(one.nullable for one in schema.find(path))
+        return any(field.nullable for field in schema.find(path))
 
     fields = [
-        pa.field(name, one.type, may_be_null(one.expression, nullable))
-        for name, one in values.items()
+        pa.field(name, value.type, may_be_null(value.expression, nullable))
+        for name, value in values.items()
     ]
     grown = grow(snapshot.manifest, pa.schema(fields))
     needed = sorted({path for value in values.values() for path in value.columns})
@@ -221,30 +221,30 @@ def _function(
 ) -> _Recipe:
     manifest = snapshot.manifest
     wanted = manifest.schema.names if read_columns is None else list(read_columns)
-    system = tuple(one for one in _SYSTEM if one in wanted)
-    view = view_of(snapshot, [one for one in wanted if one not in _SYSTEM], blobs="values")
+    system = tuple(name for name in _SYSTEM if name in wanted)
+    view = view_of(snapshot, [name for name in wanted if name not in _SYSTEM], blobs="values")
     window = batch_size or _UDF_BATCH
 
     def batches(position: int) -> Batches:
         return live_batches(snapshot, view, position, system, window)
 
     if udf.output_schema is None:
-        udf.output_schema = _tried(udf, batches, manifest.num_fragments)
+        udf.output_schema = _inferred_schema(udf, batches, manifest.num_fragments)
     schema = udf.output_schema
     grown = grow(manifest, schema)
     checkpoint = None
     if udf.checkpoint_file is not None:
-        ids = [(one.id, one.name, one.logical_type) for one in grown.added.walk()]
+        ids = [(field.id, field.name, field.logical_type) for field in grown.added.walk()]
         checkpoint = Checkpoint.open(udf.checkpoint_file, f"{ids} {wanted} {window}")
 
     def rows(position: int, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         for start, batch in batches(position):
-            found = None if checkpoint is None else checkpoint.batch(fragment, start)
-            if found is None:
-                found = as_batch(udf(batch), schema, batch.num_rows)
+            result = None if checkpoint is None else checkpoint.batch(fragment, start)
+            if result is None:
+                result = as_batch(udf(batch), schema, batch.num_rows)
                 if checkpoint is not None:
-                    checkpoint.keep_batch(fragment, start, found)
-            yield found
+                    checkpoint.keep_batch(fragment, start, result)
+            yield result
 
     def write(position: int) -> DataFile | None:
         fragment = manifest.fragment(position)
@@ -256,18 +256,18 @@ def _function(
             checkpoint.keep_file(fragment, made)
         return made
 
-    # Functions of users need not be safe to call from several threads.
+    # User functions need not be thread-safe.
     return _Recipe(grown, write, threads=1, checkpoint=checkpoint)
 
 
-def _tried(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:
-    """Schema of what a function returns for the first row."""
+def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:
+    """Schema of the function's result for the first row."""
     for position in range(fragments):
         for _, batch in batches(position):
             return as_batch(udf(batch.slice(0, 1)), None, 1).schema
     raise OptionError(
-        "output_schema: it cannot be found out by a trial, as there are no rows. Name it: "
-        "batch_udf(output_schema=...)"
+        "output_schema cannot be inferred, because there are no rows to call the function with. "
+        "Specify it: batch_udf(output_schema=...)"
     )
 
 

@@ -1,6 +1,6 @@
-"""``drop_columns`` and ``alter_columns``: columns leave, get other names, types or nullability.
+"""``drop_columns`` and ``alter_columns``: drop columns, change names, types or nullability.
 
-Only a change of type writes files: one per fragment with the column under a new id.
+Only a change of type writes files: one per fragment, with the column under a new id.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
     Raises
     ------
     ColumnNotFoundError, SchemaError
-        There is no such column, it cannot go alone, or none would be left.
+        There is no such column, it cannot be dropped alone, or it is the last one.
     """
-    if isinstance(paths, str) or not all(isinstance(one, str) for one in paths):
+    if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise OptionError(f"columns: expected a list of names, found {paths!r:.60}")
     schema = dataset.manifest.schema
-    gone: set[int] = set()
+    dropped: set[int] = set()
     for path in paths:
         chain = schema.find(path)
         for parent in chain[:-1]:
             if parent.is_packed or parent.logical_type == "map":
                 raise SchemaError(
-                    f"column {path!r}: {parent.name!r} is kept as a whole, so no member can be "
-                    "dropped. Drop all of it."
+                    f"column {path!r}: {parent.name!r} is stored as a unit, so its members cannot "
+                    "be dropped. Drop the whole column."
                 )
-        gone.add(chain[-1].id)
-    kept = tuple(one for top in schema.fields if (one := _without(top, gone)) is not None)
+        dropped.add(chain[-1].id)
+    kept = tuple(field for top in schema.fields if (field := _without(top, dropped)) is not None)
     if not kept:
         raise SchemaError(
-            f"drop_columns: no column would be left of {', '.join(schema.names)}. Keep one."
+            f"drop_columns: this would drop all columns ({', '.join(schema.names)}). Keep one."
         )
     operation = Project(schema=replace(schema, fields=kept), preserves_nullability=True)
     return commit_operation(dataset, operation)
 
 
-def _without(one: Field, gone: set[int]) -> Field | None:
-    if one.id in gone:
+def _without(field: Field, dropped: set[int]) -> Field | None:
+    if field.id in dropped:
         return None
-    left = [_without(child, gone) for child in one.children]
-    children = tuple(child for child in left if child is not None)
-    if one.children and not children:
+    remaining = [_without(child, dropped) for child in field.children]
+    children = tuple(child for child in remaining if child is not None)
+    if field.children and not children:
         return None
-    return replace(one, children=children)
+    return replace(field, children=children)
 
 
 # ------------------------------------------------------------------ alter
@@ -81,7 +81,7 @@ def _without(one: Field, gone: set[int]) -> Field | None:
 
 @dataclass(slots=True)
 class _Changes:
-    """What is asked for, by field id; paths by id for messages."""
+    """The requested changes by field id; paths by field id for messages."""
 
     names: dict[int, str] = field(default_factory=dict)
     nullable: dict[int, bool] = field(default_factory=dict)
@@ -100,13 +100,13 @@ def alter_columns(dataset: OpenedVersion, alterations: Sequence[Any]) -> Manifes
     ]
     if strict and changes.types:
         raise OptionError(
-            f"column {changes.paths[strict[0]]!r}: it cannot be made never null in the same call "
+            f"column {changes.paths[strict[0]]!r} cannot be made non-nullable in the same call "
             "that changes types. Change the types first, then the nullability."
         )
     for number in strict:
         _refuse_nulls(dataset, changes.paths[number])
     if not changes.types:
-        fields = tuple(_renamed(one, changes) for one in schema.fields)
+        fields = tuple(_renamed(field, changes) for field in schema.fields)
         _check_siblings(fields)
         operation = Project(schema=replace(schema, fields=fields), preserves_nullability=not strict)
         return commit_operation(dataset, operation)
@@ -133,7 +133,9 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
         changes.paths[number] = path
         if "name" in given:
             if not isinstance(given["name"], str) or not given["name"]:
-                raise OptionError(f"name of column {path!r}: expected text, found {given['name']}")
+                raise OptionError(
+                    f"name of column {path!r}: expected a string, found {given['name']}"
+                )
             changes.names[number] = given["name"]
         if "nullable" in given:
             changes.nullable[number] = bool(given["nullable"])
@@ -147,41 +149,41 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
     return changes
 
 
-def _renamed(one: Field, changes: _Changes) -> Field:
+def _renamed(field: Field, changes: _Changes) -> Field:
     return replace(
-        one,
-        name=changes.names.get(one.id, one.name),
-        nullable=changes.nullable.get(one.id, one.nullable),
-        children=tuple(_renamed(child, changes) for child in one.children),
+        field,
+        name=changes.names.get(field.id, field.name),
+        nullable=changes.nullable.get(field.id, field.nullable),
+        children=tuple(_renamed(child, changes) for child in field.children),
     )
 
 
 def _check_siblings(fields: Sequence[Field], prefix: str = "") -> None:
     seen: set[str] = set()
     if not prefix:
-        check_names([one.name for one in fields])
-    for one in fields:
-        if one.name in seen:
+        check_names([member.name for member in fields])
+    for member in fields:
+        if member.name in seen:
             raise SchemaError(
-                f"column {prefix + one.name!r}: two would have this name. Choose another one."
+                f"column {prefix + member.name!r}: the name is already taken. Choose another one."
             )
-        seen.add(one.name)
-        _check_siblings(one.children, f"{prefix}{one.name}.")
+        seen.add(member.name)
+        _check_siblings(member.children, f"{prefix}{member.name}.")
 
 
 def _refuse_nulls(dataset: OpenedVersion, path: str) -> None:
-    """Refuse to make a column never null that has nulls; reads the column."""
+    """Check that a column has no nulls before it is made non-nullable; reads the column."""
     chain = dataset.manifest.schema.find(path)
-    if any(one.logical_type != "struct" for one in chain[:-1]):
+    if any(field.logical_type != "struct" for field in chain[:-1]):
         raise SchemaError(
-            f"column {path!r}: items of lists cannot be made never null; rewrite the column"
+            f"column {path!r}: list items cannot be made non-nullable; rewrite the column"
         )
-    name = ".".join(f"`{one.name}`" for one in chain)
+    name = ".".join(f"`{field.name}`" for field in chain)
     scanner = Scanner.of(Views(dataset.snapshot), columns=[], filter=f"{name} IS NULL")
-    found = scanner.count_rows()
-    if found:
+    nulls = scanner.count_rows()
+    if nulls:
         raise SchemaError(
-            f"column {path!r} cannot be made never null: it is null in {found} rows. Update or "
+            f"column {path!r} cannot be made non-nullable: it is null in {nulls} rows. Update or "
             "delete them first."
         )
 
@@ -194,32 +196,36 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
     manifest = snapshot.manifest
     schema = manifest.schema
     ids = new_field_ids(first_new_id(manifest))
-    made = {number: _field(schema, changes, number, ids) for number in changes.types}
-    # Files get the names of before: they are the same for whoever reads by id.
+    cast_fields = {number: _field(schema, changes, number, ids) for number in changes.types}
+    cast_ids = {descendant.id for field in cast_fields.values() for descendant in field.walk()}
+    # Files keep the old names: readers go by id.
     fields, parts = [], []
     for top in schema.fields:
-        cast = _replaced(top, made)
+        cast = _replaced(top, cast_fields)
         if cast == top:
             fields.append(top)
             continue
-        part = _only(cast, {one.id for field in made.values() for one in field.walk()})
+        part = _only(cast, cast_ids)
         if not _stands_alone(manifest.data_format, top, cast, part):
             cast = part = renumbered(cast, ids)
         fields.append(cast)
         parts.append(part)
-    renamed = {made[number].id: name for number, name in changes.names.items() if number in made}
-    changes.names.update(renamed)
-    cast_schema = tuple(_renamed(one, changes) for one in fields)
+    changes.names |= {
+        cast_fields[number].id: name
+        for number, name in changes.names.items()
+        if number in cast_fields
+    }
+    cast_schema = tuple(_renamed(field, changes) for field in fields)
     _check_siblings(cast_schema)
-    _refuse_indices(manifest, {below.id for one in cast_schema for below in one.walk()})
+    _refuse_indices(manifest, {part.id for field in cast_schema for part in field.walk()})
     added = LanceSchema(tuple(parts))
-    view = view_of(snapshot, [path for one in parts for path in _paths_of(schema, one)])
-    kinds = added.to_arrow()
+    view = view_of(snapshot, [path for part in parts for path in _paths_of(schema, part)])
+    new_schema = added.to_arrow()
 
     def write(position: int) -> DataFile | None:
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-            arrays = [_values(batch.column(kind.name), kind) for kind in kinds]
-            return pa.RecordBatch.from_arrays(arrays, schema=kinds)
+            arrays = [_values(batch.column(field.name), field) for field in new_schema]
+            return pa.RecordBatch.from_arrays(arrays, schema=new_schema)
 
         return write_changed(snapshot, position, added, view, values)
 
@@ -227,64 +233,68 @@ def _cast(dataset: OpenedVersion, changes: _Changes) -> Manifest:
     return commit_columns(dataset, Grown(replace(schema, fields=cast_schema), added), files)
 
 
-def _refuse_indices(manifest: Manifest, left: set[int]) -> None:
-    """Refuse to give columns new ids that indices know by their old ones."""
+def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:
+    """Refuse to give new ids to columns that indices refer to by their old ids."""
     for index in manifest.indices:
-        gone = [one for one in (*index.fields, *index.covering_fields) if one not in left]
-        if gone and gone[0] in manifest.schema.field_ids():
-            name = manifest.schema.field_by_id(gone[0]).name
+        indexed = (*index.fields, *index.covering_fields)
+        replaced = [field_id for field_id in indexed if field_id not in remaining]
+        if replaced and replaced[0] in manifest.schema.field_ids():
+            name = manifest.schema.field_by_id(replaced[0]).name
             raise SchemaError(
-                f"column {name!r} cannot be cast: it has the index {index.name!r}, which its new "
-                "values would not be in. Drop the index first, and build it again."
+                f"column {name!r} cannot be cast: it has the index {index.name!r}, which would "
+                "not contain the new values. Drop the index first and rebuild it afterwards."
             )
 
 
 def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[int]) -> Field:
     """The field with its new type, under a new id."""
-    old, kind, path = schema.field_by_id(number), changes.types[number], changes.paths[number]
-    if EXTENSION_NAME in old.metadata or isinstance(kind, pa.BaseExtensionType):
-        raise SchemaError(f"column {path!r}: extension types cannot be cast to or from others")
-    if not _castable(old.arrow_type, kind):
+    old, data_type, path = schema.field_by_id(number), changes.types[number], changes.paths[number]
+    if EXTENSION_NAME in old.metadata or isinstance(data_type, pa.BaseExtensionType):
+        raise SchemaError(f"column {path!r}: extension types cannot be cast")
+    if not _castable(old.arrow_type, data_type):
         raise SchemaError(
-            f"column {path!r} cannot be cast from {old.arrow_type} to {kind}. Types can be "
-            "changed among integers, floats, texts, bytes, dates, times, durations, decimals, or "
-            "lists of such; for others add a column with an expression and drop this one."
+            f"column {path!r} cannot be cast from {old.arrow_type} to {data_type}. Casts are "
+            "possible within integers, floats, strings, binary, dates, times, durations and "
+            "decimals, or lists of these; otherwise add a column with an expression and drop "
+            "this one."
         )
     metadata: Any = dict(old.metadata)
-    arrow = pa.field(old.name, kind, changes.nullable.get(number, old.nullable), metadata)
+    arrow = pa.field(old.name, data_type, changes.nullable.get(number, old.nullable), metadata)
     return renumbered(LanceSchema.from_arrow(pa.schema([arrow])).fields[0], ids)
 
 
-def _replaced(one: Field, made: Mapping[int, Field]) -> Field:
-    if one.id in made:
-        return made[one.id]
-    return replace(one, children=tuple(_replaced(child, made) for child in one.children))
+def _replaced(field: Field, new: Mapping[int, Field]) -> Field:
+    if field.id in new:
+        return new[field.id]
+    return replace(field, children=tuple(_replaced(child, new) for child in field.children))
 
 
-def _only(one: Field, wanted: set[int]) -> Field:
-    """The field with nothing below it but what is wanted."""
-    if one.id in wanted:
-        return one
+def _only(field: Field, wanted: set[int]) -> Field:
+    """The field with only the wanted descendants."""
+    if field.id in wanted:
+        return field
     kept = tuple(
         _only(child, wanted)
-        for child in one.children
-        if any(below.id in wanted for below in child.walk())
+        for child in field.children
+        if any(descendant.id in wanted for descendant in child.walk())
     )
-    return replace(one, children=kept)
+    return replace(field, children=kept)
 
 
 def _stands_alone(version: FormatVersion, old: Field, cast: Field, part: Field) -> bool:
-    """Whether a file can have the changed part of a column while another has the rest."""
+    """Whether one file can hold the changed part of a column and another file the rest."""
     if cast.id != old.id:
         return True
-    apart = profile_of(version).leaf_columns
-    if not apart or any(one.is_packed for one in part.walk()):
+    leaf_columns = profile_of(version).leaf_columns
+    if not leaf_columns or any(field.is_packed for field in part.walk()):
         return False
-    return cast == part or all(one.logical_type == "struct" for one in part.walk() if one.children)
+    return cast == part or all(
+        field.logical_type == "struct" for field in part.walk() if field.children
+    )
 
 
 def _paths_of(schema: LanceSchema, part: Field) -> list[str]:
-    """Paths that the values of a part of a column are read by."""
+    """Paths to read the values of a part of a column."""
     return list(_struct_paths(part, schema.find(f"`{part.name}`")[0], ()))
 
 
@@ -294,7 +304,7 @@ def _struct_paths(part: Field, old: Field, above: tuple[str, ...]) -> Iterator[s
         yield ".".join(here)
         return
     for child in part.children:
-        before = next(one for one in old.children if one.name == child.name)
+        before = next(candidate for candidate in old.children if candidate.name == child.name)
         yield from _struct_paths(child, before, here)
 
 
@@ -314,8 +324,8 @@ def _castable(old: Any, new: Any) -> bool:
         types.is_integer,
         types.is_floating,
         _is_text,
-        lambda kind: bool(types.is_binary(kind) or types.is_large_binary(kind)),
-        lambda kind: bool(types.is_date(kind) or types.is_timestamp(kind)),
+        lambda data_type: bool(types.is_binary(data_type) or types.is_large_binary(data_type)),
+        lambda data_type: bool(types.is_date(data_type) or types.is_timestamp(data_type)),
         types.is_time,
         types.is_duration,
         types.is_decimal,
@@ -329,12 +339,16 @@ def _castable(old: Any, new: Any) -> bool:
     return _is_list(old) and _is_list(new) and _castable(old.value_type, new.value_type)
 
 
-def _is_text(kind: Any) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _is_text(data_type: Any) -> bool:
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(data_type: Any) -> bool:
     types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+    )

@@ -1,7 +1,6 @@
-"""Columns of one fragment in a file of their own: rewritten for all of its rows.
+"""Rewrite some columns of a fragment, for all of its rows, into a file of their own.
 
-A column file covers all physical rows, deleted ones included: their places hold whatever was
-there before, or anything.
+A column file covers all physical rows; the values of deleted rows are arbitrary.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts, weight
 from glaive.arrow.chunked import take_rows
 from glaive.arrow.dictionaries import concat_arrays
@@ -53,10 +52,10 @@ __all__ = [
 WINDOW: Final = 128 * 1024
 """Rows read at a time."""
 
-_MOST_THREADS: Final = 8
+_MAX_THREADS: Final = 8
 
-_MOST_REPEATED: Final = 64 * 1024 * 1024
-"""Bytes of a value, times deleted rows behind it, up to which it is written for them too."""
+_MAX_REPEATED_BYTES: Final = 64 * 1024 * 1024
+"""Limit on bytes of a value × deleted rows after it: below it, the value is repeated for them."""
 
 
 def write_column_file(
@@ -72,31 +71,31 @@ def write_column_file(
     schema
         The columns, with the ids they have or will have.
     rows
-        As many as the fragment has physically.
+        All physical rows of the fragment.
 
     Raises
     ------
     SchemaError
-        There are more or fewer rows; the file is removed.
+        The number of rows is wrong; the file is removed.
     """
     options = WriteOptions(mode="append", max_rows_per_file=max(1, fragment.physical_rows))
     plan = plan_write(snapshot.store, schema, options, snapshot.manifest)
     written = write_fragments(plan, rows)
-    found = sum(one.physical_rows for one in written)
-    if found != fragment.physical_rows or len(written) != 1:
+    rows_written = sum(part.physical_rows for part in written)
+    if rows_written != fragment.physical_rows or len(written) != 1:
         discard_fragments(plan, written)
         raise SchemaError(
-            f"new columns of fragment {fragment.id}: expected {fragment.physical_rows} rows, one "
-            f"for each of the fragment's, found {found}"
+            f"new columns of fragment {fragment.id}: expected {fragment.physical_rows} rows, as "
+            f"many as the fragment has, found {rows_written}"
         )
     return written[0].files[0]
 
 
 def discard_files(snapshot: Snapshot, files: Iterable[DataFile]) -> None:
-    """Remove files that no version refers to, as far as the store lets them go."""
+    """Remove files that no version refers to; failures of the store are ignored."""
     paths = [data_file_path(file.path) for file in files]
     with suppress(StoreError):
-        folders = [one.path for path in paths for one in snapshot.store.walk(blob_folder(path))]
+        folders = [meta.path for path in paths for meta in snapshot.store.walk(blob_folder(path))]
         snapshot.store.discard(paths + folders)
 
 
@@ -113,30 +112,30 @@ def for_each(
     Parameters
     ----------
     write
-        Called with a position; ``None`` where the fragment needs no file.
+        Called with a position; returns ``None`` if the fragment needs no file.
     positions
-        Those it is called with; all when omitted.
+        Positions to call it with; default: all.
     threads
-        How many at once; one per core when omitted.
+        Number of threads; default: one per core.
     keep
-        Keep the files of the others when one fails; they are removed otherwise.
+        Keep the finished files when one fails; otherwise they are removed.
     """
     wanted = range(snapshot.manifest.num_fragments) if positions is None else positions
     done: dict[int, DataFile] = {}
 
-    def one(position: int) -> None:
+    def write_at(position: int) -> None:
         file = write(position)
         if file is not None:
             done[position] = file
 
-    count = threads or min(settings.threads or cpu_count() or 1, _MOST_THREADS, len(wanted) or 1)
+    count = threads or min(settings.threads or cpu_count() or 1, _MAX_THREADS, len(wanted) or 1)
     try:
         if count == 1:
             for position in wanted:
-                one(position)
+                write_at(position)
         else:
             with ThreadPoolExecutor(count, "glaive-columns") as pool:
-                tasks = [pool.submit(one, position) for position in wanted]
+                tasks = [pool.submit(write_at, position) for position in wanted]
                 try:
                     for task in tasks:
                         task.result()
@@ -152,7 +151,7 @@ def for_each(
 
 
 def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
-    """The fragment with a file for fields it had before: these are crossed out in old files.
+    """The fragment with a new file for existing fields, which are marked obsolete in old files.
 
     Raises
     ------
@@ -166,15 +165,14 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
             files.append(file)
             continue
         fields = tuple(TOMBSTONE if field in replaced else field for field in file.fields)
-        left = [field for field in fields if field != TOMBSTONE]
-        if not left:
+        if all(field == TOMBSTONE for field in fields):
             continue
         lowest = min(field for field in file.fields if field >= 0)
         if file.version == LEGACY and lowest in replaced:
             raise UnsupportedFeatureError(
                 f"fragment {fragment.id}: the column with id {lowest} is the first of a "
-                "file of format 0.1, and cannot be replaced alone. Update the rows instead, or "
-                "write the dataset again in a later format."
+                "file of format 0.1 and cannot be replaced alone. Update the rows instead, or "
+                "rewrite the dataset in a later format."
             )
         files.append(replace(file, fields=fields))
     return replace(fragment, files=(*files, new))
@@ -183,7 +181,7 @@ def replace_files(fragment: Fragment, new: DataFile) -> Fragment:
 def view_of(
     snapshot: Snapshot, names: Sequence[str], *, blobs: BlobHandling = "logical"
 ) -> BoundProjection:
-    """The view that :func:`physical_rows` reads columns through."""
+    """The view from which :func:`physical_rows` reads columns."""
     return Views(snapshot).take(tuple(names), blobs=blobs)
 
 
@@ -195,7 +193,7 @@ def physical_rows(
     *,
     window: int = WINDOW,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of the fragment at a position of the list, deleted ones too, in windows.
+    """All physical rows of the fragment at a list position, in windows.
 
     The view has at least one column.
     """
@@ -214,65 +212,65 @@ def physical_rows(
 def spread_rows(
     batches: Iterable[pa.RecordBatch], live: LiveRows | None, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Give deleted rows a place: each repeats the live row before it, or the first one.
+    """Fill in deleted rows: each repeats the live row before it, or the first one.
 
     Parameters
     ----------
     batches
         The live rows, in order.
     live
-        Which rows they are; ``None`` where no row is deleted.
+        Which rows they are; ``None`` if no row is deleted.
     rows
         Physical rows.
 
     Raises
     ------
     SchemaError
-        There are more or fewer rows than live ones.
+        The number of rows differs from that of live rows.
     """
     if live is None:
         yield from batches
         return
     seen, reached = 0, 0
-    held: pa.RecordBatch | None = None  # the last one also fills the rows behind it
-    for batch in chain((one for one in batches if one.num_rows), [None]):
+    held: pa.RecordBatch | None = None  # the last batch also fills the deleted rows after it
+    for batch in chain((batch for batch in batches if batch.num_rows), [None]):
         if held is not None:
             last = seen + held.num_rows
             if last > live.count:
                 break
-            here = live.physical_run(seen, last)
-            stop = rows if batch is None and last == live.count else int(here[-1]) + 1
+            offsets = live.physical_run(seen, last)
+            stop = rows if batch is None and last == live.count else int(offsets[-1]) + 1
             begin = 0
-            for first in range(reached, stop, WINDOW):  # few rows may stand for many deleted ones
-                end = int(np.searchsorted(here, first + WINDOW))
-                there = np.zeros(min(WINDOW, stop - first), np.bool_)
-                there[here[begin:end] - first] = True
-                picked = np.maximum(np.cumsum(there) + (begin - 1), 0)
-                yield from _with_places(held, picked, there)
+            for first in range(reached, stop, WINDOW):  # few rows may precede many deleted ones
+                end = int(np.searchsorted(offsets, first + WINDOW))
+                is_live = np.zeros(min(WINDOW, stop - first), np.bool_)
+                is_live[offsets[begin:end] - first] = True
+                positions = np.maximum(np.cumsum(is_live) + (begin - 1), 0)
+                yield from _with_deleted(held, positions, is_live)
                 begin = end
             seen, reached = last, stop
         held = batch
     if held is not None or seen != live.count:
         raise SchemaError(
-            f"new columns: expected {live.count} rows, one for each that is not deleted, found "
+            f"new columns: expected {live.count} rows, one for each live row, found "
             f"{'more' if held is not None else seen}"
         )
 
 
-def _with_places(
-    batch: pa.RecordBatch, picked: NDArray[np.int64], live: NDArray[np.bool_]
+def _with_deleted(
+    batch: pa.RecordBatch, positions: NDArray[np.int64], live: NDArray[np.bool_]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a batch at ``picked``; those that are not ``live`` only have a place there."""
-    repeated = len(picked) - int(np.count_nonzero(live))
-    if not repeated and len(picked) == batch.num_rows:
+    """Rows of a batch at ``positions``; rows that are not ``live`` get arbitrary values."""
+    repeated = len(positions) - int(np.count_nonzero(live))
+    if not repeated and len(positions) == batch.num_rows:
         yield batch
         return
     columns = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         field = batch.schema.field(name)
-        # A large value is not written as often as rows behind it are deleted.
-        large = weight(array) * repeated > _MOST_REPEATED
-        at = np.where(live, picked, -1) if large and field.nullable else picked
+        # A large value is not repeated for many deleted rows.
+        large = weight(array) * repeated > _MAX_REPEATED_BYTES
+        at = np.where(live, positions, -1) if large and field.nullable else positions
         columns.append(take_rows(pa.Table.from_arrays([array], schema=pa.schema([field])), at)[0])
     yield from pa.Table.from_arrays(columns, schema=batch.schema).to_batches()
 
@@ -280,7 +278,7 @@ def _with_places(
 def replaced_values(
     batches: Iterable[pa.RecordBatch], offsets: NDArray[np.int64], new: pa.Table
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in order, those at ``offsets`` (ascending) with the values of ``new``'s rows."""
+    """All rows; those at ``offsets`` (ascending) get the values of ``new``'s rows."""
     start = 0
     for batch in batches:
         stop = start + batch.num_rows
@@ -295,16 +293,16 @@ def replaced_values(
 
 
 def _replaced(
-    batch: pa.RecordBatch, places: NDArray[np.int64], new: pa.Table, start: int, stop: int
+    batch: pa.RecordBatch, offsets: NDArray[np.int64], new: pa.Table, start: int, stop: int
 ) -> pa.RecordBatch:
-    """Rows ``start`` to ``stop`` of a batch, those at ``places`` with the first rows of ``new``."""
-    first, last = np.searchsorted(places, (start, stop)).tolist()
+    """Rows ``start`` to ``stop`` of a batch; those at ``offsets`` get the first rows of ``new``."""
+    first, last = np.searchsorted(offsets, (start, stop)).tolist()
     order = np.arange(stop - start)
-    order[places[first:last] - start] = stop - start + np.arange(last - first)
+    order[offsets[first:last] - start] = stop - start + np.arange(last - first)
     arrays: list[Any] = []
     for name in batch.schema.names:
         old: Any = batch.column(name).slice(start, stop - start)
-        put: Any = new.column(name).slice(first, last - first)
-        put = put if put.type == old.type else put.cast(old.type)
-        arrays.append(concat_arrays([old, *put.chunks]).take(number_array(order)))
+        values: Any = new.column(name).slice(first, last - first)
+        values = values if values.type == old.type else values.cast(old.type)
+        arrays.append(concat_arrays([old, *values.chunks]).take(integer_array(order)))
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -1,4 +1,4 @@
-"""Rows of another table looked up by the values of a key: a left join, as row numbers."""
+"""Look up rows of another table by a key: a left join that yields row numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches, join_column
 from glaive.dataset.columns.column_files import physical_rows, view_of
-from glaive.dataset.writing.source import read_source
+from glaive.dataset.writing.source import batches_of, read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.rowids import check_at_once
 from glaive.scan.snapshot import Snapshot
@@ -26,7 +26,7 @@ _SYSTEM = (ROW_ID, ROW_ADDRESS)
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Rows to be looked up, and the column of the dataset by whose values."""
+    """The right side of a join, and the key column of the dataset."""
 
     rows: pa.Table
     left: str
@@ -46,10 +46,10 @@ class Lookup:
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
-            A key does not exist, the types of both differ, or there is no column but the key.
+            A key does not exist, the key types differ, or there is no column but the key.
         """
         right = left_on if right_on is None else right_on
-        kind, pieces = read_source(data, schema)
+        kind, rows = read_source(data, schema)
         if left_on not in snapshot.manifest.schema.names and left_on not in _SYSTEM:
             names = [*snapshot.manifest.schema.names, *_SYSTEM]
             raise ColumnNotFoundError.among(left_on, names, where=snapshot.manifest.where)
@@ -65,29 +65,25 @@ class Lookup:
             if left_on in _SYSTEM
             else snapshot.manifest.schema.to_arrow().field(left_on).type
         )
-        found = kind.field(right).type
-        if not found.equals(wanted):
+        key_type = kind.field(right).type
+        if not key_type.equals(wanted):
             raise SchemaError(
-                f"key column {right!r} is {found}, but {left_on!r} of the dataset is {wanted}. "
+                f"key column {right!r} is {key_type}, but {left_on!r} of the dataset is {wanted}. "
                 "Cast it first."
             )
-        batches = [
-            batch
-            for piece in pieces
-            for batch in (piece.to_batches() if isinstance(piece, pa.Table) else [piece])
-        ]
-        table = pa.Table.from_batches(join_batches(pa.Table.from_batches(batches, kind)), kind)
+        joined = join_batches(pa.Table.from_batches(list(batches_of(rows)), kind))
+        table = pa.Table.from_batches(joined, kind)
         return cls(table, left_on, right)
 
     @property
     def columns(self) -> pa.Schema:
         """The columns to take values from."""
-        return pa.schema([one for one in self.rows.schema if one.name != self.right])
+        return pa.schema([field for field in self.rows.schema if field.name != self.right])
 
     def find(self, snapshot: Snapshot, positions: Sequence[int]) -> list[NDArray[np.int64]]:
-        """The row for each live row of fragments, -1 where there is none.
+        """The matching row for each live row of the fragments, -1 for none.
 
-        Of several rows with one key the last one is found; null is a key as others are.
+        Of several rows with the same key the last one is used; null is a key like any other.
         """
         keys: Any = join_column(self.rows.column(self.right))
         backwards = keys[::-1]
@@ -100,8 +96,8 @@ class Lookup:
             raise SchemaError(
                 f"key column {self.left!r} of type {keys.type} cannot be joined by: {error}"
             ) from error
-        found = np.concatenate([np.empty(0, np.int32), *(_places(chunk) for chunk in at.chunks)])
-        rows = np.where(found < 0, -1, len(keys) - 1 - found.astype(np.int64))
+        matched = at.fill_null(-1).to_numpy().astype(np.int64)
+        rows = np.where(matched < 0, -1, len(keys) - 1 - matched)
         ends = np.cumsum([sum(map(len, part)) for part in parts])
         return np.split(rows, ends[:-1]) if parts else []
 
@@ -126,8 +122,3 @@ class Lookup:
             arrays.append(array if kept is None else kept.keep(start, stop, [array])[0])
             start = stop
         return arrays
-
-
-def _places(array: Any) -> NDArray[np.int32]:
-    found: NDArray[np.int32] = array.fill_null(-1).to_numpy()
-    return found

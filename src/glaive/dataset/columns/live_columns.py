@@ -1,7 +1,7 @@
-"""New columns of a fragment from the values of its live rows: read them, write them.
+"""Compute new columns of a fragment from its live rows, and write them.
 
-Whoever computes values sees live rows only: an expression must not fail at a row that is
-deleted. In the file deleted rows have a place all the same.
+Values are computed for live rows only, so that an expression cannot fail at a deleted row. The
+file has values for all rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from glaive.dataset.columns.column_files import (
     spread_rows,
     write_column_file,
 )
-from glaive.dataset.writing.source import Rows
+from glaive.dataset.writing.source import Rows, batches_of
 from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import DataFile
@@ -33,12 +33,12 @@ Batches = Iterator[tuple[int, pa.RecordBatch]]
 
 
 class Shares:
-    """A stream of rows, cut into as many as each fragment has."""
+    """A stream of rows, split by the number of rows of each fragment."""
 
     __slots__ = ("_rest", "_rows", "_seen", "_wanted")
 
     def __init__(self, rows: Iterator[Rows], wanted: int) -> None:
-        self._rows = (batch for piece in rows for batch in _batches_of(piece))
+        self._rows = batches_of(rows)
         self._wanted = wanted
         self._seen = 0
         self._rest: pa.RecordBatch | None = None
@@ -53,8 +53,8 @@ class Shares:
             batch = self._next()
             if batch is None:
                 raise SchemaError(
-                    f"new columns: expected {self._wanted} rows, one for each that is not "
-                    f"deleted, found {self._seen}"
+                    f"new columns: expected {self._wanted} rows, one for each live row, found "
+                    f"{self._seen}"
                 )
             part = batch.slice(0, count)
             if part.num_rows < batch.num_rows:
@@ -68,13 +68,8 @@ class Shares:
         while (batch := self._next()) is not None:
             if batch.num_rows:
                 raise SchemaError(
-                    f"new columns: expected {self._wanted} rows, one for each that is not "
-                    "deleted, found more"
+                    f"new columns: expected {self._wanted} rows, one for each live row, found more"
                 )
-
-
-def _batches_of(piece: Rows) -> list[pa.RecordBatch]:
-    return piece.to_batches() if isinstance(piece, pa.Table) else [piece]
 
 
 def write_live(
@@ -101,7 +96,7 @@ def write_changed(
     view: BoundProjection,
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
 ) -> DataFile | None:
-    """Write columns of a fragment that a function makes of the live rows of a view."""
+    """Write columns of a fragment that a function computes from the live rows of a view."""
     batches = live_batches(snapshot, view, position, (), WINDOW)
     return write_live(snapshot, position, columns, (change(batch) for _, batch in batches))
 
@@ -109,7 +104,7 @@ def write_changed(
 def _windows(
     view: BoundProjection, position: int, rows: int, window: int
 ) -> Iterator[tuple[int, int, list[Any]]]:
-    """Ranges of physical rows, and their columns; they are shorter where values are large."""
+    """Ranges of physical rows, and their columns; shorter if values are large."""
     if not view.schema.names:
         for start in range(0, rows, window):
             yield start, min(start + window, rows), []
@@ -125,15 +120,15 @@ def live_batches(
 ) -> Batches:
     """Windows of a fragment without the deleted rows: first physical row, and the rows.
 
-    A view without columns gives batches of the right number of rows.
+    A view without columns gives batches with the right number of rows.
     """
     fragment = snapshot.manifest.fragment(position)
     if not view.schema.names:
         snapshot.check_rows(fragment)
     live = snapshot.live_rows(fragment)
     extra = SystemColumns(snapshot, position) if system else None
-    for start, stop, found in _windows(view, position, fragment.physical_rows, window):
-        arrays = list(found)
+    for start, stop, columns in _windows(view, position, fragment.physical_rows, window):
+        arrays = list(columns)
         names = list(view.schema.names)
         if extra is not None:
             rows = np.arange(start, stop, dtype=np.int64)

@@ -45,7 +45,7 @@ def merge_data(
     right_on: str | None,
     schema: pa.Schema | None,
 ) -> Manifest:
-    """Commit new columns of a table, joined by a key; see ``LanceDataset.merge``."""
+    """Commit new columns from a table, joined by a key; see ``LanceDataset.merge``."""
     snapshot = dataset.snapshot
     lookup = Lookup.of(snapshot, data, left_on, right_on, schema)
     positions = range(snapshot.manifest.num_fragments)
@@ -61,7 +61,7 @@ def merge_into_fragment(
     right_on: str | None,
     schema: pa.Schema | None,
 ) -> tuple[Fragment, Grown]:
-    """The same for one fragment, uncommitted; and the columns there are then."""
+    """The same for one fragment, uncommitted; also returns the resulting schema."""
     lookup = Lookup.of(snapshot, data, left_on, right_on, schema)
     grown, files = _write(snapshot, lookup, (position,))
     fragment = snapshot.manifest.fragment(position)
@@ -80,24 +80,24 @@ def _write(
             "drop one of the two; to change its values, use update_columns or merge_insert."
         )
     grown = grow(snapshot.manifest, columns)
-    found = dict(zip(positions, lookup.find(snapshot, positions), strict=True))
+    matched = dict(zip(positions, lookup.find(snapshot, positions), strict=True))
     strict = [column.name for column in columns if not column.nullable]
-    missing = sum(int((rows < 0).sum()) for rows in found.values())
+    missing = sum(int((rows < 0).sum()) for rows in matched.values())
     if strict and missing:
         raise SchemaError(
-            f"column {strict[0]!r} is to be never null, but {missing} rows of the dataset have no "
-            "row to be joined with. Make it nullable."
+            f"column {strict[0]!r} is not nullable, but {missing} rows of the dataset have no "
+            "match in the joined rows. Make it nullable."
         )
     values = lookup.rows.select(columns.names)
 
     def write(position: int) -> DataFile | None:
-        return write_live(snapshot, position, grown.added, _picked(values, found[position]))
+        return write_live(snapshot, position, grown.added, _taken(values, matched[position]))
 
     return grown, for_each(snapshot, write, positions=positions)
 
 
-def _picked(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """The rows of these numbers, nulls for -1."""
+def _taken(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The rows at these positions, nulls for -1."""
     for start in range(0, len(rows), WINDOW):
         yield from join_batches(take_rows(values, rows[start : start + WINDOW]))
 
@@ -115,8 +115,8 @@ def update_columns(
     Returns
     -------
     tuple
-        The fragment; ids of the fields that are rewritten; and the physical rows that got
-        values, as a roaring bitmap in the portable layout.
+        The fragment; ids of the rewritten fields; and the physical rows that got values, as a
+        roaring bitmap in the portable layout.
     """
     manifest = snapshot.manifest
     lookup = Lookup.of(snapshot, data, left_on, right_on, schema)
@@ -136,13 +136,10 @@ def update_columns(
 
 
 def _columns_of(lookup: Lookup, snapshot: Snapshot) -> LanceSchema:
-    """The columns of the dataset that a table has values for, whole."""
+    """The columns of the dataset for which a table has complete values."""
     schema = snapshot.manifest.schema
     known = [name for name in lookup.columns.names if name in schema.names]
     part = schema.project([f"`{name}`" for name in known])
-    found = match_schema(lookup.columns, part, where=snapshot.store.uri)
-    if found != part:
-        raise SchemaError(
-            "update_columns: members of structs are missing in the rows; give whole columns"
-        )
-    return found
+    if match_schema(lookup.columns, part, where=snapshot.store.uri) != part:
+        raise SchemaError("update_columns: the rows lack members of structs; give complete columns")
+    return part

@@ -1,4 +1,4 @@
-"""Which columns a change of the schema adds: their names, ids and types.
+"""The columns that a schema change adds: names, ids and types.
 
 Specification: "Building the manifest" in ``docs/format``.
 """
@@ -23,21 +23,21 @@ __all__ = ["Grown", "first_new_id", "grow", "renumbered"]
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The columns after a change, and those of them that are new, with the structs around."""
+    """The columns after a change, and the new ones with their enclosing structs."""
 
     schema: LanceSchema
     added: LanceSchema
 
     @property
     def preserves_nullability(self) -> bool:
-        """Whether rows without the new columns can stay as they are."""
+        """Whether existing rows need no values for the new columns."""
         return all(field.nullable for field in self.added.fields)
 
 
 def first_new_id(manifest: Manifest) -> int:
-    """The lowest id above those of the columns and of the fields in data files.
+    """The lowest id above those of the schema and of the fields in data files.
 
-    Where ids must not be used twice, above all that ever were given.
+    If ids must not be reused, above all ids ever assigned.
     """
     highest = max(manifest.schema.max_field_id, manifest.first_field_id - 1)
     for at in range(manifest.num_fragments):
@@ -47,13 +47,13 @@ def first_new_id(manifest: Manifest) -> int:
 
 
 def grow(manifest: Manifest, new: pa.Schema) -> Grown:
-    """Add columns to those of a version; members to a struct that both have.
+    """Add columns to a version's schema, or members to an existing struct.
 
     Raises
     ------
     SchemaError
-        A name is taken or cannot be one, Lance has no such type, it is nested too deeply, or the
-        ids are used up.
+        A name is taken or invalid, Lance has no such type, it is nested too deeply, or the ids
+        are exhausted.
     UnsupportedFeatureError
         Files of this format cannot add members to a struct.
     """
@@ -64,14 +64,14 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
         new = with_blob_type(new)
     check_names([name for name in new.names if name not in old.names])
     ids = new_field_ids(first_new_id(manifest))
-    wanted = {one.name: one for one in LanceSchema.from_arrow(new).fields}
+    wanted = {field.name: field for field in LanceSchema.from_arrow(new).fields}
     fields, added = [], []
     for field in old.fields:
         more = wanted.pop(field.name, None)
         if more is None:
             fields.append(field)
             continue
-        whole, part = _together(field, more, field.name, profile, ids)
+        whole, part = _merged(field, more, field.name, profile, ids)
         fields.append(whole)
         added.append(part)
     for more in wanted.values():
@@ -79,7 +79,7 @@ def grow(manifest: Manifest, new: pa.Schema) -> Grown:
         fields.append(fresh)
         added.append(fresh)
     order = {name: at for at, name in enumerate(new.names)}
-    added.sort(key=lambda one: order[one.name])
+    added.sort(key=lambda field: order[field.name])
     return Grown(replace(old, fields=tuple(fields)), LanceSchema(tuple(added)))
 
 
@@ -90,17 +90,17 @@ def renumbered(field: Field, ids: Iterator[int]) -> Field:
     return replace(field, id=number, children=children)
 
 
-def _together(
+def _merged(
     old: Field, new: Field, path: str, profile: Profile, ids: Iterator[int]
 ) -> tuple[Field, Field]:
-    """A struct with the members of both, and one with those that are new."""
+    """A struct with the members of both, and one with the new members."""
     if old.logical_type != "struct" or new.logical_type != "struct" or old.is_packed:
         raise SchemaError(
             f"column {path!r} exists already. Choose another name, or drop it first; to change "
             "its type, use alter_columns."
         )
     if not profile.grows_structs:
-        first = next(name for name, one in PROFILES.items() if one.grows_structs)
+        first = next(name for name, profile in PROFILES.items() if profile.grows_structs)
         raise UnsupportedFeatureError(
             f"column {path!r}: files of format {profile.version} cannot add members to a struct; "
             f"those of {first} and later can"
@@ -115,7 +115,7 @@ def _together(
             children.append(fresh)
             added.append(fresh)
             continue
-        whole, part = _together(before, member, f"{path}.{member.name}", profile, ids)
+        whole, part = _merged(before, member, f"{path}.{member.name}", profile, ids)
         children[children.index(before)] = whole
         added.append(part)
     return replace(old, children=tuple(children)), replace(old, children=tuple(added))

@@ -1,4 +1,4 @@
-"""Functions over batches that make new columns, and the file that remembers their results."""
+"""Functions over batches that compute new columns, and the checkpoint file of their results."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ CREATE TABLE IF NOT EXISTS files (work TEXT PRIMARY KEY, file TEXT);
 
 
 class BatchUDF:
-    """A function that makes new columns from batches of rows; made by :func:`batch_udf`.
+    """A function that computes new columns from batches; created by :func:`batch_udf`.
 
     Parameters
     ----------
     func
         Given a record batch; returns a record batch, table or data frame with as many rows.
     output_schema
-        What it returns; found out by a trial with one row when omitted.
+        What it returns; inferred by a call with one row when omitted.
     checkpoint_file
-        Where results are kept until the columns are committed.
+        Stores results until the columns are committed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BatchUDF:
         self.checkpoint_file = checkpoint_file
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
-        """The function itself, for trials."""
+        """Call the function itself."""
         return self.func(batch)
 
 
@@ -66,15 +66,15 @@ def batch_udf(
     output_schema: pa.Schema | None = None,
     checkpoint_file: str | os.PathLike[str] | None = None,
 ) -> Callable[[Function], BatchUDF]:
-    """Make of a function something that ``add_columns`` and ``merge_columns`` take.
+    """Wrap a function for ``add_columns`` and ``merge_columns``.
 
     Parameters
     ----------
     output_schema
-        What the function returns; found out by a trial with one row when omitted.
+        What the function returns; inferred by a call with one row when omitted.
     checkpoint_file
-        A file that keeps results until the columns are committed: ``add_columns`` with the
-        same file goes on where it was stopped. It may grow to the size of the new columns.
+        A file that stores results until the columns are committed: ``add_columns`` with the
+        same file resumes where it stopped. It may grow to the size of the new columns.
     """
 
     def wrap(func: Function) -> BatchUDF:
@@ -84,12 +84,12 @@ def batch_udf(
 
 
 def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.RecordBatch:
-    """What a function returned as one record batch.
+    """The result of a function as one record batch.
 
     Raises
     ------
     SchemaError
-        It has other columns than ``schema`` or not so many rows, or is nothing of the kind.
+        It has other columns than ``schema``, another number of rows, or is not tabular.
     """
     if type(result).__module__.startswith("pandas."):
         result = pa.RecordBatch.from_pandas(result, preserve_index=False)
@@ -101,8 +101,8 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
         parts = join_batches(result)
         if len(parts) > 1:
             raise CapacityError(
-                f"the function for new columns returned {result.num_rows} rows in one table, whose "
-                "text or lists do not fit one record batch; choose a smaller batch_size"
+                f"the function for new columns returned a table of {result.num_rows} rows, whose "
+                "strings or lists do not fit one record batch; choose a smaller batch_size"
             )
         result = parts[0] if parts else pa.RecordBatch.from_pylist([], schema=result.schema)
     if not isinstance(result, pa.RecordBatch):
@@ -118,13 +118,13 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
     if rows is not None and result.num_rows != rows:
         raise SchemaError(
             f"the function for new columns returned {result.num_rows} rows for a batch of {rows}; "
-            "expected one for each"
+            "expected one row for each"
         )
     return result
 
 
 def _text(schema: pa.Schema) -> str:
-    return ", ".join(f"{one.name}: {one.type}" for one in schema)
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,9 @@ class Checkpoint:
     Parameters
     ----------
     path
-        Made when it is not there.
+        Created if missing.
     job
-        What the results are for: those of other columns or other fragments are passed over.
+        Identifies the new columns: results of other jobs are ignored.
     """
 
     path: str
@@ -144,17 +144,17 @@ class Checkpoint:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], job: str) -> Checkpoint:
-        """Begin a checkpoint, or go on with one.
+        """Start or resume a checkpoint.
 
         Raises
         ------
         OptionError
             The file cannot be used.
         """
-        found = cls(os.fspath(path), job)
-        with found._connected() as connection:
+        checkpoint = cls(os.fspath(path), job)
+        with checkpoint._connected() as connection:
             connection.executescript(_TABLES)
-        return found
+        return checkpoint
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -167,12 +167,12 @@ class Checkpoint:
             ) from error
 
     def _work(self, fragment: Fragment) -> str:
-        """The job for a fragment as it is: other files or deletions make it another one."""
+        """The job for a fragment in its current state: other files or deletions change it."""
         content = fragment.to_wire().SerializeToString(deterministic=True)
         return hashlib.sha256(self.job.encode() + content).hexdigest()
 
     def batch(self, fragment: Fragment, start: int) -> pa.RecordBatch | None:
-        """The result for the rows from ``start`` on, if it is there."""
+        """The stored result for the rows from ``start`` on, if any."""
         query = "SELECT result FROM batches WHERE work = ? AND start = ?"
         with self._connected() as connection:
             row = connection.execute(query, (self._work(fragment), start)).fetchone()
@@ -188,7 +188,7 @@ class Checkpoint:
             ) from error
 
     def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:
-        """Remember a result."""
+        """Store a result."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -197,14 +197,14 @@ class Checkpoint:
             connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
 
     def file(self, fragment: Fragment) -> stored.DataFile | None:
-        """The finished file of a fragment, if there is one."""
+        """The finished file of a fragment, if any."""
         query = "SELECT file FROM files WHERE work = ?"
         with self._connected() as connection:
             row = connection.execute(query, (self._work(fragment),)).fetchone()
         return None if row is None else DataFile(**json.loads(row[0])).to_stored()
 
     def keep_file(self, fragment: Fragment, file: stored.DataFile) -> None:
-        """Remember a finished file; its batches are no longer needed."""
+        """Store a finished file; its batches are no longer needed."""
         work, text = self._work(fragment), json.dumps(DataFile.of(file).to_json())
         with self._connected() as connection:
             connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?)", (work, text))

@@ -1,1 +1,1 @@
-"""Commits: of changes made here, and of transactions that users make by hand."""
+"""Commits of built-in operations, and of transactions that users construct."""

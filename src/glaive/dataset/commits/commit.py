@@ -23,7 +23,7 @@ def commit_operation(
     properties: Mapping[str, str] | None = None,
     options: CommitOptions | None = None,
 ) -> Manifest:
-    """Make the version that an operation for this version leads to.
+    """Commit an operation that was built for this version.
 
     Raises
     ------

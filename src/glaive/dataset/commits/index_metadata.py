@@ -38,7 +38,7 @@ class Index:
     dataset_version
         The version it was built for.
     fragment_ids
-        Fragments it covers; ``None`` when that is not known.
+        Fragments it covers; ``None`` if unknown.
     index_version
         Version of the index's own format.
     created_at
@@ -92,12 +92,12 @@ class Index:
         Raises
         ------
         OptionError
-            The uuid is none.
+            The uuid is invalid.
         """
         try:
             identity = UUID(self.uuid).bytes
         except ValueError:
-            raise OptionError(f"uuid of an index: found {self.uuid!r}, which is none") from None
+            raise OptionError(f"uuid of an index: expected a UUID, found {self.uuid!r}") from None
         wire = table_pb2.IndexMetadata(
             name=self.name,
             fields=self.fields,

@@ -1,7 +1,7 @@
-"""``LanceOperation``: what a commit does, as values that users make.
+"""``LanceOperation``: what a commit does, as values that users construct.
 
-Each class has pylance's name and fields, and turns into the table operation that carries it
-out; :mod:`glaive.dataset.commits.shown_operation` turns operations that were read into these.
+Each class has pylance's name and fields and converts to the table operation that implements it;
+:mod:`glaive.dataset.commits.public_operation` converts operations that were read to these.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LanceOperation:
         """What all operations have in common."""
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             raise UnsupportedFeatureError(f"{type(self).__name__} cannot be committed")
 
     @dataclass
@@ -68,7 +68,7 @@ class LanceOperation:
             self.fragments = checked_fragments(self.fragments, "fragments")
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return Append(stored_fragments(self.fragments, "fragments"))
 
     @dataclass
@@ -83,7 +83,7 @@ class LanceOperation:
             self.fragments = checked_fragments(self.fragments, "fragments")
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return Overwrite(
                 fragments=stored_fragments(self.fragments, "fragments"),
                 schema=_schema(self.new_schema, "new_schema"),
@@ -92,7 +92,7 @@ class LanceOperation:
 
     @dataclass
     class Delete(BaseOperation):
-        """Delete rows: fragments with new deletion files, and ids of those without rows left."""
+        """Delete rows: fragments with new deletion files, and ids of emptied fragments."""
 
         updated_fragments: Iterable[FragmentMetadata]
         deleted_fragment_ids: Iterable[int]
@@ -102,7 +102,7 @@ class LanceOperation:
             self.updated_fragments = checked_fragments(self.updated_fragments, "updated_fragments")
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return Delete(
                 updated=stored_fragments(self.updated_fragments, "updated_fragments"),
                 removed=tuple(self.deleted_fragment_ids),
@@ -111,7 +111,7 @@ class LanceOperation:
 
     @dataclass
     class Merge(BaseOperation):
-        """Replace the columns, and all fragments by ones with files for them."""
+        """Replace the schema, and all fragments with fragments that have files for it."""
 
         fragments: Iterable[FragmentMetadata]
         schema: LanceSchema | pa.Schema
@@ -121,7 +121,7 @@ class LanceOperation:
             self.fragments = checked_fragments(self.fragments, "fragments")
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return Merge(
                 fragments=stored_fragments(self.fragments, "fragments"),
                 schema=_schema(self.schema, "schema"),
@@ -130,13 +130,13 @@ class LanceOperation:
 
     @dataclass
     class Project(BaseOperation):
-        """Replace the columns; files stay as they are."""
+        """Replace the schema; files do not change."""
 
         schema: LanceSchema
         preserves_nullability: bool = False
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return Project(
                 schema=_schema(self.schema, "schema"),
                 preserves_nullability=self.preserves_nullability,
@@ -149,12 +149,12 @@ class LanceOperation:
         version: int
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return Restore(self.version)
 
     @dataclass
     class RewriteGroup:
-        """Fragments and those that take their place, with the same rows in the same order."""
+        """Fragments and their replacements, which have the same rows in the same order."""
 
         old_fragments: Iterable[FragmentMetadata]
         new_fragments: Iterable[FragmentMetadata]
@@ -165,7 +165,7 @@ class LanceOperation:
 
     @dataclass
     class RewrittenIndex:
-        """An index rebuilt for moved rows: uuids before and after, and its details."""
+        """An index rebuilt for relocated rows: old and new uuid, and its details."""
 
         old_id: str
         new_id: str
@@ -181,7 +181,7 @@ class LanceOperation:
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex] = ()
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             groups = tuple(
                 RewriteGroup(
                     stored_fragments(group.old_fragments, "old_fragments"),
@@ -202,13 +202,13 @@ class LanceOperation:
 
     @dataclass
     class CreateIndex(BaseOperation):
-        """Add index segments to the dataset and remove others."""
+        """Add and remove index segments."""
 
         new_indices: Sequence[Index]
         removed_indices: Sequence[Index] = ()
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return CreateIndex(
                 new=tuple(index.to_wire() for index in self.new_indices),
                 removed=tuple(removed_index.to_wire() for removed_index in self.removed_indices),
@@ -216,19 +216,19 @@ class LanceOperation:
 
     @dataclass
     class DataReplacementGroup:
-        """A fragment, and the file that takes the place of those with the same fields."""
+        """A fragment, and the file that replaces those with the same fields."""
 
         fragment_id: int
         new_file: DataFile
 
     @dataclass
     class DataReplacement(BaseOperation):
-        """Give fragments other files for some of their columns."""
+        """Replace the files of some columns of fragments."""
 
         replacements: Sequence[LanceOperation.DataReplacementGroup]
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             return DataReplacement(
                 tuple(
                     (replacement.fragment_id, DataFile.of(replacement.new_file).to_stored())
@@ -247,10 +247,10 @@ class LanceOperation:
 
     @dataclass
     class DataOverlay(BaseOperation):
-        """Give single rows other values by files beside those of the fragments.
+        """Replace values of single rows with files that overlay those of the fragments.
 
-        Transactions of other writers are shown so; this version of glaive commits none and
-        does not read datasets with overlays.
+        Represents transactions of other writers; this version of glaive commits none and does
+        not read datasets with overlays.
         """
 
         groups: list[LanceOperation.DataOverlayGroup]
@@ -258,13 +258,13 @@ class LanceOperation:
         def to_table(self) -> TableOperation:
             """Not offered."""
             raise UnsupportedFeatureError(
-                "DataOverlay: this version of glaive does not commit data overlays, for it cannot "
-                "read them. Use update, merge_insert or DataReplacement."
+                "DataOverlay: this version of glaive can neither read nor commit data overlays. "
+                "Use update, merge_insert or DataReplacement."
             )
 
     @dataclass
     class Update(BaseOperation):
-        """Change rows: removed and changed fragments, and new ones with the changed rows."""
+        """Change rows: removed and changed fragments, and new fragments with the changed rows."""
 
         removed_fragment_ids: Sequence[int] = field(default_factory=list)
         updated_fragments: Sequence[FragmentMetadata] = field(default_factory=list)
@@ -279,7 +279,7 @@ class LanceOperation:
             self.new_fragments = checked_fragments(self.new_fragments, "new_fragments")
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             if self.update_mode not in _MODES:
                 raise OptionError(
                     f"update_mode: expected one of {_MODES}, found {self.update_mode!r}"
@@ -311,7 +311,7 @@ class LanceOperation:
         field_metadata_updates: Mapping[int, LanceOperation.UpdateMap] | None = None
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
+            """The table operation that implements it."""
             message = _CONFIG()
             for name in ("config", "table_metadata", "schema_metadata"):
                 updates = getattr(self, f"{name}_updates")
@@ -323,7 +323,7 @@ class LanceOperation:
 
     @dataclass
     class Clone(BaseOperation):
-        """The first version of a clone or branch; told of those that are, not to be committed."""
+        """The first version of a clone or branch; can be read, but not committed."""
 
         is_shallow: bool
         ref_name: str | None
@@ -339,9 +339,9 @@ class LanceOperation:
         name: str = ""
 
         def to_table(self) -> TableOperation:
-            """The table operation that carries it out."""
-            found: TableOperation = self.operation
-            return found
+            """The table operation that implements it."""
+            operation: TableOperation = self.operation
+            return operation
 
 
 def _map(updates: LanceOperation.UpdateMap) -> table_pb2.Transaction.UpdateMap:

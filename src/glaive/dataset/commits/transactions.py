@@ -1,4 +1,4 @@
-"""Transactions as users make and see them, and committing those that were made by hand."""
+"""Transactions as users construct and read them, and committing them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from glaive.dataset.commits.lance_operation import LanceOperation
-from glaive.dataset.commits.shown_operation import as_users_see_it
+from glaive.dataset.commits.public_operation import public_operation
 from glaive.errors import (
     DatasetNotFoundError,
     OptionError,
@@ -31,12 +31,12 @@ from glaive.table.versions import ManifestLocation, list_versions, locate
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["Transaction", "commit_by_hand", "commit_together", "recent", "transaction_of"]
+__all__ = ["Transaction", "commit_appends", "commit_by_hand", "recent", "transaction_of"]
 
 
 @dataclass
 class Transaction:
-    """One commit: what is done, for which version, under which identity.
+    """One commit: its operation, the version it was made for, and its identity.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class Transaction:
     operation
         A class of ``LanceOperation``.
     uuid
-        Identity of the commit; a commit with the same one is not made twice.
+        Identity of the commit; the same one is never committed twice.
     transaction_properties
-        Free text entries.
+        Free-form string entries.
     """
 
     read_version: int
@@ -68,7 +68,7 @@ class Transaction:
 
 
 def _shown(transaction: stored.Transaction | None) -> Transaction | None:
-    """A transaction that was read, as users see it."""
+    """The public view of a transaction."""
     if transaction is None:
         return None
     read = transaction.operation
@@ -78,43 +78,41 @@ def _shown(transaction: stored.Transaction | None) -> Transaction | None:
         operation = known.from_wire(read.to_wire())
     return Transaction(
         transaction.read_version,
-        as_users_see_it(operation),
+        public_operation(operation),
         transaction.uuid,
         dict(transaction.properties),
     )
 
 
 def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
-    """What the commit of a version did; ``None`` if that is no longer known."""
+    """The transaction of a version; ``None`` if it is not available."""
     scheme = dataset.manifest.scheme
     try:
         manifest = open_version(dataset.store, version, scheme=scheme)
     except UnsupportedFeatureError:
-        manifest = _looked_at(dataset.store, locate(dataset.store, version, scheme))
+        manifest = _load_unsupported(dataset.store, locate(dataset.store, version, scheme))
     return _shown(read_transaction(dataset.store, manifest))
 
 
 def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
     """The transactions of this version and those before it, the newest first.
 
-    ``None`` where a version does not tell. A listing and at most two requests per version.
+    ``None`` where it is not recorded. One listing and at most two requests per version.
     """
-    newest = dataset.manifest.version
-    places = [location for location in list_versions(dataset.store) if location.version <= newest][
-        -count:
-    ]
-    store, found = dataset.store, []
-    for location in reversed(places if count > 0 else []):
+    store, newest = dataset.store, dataset.manifest.version
+    versions = [location for location in list_versions(store) if location.version <= newest]
+    transactions = []
+    for location in reversed(versions[-count:] if count > 0 else []):
         try:
             manifest = load_manifest(store, location)
         except UnsupportedFeatureError:
-            manifest = _looked_at(store, location)
-        found.append(_shown(read_transaction(store, manifest)))
-    return found
+            manifest = _load_unsupported(store, location)
+        transactions.append(_shown(read_transaction(store, manifest)))
+    return transactions
 
 
-def _looked_at(store: ObjectStore, location: ManifestLocation) -> Manifest:
-    """A version whose rows cannot be read here: what it did can be told all the same."""
+def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifest:
+    """Load a version whose rows glaive may not be able to read, for its transaction."""
     path = location.path
     data = store.get(path)
     return decode_manifest(data, where=store.full(path), scheme=location.scheme, to_read=False)
@@ -129,12 +127,12 @@ def commit_by_hand(
     message: str | None,
     options: CommitOptions,
 ) -> Manifest:
-    """Commit an operation or a transaction that was made by hand.
+    """Commit an operation or a transaction that a user constructed.
 
     Raises
     ------
     OptionError
-        It is neither, or has no version it was made for.
+        It is neither, or does not say which version it was made for.
     DatasetNotFoundError
         There is no dataset, and the operation creates none.
     """
@@ -163,13 +161,13 @@ def commit_by_hand(
     return commit_transaction(store, transaction, base=base, options=options)
 
 
-def commit_together(
+def commit_appends(
     store: ObjectStore,
     transactions: Sequence[Transaction],
     base: Manifest | None,
     options: CommitOptions,
 ) -> tuple[Manifest, Transaction]:
-    """Commit several appends as one version; returns it, and the transaction that it holds.
+    """Commit several appends as one version; returns it and its transaction.
 
     Raises
     ------
@@ -185,14 +183,14 @@ def commit_together(
     manifest = commit_transaction(store, merged, base=base, options=options)
     return manifest, Transaction(
         merged.read_version,
-        as_users_see_it(merged.operation),
+        public_operation(merged.operation),
         merged.uuid,
         dict(merged.properties),
     )
 
 
 def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:
-    """See that there is a dataset, unless one is made, and the version it was made for."""
+    """Check that the dataset exists, unless it is created, and so does the read version."""
     try:
         newest = open_latest(store).version
     except DatasetNotFoundError:

@@ -1,4 +1,4 @@
-"""Commit what the tasks of a compaction made, as one version."""
+"""Commit the results of compaction tasks as one version."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
-from glaive.dataset.compaction.rewrite import addresses_left
+from glaive.dataset.compaction.rewrite import live_addresses
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.index.remap import remap_segments
-from glaive.table.moved_rows import reuse_entry
 from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
+from glaive.table.relocated_rows import reuse_entry
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -27,18 +27,18 @@ __all__ = ["commit_rewrites"]
 def commit_rewrites(
     dataset: OpenedVersion, rewrites: Sequence[RewriteResult], *, defer_index_remap: bool = False
 ) -> tuple[Manifest, CompactionMetrics]:
-    """Commit the results of tasks: two versions, one that reserves ids and one that rewrites.
+    """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
-    Indices that hold addresses of the rows are rebuilt, unless that is deferred.
+    Indices that store addresses of the rows are rebuilt, unless that is deferred.
 
     Raises
     ------
     CommitConflictError
         Another writer changed one of the fragments since; plan again.
     OptionError
-        The results are of different versions, or of the same fragments.
+        The results are for different versions, or for the same fragments.
     CorruptFileError, NotLanceError, UnsupportedFeatureError
-        An index cannot be read; the fragments stay as they were.
+        An index cannot be read; nothing was changed.
     """
     versions = {result.read_version for result in rewrites}
     if len(versions) > 1:
@@ -58,21 +58,21 @@ def commit_rewrites(
         base = dataset.at(versions.pop())
     count = sum(len(result.new) for result in rewrites)
     reserved = base
-    following = 0
+    next_id = 0
     if count:
         manifest = commit_operation(base, ReserveFragments(count))
-        following = manifest.wire.max_fragment_id - count + 1
+        next_id = manifest.wire.max_fragment_id - count + 1
         reserved = base.at(manifest)
     groups, moved = [], []
     for result in rewrites:
         numbered = []
         for fragment in result.new:
-            numbered.append(replace(fragment, id=following))
-            following += 1
+            numbered.append(replace(fragment, id=next_id))
+            next_id += 1
         groups.append(RewriteGroup(result.old, tuple(numbered)))
         moved.append((result.moved, result.old, numbered))
     if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
-        moved = [(left or addresses_left(base, old), old, new) for left, old, new in moved]
+        moved = [(live or live_addresses(base, old), old, new) for live, old, new in moved]
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
         return commit_operation(base, Rewrite(groups=tuple(groups), reuse_index=entry)), total
     indices = remap_segments(dataset.store, base.manifest, moved)

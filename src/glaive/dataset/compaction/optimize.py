@@ -19,26 +19,26 @@ __all__ = ["Compaction", "DatasetOptimizer"]
 
 
 class Compaction:
-    """Put small fragments together, in one process or many.
+    """Merge small fragments, in one process or many.
 
-    :meth:`plan` says which, :meth:`execute_task` does one group and may run anywhere,
-    :meth:`commit` makes a version of the results. Plans, tasks and results can be pickled.
+    :meth:`plan` selects groups of fragments, :meth:`execute_task` rewrites one group and may run
+    anywhere, :meth:`commit` commits the results. Plans, tasks and results can be pickled.
     """
 
     @staticmethod
     def plan(dataset: OpenDataset, options: Mapping[str, Any] | None = None) -> CompactionPlan:
-        """Work out which fragments are put together; reads no data file.
+        """Select the fragments to rewrite; reads no data file.
 
         Raises
         ------
         OptionError
-            An option does not exist or has a value it cannot have.
+            An option does not exist or has an invalid value.
         """
         return plan_compaction(dataset.opened, _options(dataset, options))
 
     @staticmethod
     def execute_task(dataset: OpenDataset, task: CompactionTask) -> RewriteResult:
-        """Write the fragments of one task; no version has them yet."""
+        """Write the fragments of one task, uncommitted."""
         return task.execute(dataset)
 
     @staticmethod
@@ -47,9 +47,9 @@ class Compaction:
         rewrites: Sequence[RewriteResult],
         options: Mapping[str, Any] | None = None,
     ) -> CompactionMetrics:
-        """Make a version of the results and move the dataset to it.
+        """Commit the results and move the dataset to the new version.
 
-        Of the options, ``defer_index_remap`` counts here.
+        The only option used here is ``defer_index_remap``.
 
         Raises
         ------
@@ -65,14 +65,14 @@ class Compaction:
     def execute(
         dataset: OpenDataset, options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Plan, carry out and commit; makes no version if there is nothing to do."""
+        """Plan, execute and commit; makes no version if there is nothing to do."""
         plan = Compaction.plan(dataset, options)
         defer = {"defer_index_remap": _options(dataset, options).defer_index_remap}
         return Compaction.commit(dataset, [task.execute(dataset) for task in plan.tasks], defer)
 
 
 class DatasetOptimizer:
-    """Keeps a dataset quick to read. Made by ``dataset.optimize``."""
+    """Maintenance of a dataset; returned by ``dataset.optimize``."""
 
     __slots__ = ("_dataset",)
 
@@ -99,28 +99,29 @@ class DatasetOptimizer:
         data_storage_version: str | None = None,
         **options: Any,
     ) -> CompactionMetrics:
-        """Put small neighbouring fragments together and drop deleted rows for good.
+        """Merge small neighbouring fragments and remove deleted rows.
 
         The options are those of :class:`glaive.dataset.compaction.options.CompactionOptions`;
-        what is not given is taken from ``lance.compaction.*`` entries of the table's configuration.
+        defaults come from ``lance.compaction.*`` entries of the table's configuration.
 
         Returns
         -------
         CompactionMetrics
-            Fragments and files removed and added; all 0, and no version, if nothing is to do.
+            Fragments and files removed and added; all 0, and no new version, if there was
+            nothing to do.
 
         Raises
         ------
         CommitConflictError
-            Another writer changed one of the fragments meanwhile; nothing was changed.
+            Another writer changed one of the fragments concurrently; nothing was changed.
         OptionError
-            An option does not exist or has a value it cannot have.
+            An option does not exist or has an invalid value.
 
         Notes
         -----
-        Rows keep their order, and their ids where these are stable. Indices that hold row
-        addresses are rebuilt, or left beside a map of where rows went if that is deferred.
-        Makes two versions.
+        Rows keep their order, and their ids if these are stable. Indices that store row addresses
+        are rebuilt; with ``defer_index_remap`` a remapping table is stored instead, which readers
+        apply. Makes two versions.
         """
         given = {
             "target_rows_per_fragment": target_rows_per_fragment,
@@ -143,9 +144,9 @@ class DatasetOptimizer:
         return Compaction.execute(self._dataset, given)
 
     def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int], **options: Any) -> None:
-        """Have old versions cleaned up every so many commits.
+        """Clean up old versions automatically.
 
-        ``auto_cleanup_config`` has ``interval``, in versions, and ``older_than_seconds``.
+        ``auto_cleanup_config`` has ``interval``, in commits, and ``older_than_seconds``.
 
         Raises
         ------
@@ -159,7 +160,7 @@ class DatasetOptimizer:
         self._dataset.move_to(set_config(self._dataset.opened, config))
 
     def disable_auto_cleanup(self, **options: Any) -> None:
-        """Have old versions stay until somebody cleans up."""
+        """Turn automatic clean-up off."""
         from glaive.dataset.metadata import set_config
         from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN
 
@@ -169,8 +170,8 @@ class DatasetOptimizer:
     def optimize_indices(self, **options: Any) -> None:
         """Not offered yet: this version of glaive does not build indices."""
         raise UnsupportedFeatureError(
-            "optimize_indices: this version of glaive does not build indices; new rows are found "
-            "without them"
+            "optimize_indices: this version of glaive does not build indices; queries find "
+            "unindexed rows by scanning"
         )
 
 

@@ -12,7 +12,7 @@ from glaive.errors import OptionError
 __all__ = ["CompactionOptions"]
 
 CONFIG_PREFIX = "lance.compaction."
-"""Of entries of the table's configuration that hold defaults of the options."""
+"""Prefix of table configuration entries that set defaults of the options."""
 
 _MODES = ("reencode", "try_binary_copy", "force_binary_copy")
 
@@ -24,31 +24,30 @@ class CompactionOptions:
     Parameters
     ----------
     target_rows_per_fragment
-        Rows of the fragments that are made; smaller ones are candidates.
+        Rows per new fragment; smaller fragments are candidates.
     max_rows_per_group
-        Rows of a page at most, in files of format 0.1.
+        Maximum rows per page, in files of format 0.1.
     max_bytes_per_file
-        Bytes after which a new file is begun, about.
+        Approximate maximum bytes per file.
     materialize_deletions, materialize_deletions_threshold
-        Whether fragments of whose rows a greater share is deleted are candidates.
+        Whether fragments with a greater share of deleted rows are candidates.
     defer_index_remap
-        Whether indices are left as they are, beside a map of where rows went; otherwise
-        those that hold row addresses are rebuilt. Not for datasets with stable row ids,
-        where it changes nothing.
+        Store a remapping table for readers to apply, instead of rebuilding indices that store
+        row addresses. No effect on datasets with stable row ids.
     num_threads
-        Accepted; the cores decide.
+        Accepted and ignored; the number of cores decides.
     batch_size
-        Rows read at a time; by width when omitted.
+        Rows read at a time; chosen by row width when omitted.
     io_buffer_size
-        Accepted; what is under way is bounded otherwise.
+        Accepted and ignored; memory is bounded in other ways.
     compaction_mode
-        ``reencode``, or ``try_binary_copy``, which comes to the same.
+        ``reencode``, or ``try_binary_copy``, which does the same here.
     max_source_fragments, max_source_rows, max_source_bytes
         Limits of one run: groups are taken, oldest first, while they stay below.
     excluded_fragment_ids
-        Fragments that stay as they are, and are not reached across.
+        Fragments to leave alone; groups do not span them.
     data_storage_version
-        Format of the files; that of the dataset when omitted.
+        Format of the files; default: that of the dataset.
     """
 
     target_rows_per_fragment: int = 1024 * 1024
@@ -93,18 +92,18 @@ class CompactionOptions:
             )
         if self.compaction_mode == "force_binary_copy":
             raise OptionError(
-                "compaction_mode 'force_binary_copy': pages are always re-encoded here; choose "
-                "'try_binary_copy' or 'reencode'"
+                "compaction_mode 'force_binary_copy' is not supported: pages are always "
+                "re-encoded. Choose 'try_binary_copy' or 'reencode'"
             )
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, config: Mapping[str, str]) -> Self:
-        """Options as users give them, over those of the table's configuration.
+        """The given options, with defaults from the table's configuration.
 
         Raises
         ------
         OptionError
-            An option does not exist or has a value it cannot have.
+            An option does not exist or has an invalid value.
         """
         known = {field.name: field for field in fields(cls)}
         kept: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Which fragments a compaction puts together.
+"""Plan a compaction.
 
-Fragments with few rows, or with many deleted ones, are candidates. Neighbours among them are
-put together as long as the same indices cover them, in groups that fill a fragment each. A
-group of one is only rewritten to get rid of its deleted rows.
+Fragments with few rows and bytes, or with many deleted rows, are candidates. Neighbouring
+candidates that the same indices cover are merged, in groups that fill a fragment each. A single
+fragment is only rewritten to remove its deleted rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
 from glaive.index.remap import pinned_fragments
 from glaive.table.index_coverage import covered_fragments
-from glaive.table.moved_rows import REUSE_INDEX, followed
+from glaive.table.relocated_rows import REUSE_INDEX, followed
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -24,20 +24,22 @@ __all__ = ["plan_compaction"]
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
-    """Work out the groups; reads no data file."""
+    """Compute the groups; reads no data file."""
     groups: list[list[int]] = []
     for run in _runs(dataset, options):
         groups.extend(_split(dataset, run, options.target_rows_per_fragment))
-    groups = [group for group in groups if len(group) > 1 or _is_worn(dataset, group[0], options)]
+    groups = [
+        group for group in groups if len(group) > 1 or _has_many_deleted(dataset, group[0], options)
+    ]
     manifest = dataset.manifest
     ids = manifest.fragment_ids
-    # Sizes that steer only the plan are no business of the tasks.
-    alone = replace(options, excluded_fragment_ids=())
+    # Tasks do not carry options that only affect the plan.
+    task_options = replace(options, excluded_fragment_ids=())
     tasks = tuple(
         CompactionTask(
             dataset.manifest.version,
             tuple(ids[group].tolist()),
-            alone,
+            task_options,
             tuple(map(manifest.fragment, group)),
         )
         for group in _within_limits(dataset, groups, options)
@@ -46,7 +48,7 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
 
 
 def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[int]]:
-    """Positions of neighbouring candidates that the same indices cover."""
+    """Positions of neighbouring candidates with the same index coverage."""
     manifest = dataset.manifest
     ids = manifest.fragment_ids.tolist()
     physical = manifest.physical_rows.tolist()
@@ -57,27 +59,33 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
     ]
     excluded = pinned_fragments(manifest).union(options.excluded_fragment_ids)
     run: list[int] = []
-    cover: list[bool] | None = None
+    run_coverage: list[bool] | None = None
     for position, fragment_id in enumerate(ids):
         small = physical[position] < options.target_rows_per_fragment
-        wanted = small or _is_worn(dataset, position, options)
+        small = small and _stored_bytes(dataset, position) < options.max_bytes_per_file
+        wanted = small or _has_many_deleted(dataset, position, options)
         if fragment_id in excluded or not wanted:
             if run:
                 yield run
-            run, cover = [], None
+            run, run_coverage = [], None
             continue
-        mine = [fragment_id in indexed for indexed in covered]
-        if run and mine != cover:
+        coverage = [fragment_id in indexed for indexed in covered]
+        if run and coverage != run_coverage:
             yield run
             run = []
         run.append(position)
-        cover = mine
+        run_coverage = coverage
     if run:
         yield run
 
 
-def _is_worn(dataset: OpenedVersion, position: int, options: CompactionOptions) -> bool:
-    """Whether enough rows are deleted."""
+def _stored_bytes(dataset: OpenedVersion, position: int) -> int:
+    """Bytes of the data files of a fragment, as far as the manifest says."""
+    return sum(file.size or 0 for file in dataset.manifest.fragment(position).files)
+
+
+def _has_many_deleted(dataset: OpenedVersion, position: int, options: CompactionOptions) -> bool:
+    """Whether the share of deleted rows exceeds the threshold."""
     if not options.materialize_deletions:
         return False
     physical = int(dataset.manifest.physical_rows[position])
@@ -86,17 +94,17 @@ def _is_worn(dataset: OpenedVersion, position: int, options: CompactionOptions) 
 
 
 def _split(dataset: OpenedVersion, run: Sequence[int], target: int) -> Iterator[list[int]]:
-    """Cut a run into groups that fill a fragment each, as long as the rest fills one too."""
+    """Split a run into groups of at least ``target`` rows, if the run has that many."""
     counts = dataset.snapshot.live_counts
-    left = sum(int(counts[position]) for position in run)
+    remaining = sum(int(counts[position]) for position in run)
     group: list[int] = []
     rows = 0
     for position in run:
         group.append(position)
         rows += int(counts[position])
-        if rows >= target and left - rows >= target:
+        if rows >= target and remaining - rows >= target:
             yield group
-            left -= rows
+            remaining -= rows
             group, rows = [], 0
     if group:
         yield group

@@ -1,4 +1,4 @@
-"""What a task of a compaction made, until it is committed."""
+"""The uncommitted result of a compaction task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CompactionMetrics:
-    """What a compaction took away and added."""
+    """How much a compaction removed and added."""
 
     fragments_removed: int = 0
     fragments_added: int = 0
@@ -26,27 +26,22 @@ class CompactionMetrics:
     files_added: int = 0
 
     def __add__(self, other: CompactionMetrics) -> CompactionMetrics:
-        return CompactionMetrics(
-            *(mine + theirs for mine, theirs in zip(_figures(self), _figures(other), strict=True))
-        )
-
-
-def _figures(metrics: CompactionMetrics) -> tuple[int, ...]:
-    return tuple(asdict(metrics).values())
+        counts = zip(asdict(self).values(), asdict(other).values(), strict=True)
+        return CompactionMetrics(*map(sum, counts))
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """What a task made: fragments that no version has yet; can be pickled.
+    """The uncommitted fragments that a task wrote; can be pickled.
 
     Parameters
     ----------
     old
         Fragments whose rows were rewritten.
     new
-        Fragments with these rows; their ids are given by the commit.
+        Fragments with these rows; the commit assigns their ids.
     moved
-        Old addresses of the rows that are left, as a bitmap; none where no index needs them.
+        Old addresses of the live rows, as a bitmap; empty if no index needs them.
     """
 
     read_version: int
@@ -57,23 +52,21 @@ class RewriteResult:
 
     @property
     def original_fragments(self) -> tuple[FragmentMetadata, ...]:
-        """Fragments whose rows were rewritten, as users know them."""
+        """Fragments whose rows were rewritten."""
         return tuple(map(FragmentMetadata.of, self.old))
 
     @property
     def new_fragments(self) -> tuple[FragmentMetadata, ...]:
-        """Fragments with these rows, as users know them."""
+        """Fragments with these rows."""
         return tuple(map(FragmentMetadata.of, self.new))
 
     def json(self) -> str:
-        """As text."""
+        """Encode as JSON."""
         return json.dumps(
             {
                 "read_version": self.read_version,
                 "metrics": asdict(self.metrics),
-                "original_fragments": [
-                    original_fragment.to_json() for original_fragment in self.original_fragments
-                ],
+                "original_fragments": [fragment.to_json() for fragment in self.original_fragments],
                 "new_fragments": [fragment.to_json() for fragment in self.new_fragments],
                 "moved": self.moved.hex(),
             }
@@ -81,34 +74,34 @@ class RewriteResult:
 
     @classmethod
     def from_json(cls, json: str) -> Self:
-        """Read what :meth:`json` gave."""
+        """Decode the output of :meth:`json`."""
         return read_json(json, cls.__name__, cls._of)
 
     @classmethod
-    def _of(cls, found: Any) -> Self:
+    def _of(cls, values: Any) -> Self:
         return cls(
-            found["read_version"],
-            CompactionMetrics(**found["metrics"]),
-            read_fragments(found["original_fragments"]),
-            read_fragments(found["new_fragments"]),
-            bytes.fromhex(found["moved"]),
+            values["read_version"],
+            CompactionMetrics(**values["metrics"]),
+            read_fragments(values["original_fragments"]),
+            read_fragments(values["new_fragments"]),
+            bytes.fromhex(values["moved"]),
         )
 
 
-def read_json(text: str, what: str, make: Callable[[Any], T]) -> T:
-    """Make something of what its ``json`` gave.
+def read_json(text: str, kind: str, make: Callable[[Any], T]) -> T:
+    """Decode a value from the output of its ``json`` method.
 
     Raises
     ------
     OptionError
-        It is nothing of the kind.
+        The text is not such output.
     """
     try:
         return make(json.loads(text))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise OptionError(f"expected the JSON of a {what}, found {text!r:.80} ({error})") from error
+        raise OptionError(f"expected the JSON of a {kind}, found {text!r:.80} ({error})") from error
 
 
-def read_fragments(texts: Iterable[str]) -> tuple[Fragment, ...]:
-    """Fragments of what ``FragmentMetadata.to_json`` gave."""
-    return tuple(stored_fragments(map(FragmentMetadata.from_json, texts), "fragments"))
+def read_fragments(documents: Iterable[str]) -> tuple[Fragment, ...]:
+    """Decode outputs of ``FragmentMetadata.to_json``."""
+    return tuple(stored_fragments(map(FragmentMetadata.from_json, documents), "fragments"))

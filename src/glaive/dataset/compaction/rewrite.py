@@ -1,4 +1,4 @@
-"""Carry out one task of a compaction: the live rows of fragments, rewritten."""
+"""Execute one task of a compaction: rewrite the live rows of fragments."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.query import make_query
 from glaive.scan.views import Views
 from glaive.table.lineage import load_lineage
-from glaive.table.moved_rows import address_map
+from glaive.table.relocated_rows import address_map
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["addresses_left", "rewrite"]
+__all__ = ["live_addresses", "rewrite"]
 
 
 def rewrite(
@@ -48,10 +48,10 @@ def rewrite(
     options: CompactionOptions,
     known: Sequence[Fragment] = (),
 ) -> RewriteResult:
-    """Write the live rows of fragments into new ones, in their order; no version has those yet.
+    """Write the live rows of fragments into new ones, in order, uncommitted.
 
-    The rows are those of the version of the plan, whichever ``dataset`` is at. ``known`` are the
-    fragments if they were read already.
+    Reads ``read_version``, whichever version ``dataset`` is at. ``known`` are the fragments if
+    they were read already.
 
     Raises
     ------
@@ -60,14 +60,14 @@ def rewrite(
 
     Notes
     -----
-    Memory: the pages being written, whatever the size of the fragments.
+    Memory use is the pages being written, independent of the size of the fragments.
     """
     if dataset.manifest.version != read_version:
         dataset = dataset.at(read_version)
     manifest = dataset.manifest
     positions = list(dataset.snapshot.positions_of(fragment_ids))
     old = list(known)
-    if [one.id for one in old] != list(fragment_ids):
+    if [fragment.id for fragment in old] != list(fragment_ids):
         old = list(map(manifest.fragment, positions))
     writing = WriteOptions(
         mode="append",
@@ -76,48 +76,47 @@ def rewrite(
         data_storage_version=options.data_storage_version,
     )
     rows = int(dataset.snapshot.live_counts[positions].sum())
-    # As many fragments as fill, all of one size but for a row.
+    # As many fragments as the rows fill; their sizes differ by at most one row.
     count = max(1, rows // options.target_rows_per_fragment)
     most = max(1, -(-rows // count))
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
-    # Writers of such pages take text with the dictionaries that it was read with.
+    # Writers of such pages accept dictionary-encoded strings as they were read.
     keep_dictionaries = getattr(plan.profile, "pages", None) == "layouts"
-    pieces = make_query(Views(dataset.snapshot), reading).tables(
-        keep_dictionaries=keep_dictionaries
-    )
+    query = make_query(Views(dataset.snapshot), reading)
+    batches = _coalesced(query.tables(keep_dictionaries=keep_dictionaries))
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
-    if stable or addressed:  # told before the rows are written
-        for one in old:
-            dataset.snapshot.check_rows(one)
-            check_at_once(one.physical_rows, manifest.where)
-    new = write_fragments(plan, _together(pieces), keep_dictionaries=keep_dictionaries)
-    new = [one for one in new if one.physical_rows]
+    if stable or addressed:  # fail before the rows are written
+        for fragment in old:
+            dataset.snapshot.check_rows(fragment)
+            check_at_once(fragment.physical_rows, manifest.where)
+    new = write_fragments(plan, batches, keep_dictionaries=keep_dictionaries)
+    new = [fragment for fragment in new if fragment.physical_rows]
     if stable:
         new = _with_lineage(dataset, old, new)
-    moved = b""
-    if addressed:
-        moved = addresses_left(dataset, old)
+    moved = live_addresses(dataset, old) if addressed else b""
     metrics = CompactionMetrics(
         fragments_removed=len(old),
         fragments_added=len(new),
-        files_removed=sum(len(one.files) + (one.deletion_file is not None) for one in old),
-        files_added=sum(len(one.files) for one in new),
+        files_removed=sum(
+            len(fragment.files) + (fragment.deletion_file is not None) for fragment in old
+        ),
+        files_added=sum(len(fragment.files) for fragment in new),
     )
     return RewriteResult(read_version, metrics, tuple(old), tuple(new), moved)
 
 
-_PIECE_ROWS = 64 * 1024
-_PIECE_BYTES = 16 * 1024 * 1024
+_BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
 
 
-def _together(pieces: Iterator[Rows]) -> Iterator[Rows]:
-    """The same rows in fewer batches: of small ones, each costs more than its rows do."""
+def _coalesced(parts: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows in fewer batches: small batches cost more than the rows in them."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in pieces:
+    for batch in parts:
         if isinstance(batch, pa.Table):
             yield from _joined(waiting)
             waiting, rows, size = [], 0, 0
@@ -126,7 +125,7 @@ def _together(pieces: Iterator[Rows]) -> Iterator[Rows]:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield from _joined(waiting)
             waiting, rows, size = [], 0, 0
     yield from _joined(waiting)
@@ -138,20 +137,18 @@ def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
     return join_batches(pa.Table.from_batches(batches))
 
 
-def addresses_left(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
+def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:
     """Addresses of the live rows of fragments, as a bitmap."""
-    return address_map(_addresses(dataset, fragment) for fragment in fragments)
+    return address_map(
+        _live_offsets(dataset, fragment).astype(np.uint64) + np.uint64(fragment.id << 32)
+        for fragment in fragments
+    )
 
 
-def _addresses(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint64]:
-    """Addresses of the live rows of a fragment."""
-    return _kept(dataset, fragment).astype(np.uint64) + np.uint64(fragment.id << 32)
-
-
-def _kept(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint32]:
+def _live_offsets(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint32]:
     live = dataset.snapshot.live_rows(fragment)
-    kept = np.arange(fragment.physical_rows, dtype=np.uint32)
-    return kept if live is None else np.delete(kept, live.deleted)
+    offsets = np.arange(fragment.physical_rows, dtype=np.uint32)
+    return offsets if live is None else np.delete(offsets, live.deleted)
 
 
 def _with_lineage(
@@ -160,32 +157,32 @@ def _with_lineage(
     """New fragments with the row ids and versions of their rows."""
     where = dataset.manifest.where
     ids, created, updated = [], [], []
-    for one in old:
-        kept = _kept(dataset, one)
-        load = partial(load_lineage, dataset.store, dataset.manifest, one)
-        if one.row_ids_in_column:
-            ids.append(encode_row_ids(load("row_ids").at(kept)))
+    for fragment in old:
+        offsets = _live_offsets(dataset, fragment)
+        load = partial(load_lineage, dataset.store, dataset.manifest, fragment)
+        if fragment.row_ids_in_column:
+            ids.append(encode_row_ids(load("row_ids").at(offsets)))
         else:
-            ids.append(select_row_ids(one.row_ids or b"", one.physical_rows, kept, where=where))
-        created.append(load("created_at").at(kept))
-        updated.append(load("updated_at").at(kept))
+            row_ids, rows = fragment.row_ids or b"", fragment.physical_rows
+            ids.append(select_row_ids(row_ids, rows, offsets, where=where))
+        created.append(load("created_at").at(offsets))
+        updated.append(load("updated_at").at(offsets))
     sequence = concatenate_row_ids(ids, where=where)
-    made, stops = np.concatenate(created), np.concatenate(updated)
-    rows = len(made)
-    placed, start = [], 0
-    for one in new:
-        stop = start + one.physical_rows
+    created_at, updated_at = np.concatenate(created), np.concatenate(updated)
+    numbered, start = [], 0
+    for fragment in new:
+        stop = start + fragment.physical_rows
         part = sequence
         if len(new) > 1:
-            some = np.arange(start, stop, dtype=np.uint32)
-            part = select_row_ids(sequence, rows, some, where=where)
-        placed.append(
+            window = np.arange(start, stop, dtype=np.uint32)
+            part = select_row_ids(sequence, len(created_at), window, where=where)
+        numbered.append(
             replace(
-                one,
+                fragment,
                 row_ids=part,
-                created_at=encode_version_array(made[start:stop]),
-                updated_at=encode_version_array(stops[start:stop]),
+                created_at=encode_version_array(created_at[start:stop]),
+                updated_at=encode_version_array(updated_at[start:stop]),
             )
         )
         start = stop
-    return placed
+    return numbered

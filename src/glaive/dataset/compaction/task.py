@@ -1,4 +1,4 @@
-"""Tasks of a compaction, and the plan they are part of: values that go to other processes."""
+"""Tasks of a compaction and their plan: values that can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ __all__ = ["CompactionPlan", "CompactionTask"]
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Fragments to be put together, by id, as of a version; can be pickled.
-
-    :meth:`execute` carries it out.
-    """
+    """Ids of fragments of one version to be merged; can be pickled. :meth:`execute` runs it."""
 
     read_version: int
     fragment_ids: tuple[int, ...]
@@ -32,13 +29,13 @@ class CompactionTask:
 
     @property
     def fragments(self) -> tuple[FragmentMetadata, ...]:
-        """The fragments, as users know them."""
+        """The fragments to be merged."""
         return tuple(map(FragmentMetadata.of, self.old))
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
-        """Write the rows into new fragments that no version has yet.
+        """Write the rows of ``read_version`` into new fragments, uncommitted.
 
-        They are those of ``read_version``, though the dataset may be at another one.
+        ``dataset`` may be at another version.
 
         Raises
         ------
@@ -49,7 +46,7 @@ class CompactionTask:
         return rewrite(dataset.opened, *given)
 
     def json(self) -> str:
-        """As text."""
+        """Encode as JSON."""
         return json.dumps(
             {
                 "read_version": self.read_version,
@@ -61,40 +58,39 @@ class CompactionTask:
 
     @classmethod
     def from_json(cls, json: str) -> Self:
-        """Read what :meth:`json` gave."""
+        """Decode the output of :meth:`json`."""
         return read_json(json, cls.__name__, cls._of)
 
     @classmethod
-    def _of(cls, found: Any) -> Self:
-        options = dict(found["options"])
+    def _of(cls, values: Any) -> Self:
+        options = dict(values["options"])
         options["excluded_fragment_ids"] = tuple(options["excluded_fragment_ids"])
-        ids = tuple(found["fragment_ids"])
-        old = read_fragments(found["fragments"])
-        return cls(found["read_version"], ids, CompactionOptions(**options), old)
+        ids = tuple(values["fragment_ids"])
+        old = read_fragments(values["fragments"])
+        return cls(values["read_version"], ids, CompactionOptions(**options), old)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """The groups of a compaction; each is a task of its own."""
+    """The groups of a compaction, one task each."""
 
     read_version: int
     tasks: tuple[CompactionTask, ...]
 
     def num_tasks(self) -> int:
-        """Groups."""
+        """The number of tasks."""
         return len(self.tasks)
 
     def json(self) -> str:
-        """As text."""
+        """Encode as JSON."""
         tasks = [task.json() for task in self.tasks]
         return json.dumps({"read_version": self.read_version, "tasks": tasks})
 
     @classmethod
     def from_json(cls, json: str) -> Self:
-        """Read what :meth:`json` gave."""
+        """Decode the output of :meth:`json`."""
         return read_json(json, cls.__name__, cls._of)
 
     @classmethod
-    def _of(cls, found: Any) -> Self:
-        tasks = tuple(map(CompactionTask.from_json, found["tasks"]))
-        return cls(found["read_version"], tasks)
+    def _of(cls, values: Any) -> Self:
+        return cls(values["read_version"], tuple(map(CompactionTask.from_json, values["tasks"])))

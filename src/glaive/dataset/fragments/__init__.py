@@ -1,1 +1,1 @@
-"""Fragments of a dataset, for those who read and write in parts."""
+"""Fragments of a dataset, for distributed reads and writes."""

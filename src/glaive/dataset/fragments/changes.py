@@ -1,6 +1,6 @@
-"""What can be done to one fragment without a commit: new columns, new values, deletions.
+"""Uncommitted changes of one fragment: new columns, new values, deletions.
 
-Each method returns what ``LanceOperation`` takes; nothing changes until that is committed.
+Each method returns arguments of a ``LanceOperation``; nothing changes until that is committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FragmentChanges"]
 
 
 class FragmentChanges:
-    """The part of ``LanceFragment`` that makes changes to be committed."""
+    """The methods of ``LanceFragment`` that prepare changes for a commit."""
 
     __slots__ = ("_position", "_stored", "_views")
 
@@ -38,12 +38,12 @@ class FragmentChanges:
 
     @classmethod
     def of(cls, views: Views, position: int) -> Self:
-        """The fragment at a position of a version's list."""
-        made = cls.__new__(cls)
-        made._place(views, position)  # noqa: SLF001  # of this class
-        return made
+        """The fragment at a position in the list of a version."""
+        fragment = cls.__new__(cls)
+        fragment._bind(views, position)  # noqa: SLF001  # of this class
+        return fragment
 
-    def _place(self, views: Views, position: int) -> None:
+    def _bind(self, views: Views, position: int) -> None:
         self._views, self._position = views, position
         self._stored = views.snapshot.manifest.fragment(position)
 
@@ -94,7 +94,7 @@ class FragmentChanges:
         Raises
         ------
         DataFileMissingError, SchemaError
-            It is not there, or has other columns than the dataset.
+            The file is missing, or has other columns than the dataset.
         """
         from glaive.dataset.fragments.files import fragment_of_file
 
@@ -109,7 +109,7 @@ class FragmentChanges:
     ) -> tuple[FragmentMetadata, LanceSchema]:
         """Add columns to this fragment; parameters as for ``LanceDataset.add_columns``.
 
-        Returns the fragment with one more file, and the columns there are then, for
+        Returns the fragment with an additional file, and the resulting schema, for
         ``LanceOperation.Merge``.
         """
         from glaive.dataset.columns.add_columns import make_columns
@@ -127,7 +127,7 @@ class FragmentChanges:
     ) -> tuple[FragmentMetadata, LanceSchema]:
         """Add the columns of a table, joined by a key; as ``LanceDataset.merge``.
 
-        Returns the fragment with one more file, and the columns there are then, for
+        Returns the fragment with an additional file, and the resulting schema, for
         ``LanceOperation.Merge``.
         """
         from glaive.dataset.columns.merge_data import merge_into_fragment
@@ -145,23 +145,23 @@ class FragmentChanges:
         *,
         with_offsets: bool = False,
     ) -> tuple[FragmentMetadata, list[int]] | tuple[FragmentMetadata, list[int], bytes]:
-        """Give columns the values of a table in rows with the same key; others stay.
+        """Replace values of columns in the rows whose key is in a table; other rows keep theirs.
 
         Parameters
         ----------
         data_obj
-            The key, and whole columns of the dataset; of rows with one key the last counts.
+            The key, and complete columns of the dataset; of rows with the same key the last wins.
         left_on, right_on
-            Names of the key here and in the table; ``_rowid`` and ``_rowaddr`` may be keys.
+            Key columns here, which may be ``_rowid`` or ``_rowaddr``, and in the table.
         schema
-            Of the table, where it has none.
+            Schema of the table if it has none.
         with_offsets
-            Return a third value: the physical rows that matched, as roaring bitmap bytes.
+            Also return the physical rows that matched, as roaring bitmap bytes.
 
         Returns
         -------
         tuple
-            The fragment, and ids of the fields rewritten, for ``LanceOperation.Update``.
+            The fragment, and ids of the rewritten fields, for ``LanceOperation.Update``.
 
         Notes
         -----
@@ -171,13 +171,13 @@ class FragmentChanges:
 
         given = (data_obj, left_on, right_on, schema)
         made, fields, offsets = update_columns(self._views.snapshot, self._position, *given)
-        found = FragmentMetadata.of(made)
-        return (found, fields, offsets) if with_offsets else (found, fields)
+        fragment = FragmentMetadata.of(made)
+        return (fragment, fields, offsets) if with_offsets else (fragment, fields)
 
     def delete(self, predicate: str | pc.Expression) -> FragmentMetadata | None:
-        """Delete the rows that pass: the fragment with a new deletion file.
+        """Delete the matching rows; returns the fragment with a new deletion file.
 
-        ``None`` when no row would be left; the fragment as it is when none passes.
+        ``None`` if no row remains; the unchanged fragment if none matches.
         """
         from glaive.dataset.scanner import Scanner
         from glaive.scan.system_columns import ROW_ADDRESS
@@ -213,12 +213,12 @@ class FragmentChanges:
         return None if made is None else FragmentMetadata.of(made)
 
     def validate(self) -> None:
-        """Check what the manifest says of this fragment against its files.
+        """Check that the manifest of this fragment matches its files.
 
         Raises
         ------
         CorruptFileError, DataFileMissingError
-            Something does not fit or is missing; the message names it.
+            Something does not match or is missing; the message says what.
         """
         from glaive.dataset.versions.validate import validate_fragment
 

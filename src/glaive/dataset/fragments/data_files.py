@@ -1,9 +1,9 @@
-"""Data files and deletion files as values that users make, change and send."""
+"""Data files and deletion files as values that users construct, change and send."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,31 +16,31 @@ from glaive.types import FormatVersion
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
 
-__all__ = ["DataFile", "DeletionFile", "whole_number"]
+__all__ = ["DataFile", "DeletionFile", "checked_integer"]
 
 _KINDS = ("array", "bitmap")
 _MAX_32 = 2**32 - 1
 _MAX_64 = 2**64 - 1
 
 
-def whole_number(value: object, what: str, most: int, least: int = 0) -> int:
-    """A number as manifests can hold it.
+def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> int:
+    """The value as an integer within bounds.
 
     Raises
     ------
     OptionError
-        It is none, or too small or too large.
+        It is no integer, or out of bounds.
     """
     number = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
-    if number is None or not least <= number <= most:
+    if number is None or not lowest <= number <= highest:
         raise OptionError(
-            f"{what}: expected an integer from {least} to {most}, found {value!r:.60}"
+            f"{name}: expected an integer from {lowest} to {highest}, found {value!r:.60}"
         )
     return number
 
 
-def _optional(value: object, what: str, most: int) -> int | None:
-    return None if value is None else whole_number(value, what, most)
+def _optional(value: object, name: str, highest: int) -> int | None:
+    return None if value is None else checked_integer(value, name, highest)
 
 
 @dataclass
@@ -54,13 +54,13 @@ class DataFile:
     fields
         Ids of the fields in it; -2 for columns that were replaced.
     column_indices
-        Column of each field; none in files of format 0.1.
+        Column of each field; empty in files of format 0.1.
     file_major_version, file_minor_version
         Format version.
     file_size_bytes
-        Bytes, when known.
+        Bytes, if known.
     base_id
-        Base path that holds the file; this dataset when absent.
+        Base path of the file; ``None`` for the dataset itself.
     """
 
     path: str
@@ -76,7 +76,7 @@ class DataFile:
 
     @classmethod
     def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> DataFile:
-        """Describe a file that is there; its columns are found by name.
+        """Describe an existing file; its columns are found by name.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class DataFile:
         Raises
         ------
         DataFileMissingError, SchemaError
-            It is not there, or has columns that the dataset has not.
+            The file is missing, or has columns that the dataset lacks.
         """
         from glaive.dataset.fragments.described import described_file
 
@@ -103,7 +103,7 @@ class DataFile:
 
     @classmethod
     def of(cls, file: stored.DataFile | DataFile) -> DataFile:
-        """From a file of a manifest."""
+        """Convert from the manifest representation."""
         if isinstance(file, DataFile):
             return file
         wire = file.to_wire()
@@ -118,53 +118,46 @@ class DataFile:
         )
 
     def to_stored(self) -> stored.DataFile:
-        """The file as manifests have it.
+        """Convert to the manifest representation.
 
         Raises
         ------
         OptionError
-            A number, or the path, is none that a manifest can hold.
+            A number or the path is invalid.
         """
         path = str(self.path)
-        what = f"data file {path!r:.60}"
+        name = f"data file {path!r:.60}"
         if not is_file_name(path):
-            raise OptionError(f"{what}: expected a path below the folder of data files")
-        numbers = {
-            name: tuple(
-                whole_number(number, f"{name} of {what}", MAX_FIELD_ID, -MAX_FIELD_ID)
-                for number in given
+            raise OptionError(f"{name}: expected a path below the folder of data files")
+        fields, columns = (
+            tuple(
+                checked_integer(number, f"{attribute} of {name}", MAX_FIELD_ID, -MAX_FIELD_ID)
+                for number in getattr(self, attribute)
             )
-            for name, given in (("fields", self.fields), ("column_indices", self.column_indices))
-        }
+            for attribute in ("fields", "column_indices")
+        )
         major, minor = (
-            whole_number(number, f"format version of {what}", _MAX_32)
+            checked_integer(number, f"format version of {name}", _MAX_32)
             for number in (self.file_major_version, self.file_minor_version)
         )
         return stored.DataFile(
             path=path,
-            fields=numbers["fields"],
-            column_indices=numbers["column_indices"],
+            fields=fields,
+            column_indices=columns,
             version=stored.storage_version(major, minor),
-            size=_optional(self.file_size_bytes, f"size of {what}", _MAX_64),
-            base_id=_optional(self.base_id, f"base_id of {what}", _MAX_32),
+            size=_optional(self.file_size_bytes, f"size of {name}", _MAX_64),
+            base_id=_optional(self.base_id, f"base_id of {name}", _MAX_32),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As values that JSON has."""
-        return {
-            "fields": list(self.fields),
-            "column_indices": list(self.column_indices),
-            "file_major_version": self.file_major_version,
-            "file_minor_version": self.file_minor_version,
-            "file_size_bytes": self.file_size_bytes,
-            "base_id": self.base_id,
-            "path": self.path,
-        }
+        """Convert to values that JSON can represent."""
+        values = asdict(self)
+        return values | {"path": values.pop("path")}
 
 
 @dataclass
 class DeletionFile:
-    """Which rows of a fragment are deleted.
+    """The deleted rows of a fragment.
 
     Parameters
     ----------
@@ -173,9 +166,9 @@ class DeletionFile:
     file_type
         ``"array"`` or ``"bitmap"``.
     num_deleted_rows
-        Deleted rows, when known.
+        Deleted rows, if known.
     base_id
-        Base path that holds the file; this dataset when absent.
+        Base path of the file; ``None`` for the dataset itself.
     """
 
     read_version: int
@@ -190,26 +183,26 @@ class DeletionFile:
 
     @classmethod
     def of(cls, file: stored.DeletionFile | DeletionFile) -> DeletionFile:
-        """From a file of a manifest."""
+        """Convert from the manifest representation."""
         if isinstance(file, DeletionFile):
             return file
         return cls(file.read_version, file.number, _KINDS[file.bitmap], file.rows, file.base_id)
 
     def to_stored(self) -> stored.DeletionFile:
-        """The file as manifests have it.
+        """Convert to the manifest representation.
 
         Raises
         ------
         OptionError
-            A number is none that a manifest can hold.
+            A number is out of range.
         """
-        what = "of a deletion file"
+        owner = "of a deletion file"
         return stored.DeletionFile(
             bitmap=self.file_type == "bitmap",
-            read_version=whole_number(self.read_version, f"read_version {what}", _MAX_64),
-            number=whole_number(self.id, f"id {what}", _MAX_64),
-            rows=_optional(self.num_deleted_rows, f"num_deleted_rows {what}", _MAX_64),
-            base_id=_optional(self.base_id, f"base_id {what}", _MAX_32),
+            read_version=checked_integer(self.read_version, f"read_version {owner}", _MAX_64),
+            number=checked_integer(self.id, f"id {owner}", _MAX_64),
+            rows=_optional(self.num_deleted_rows, f"num_deleted_rows {owner}", _MAX_64),
+            base_id=_optional(self.base_id, f"base_id {owner}", _MAX_32),
         )
 
     def path(self, fragment_id: int, base_uri: str | None = None) -> str:
@@ -219,27 +212,21 @@ class DeletionFile:
         return path if base_uri is None else f"{base_uri.rstrip('/')}/{path}"
 
     def asdict(self) -> dict[str, Any]:
-        """As values that JSON has."""
-        return {
-            "read_version": self.read_version,
-            "id": self.id,
-            "file_type": self.file_type,
-            "num_deleted_rows": self.num_deleted_rows,
-            "base_id": self.base_id,
-        }
+        """Convert to values that JSON can represent."""
+        return asdict(self)
 
     def json(self) -> str:
-        """As JSON."""
+        """Encode as JSON."""
         return json.dumps(self.asdict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, json: str) -> Self:
-        """Read what :meth:`json` gave.
+        """Decode the output of :meth:`json`.
 
         Raises
         ------
         OptionError
-            It is nothing of the kind.
+            The text is no such output.
         """
         from json import loads
 

@@ -1,4 +1,4 @@
-"""What a data file that is there holds, in terms of a dataset."""
+"""Describe existing data files by the fields of a dataset."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored
     Raises
     ------
     DataFileMissingError
-        It is not there.
+        The file is missing.
     SchemaError
-        It has columns that the dataset has not, or of other types.
+        It has columns that the dataset lacks, or columns of other types.
     """
     schema = snapshot.manifest.schema
     reader = opened_file(snapshot, name, base_id)
@@ -33,7 +33,7 @@ def described_file(snapshot: Snapshot, name: str, base_id: int | None) -> stored
 
 
 def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
-    """Open a data file that no fragment has yet."""
+    """Open a data file that is in no fragment."""
     unknown = stored.DataFile(
         path=name,
         fields=(),
@@ -45,9 +45,9 @@ def opened_file(snapshot: Snapshot, name: str, base_id: int | None) -> Any:
 
 
 def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) -> stored.DataFile:
-    """The entry of an opened data file, with the ids that the dataset has for its columns."""
+    """The manifest entry of an opened data file, with the dataset's field ids."""
     numbers = dict(_pairs(reader.schema, schema))
-    # Files of format 0.1 list all fields and say nothing of columns.
+    # Entries of format 0.1 list all fields and no columns.
     legacy = reader.version == stored.LEGACY
     columns: dict[int, int] = (
         dict.fromkeys(reader.schema.field_ids(), 0) if legacy else reader.column_numbers()
@@ -64,16 +64,16 @@ def file_of(reader: Any, name: str, schema: LanceSchema, base_id: int | None) ->
 
 def _pairs(stored: LanceSchema, wanted: LanceSchema) -> list[tuple[int, int]]:
     """Ids of fields in the file and in the dataset, matched by name at every level."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
 
-    def match(some: tuple[Field, ...], others: tuple[Field, ...]) -> None:
-        known = {one.name: one for one in others}
-        for one in some:
-            other = known.get(one.name)
-            if other is None or (other.children == ()) != (one.children == ()):
-                raise SchemaError(f"column {one.name!r} of the file is not in the dataset so")
-            found.append((one.id, other.id))
-            match(one.children, other.children)
+    def match(file_fields: tuple[Field, ...], dataset_fields: tuple[Field, ...]) -> None:
+        known = {field.name: field for field in dataset_fields}
+        for field in file_fields:
+            other = known.get(field.name)
+            if other is None or (other.children == ()) != (field.children == ()):
+                raise SchemaError(f"column {field.name!r} of the file does not match the dataset")
+            pairs.append((field.id, other.id))
+            match(field.children, other.children)
 
     match(stored.fields, wanted.fields)
-    return found
+    return pairs

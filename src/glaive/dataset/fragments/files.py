@@ -1,4 +1,4 @@
-"""Fragments made of rows, or of a file that is there, without a commit."""
+"""Uncommitted fragments from rows, or from an existing file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["create_fragment", "fragment_of_file"]
 
 _ALL_ROWS = 2**62
-"""Rows and bytes that no file reaches."""
+"""A limit of rows and bytes that no file reaches."""
 
 
 def create_fragment(
@@ -41,7 +41,7 @@ def create_fragment(
     SchemaError
         The rows do not fit the dataset, or there are none.
     OptionError
-        The id cannot be one.
+        The id is invalid.
     """
     number: object = fragment_id
     if number is not None and (not isinstance(number, int) or number < 0):
@@ -57,7 +57,7 @@ def create_fragment(
         **given,
     )
     if not made:
-        raise SchemaError("create: there are no rows to make a fragment of")
+        raise SchemaError("create: there are no rows for a fragment")
     first: FragmentMetadata = made[0]
     return replace(first, id=fragment_id or 0)
 
@@ -68,9 +68,9 @@ def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> Fragmen
     Raises
     ------
     DataFileMissingError
-        It is not there.
+        The file is missing.
     SchemaError
-        It has other columns than the dataset, or other types.
+        Its columns or types differ from those of the dataset.
     """
     schema = snapshot.manifest.schema
     reader = opened_file(snapshot, name, None)

@@ -1,4 +1,4 @@
-"""One fragment of a dataset, for those who read in parts."""
+"""``LanceFragment``: one fragment of a dataset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["FragmentSession", "LanceFragment"]
 
 
 class LanceFragment(FragmentChanges):
-    """A horizontal part of one version of a dataset. Made by ``dataset.get_fragments()``.
+    """A horizontal part of one version of a dataset; returned by ``dataset.get_fragments()``.
 
     It stays at that version when the dataset moves to another one.
     """
@@ -43,7 +43,7 @@ class LanceFragment(FragmentChanges):
         if fragment_id is None:
             raise OptionError("fragment_id: expected the id of a fragment, found None")
         snapshot = dataset.opened.snapshot
-        self._place(Views(snapshot), snapshot.manifest.position_of(fragment_id))
+        self._bind(Views(snapshot), snapshot.manifest.position_of(fragment_id))
 
     def __repr__(self) -> str:
         files = [file.path for file in self._stored.files]
@@ -55,7 +55,7 @@ class LanceFragment(FragmentChanges):
 
     @property
     def metadata(self) -> FragmentMetadata:
-        """Id, files and deletions, as ``LanceOperation`` takes them."""
+        """Id, files and deletions, for use in a ``LanceOperation``."""
         return FragmentMetadata.of(self._stored)
 
     @property
@@ -66,17 +66,17 @@ class LanceFragment(FragmentChanges):
     @property
     def schema(self) -> pa.Schema:
         """Schema of the dataset."""
-        return self._views.snapshot.manifest.schema.presented()
+        return self._views.snapshot.manifest.schema.logical_schema()
 
     @property
     def physical_schema(self) -> pa.Schema:
-        """Schema of the columns that its files have; the others are null."""
+        """Schema of the columns in its files; columns of the dataset that they lack are null."""
         schema = self._views.snapshot.manifest.schema
         stored = {number for file in self._stored.files for number in file.fields}
         there = [
             top.name for top in schema.fields if any(field.id in stored for field in top.walk())
         ]
-        return pa.schema([schema.presented().field(name) for name in there])
+        return pa.schema([schema.logical_schema().field(name) for name in there])
 
     @property
     def partition_expression(self) -> object:
@@ -103,7 +103,7 @@ class LanceFragment(FragmentChanges):
         return [DataFile.of(file) for file in self._stored.files]
 
     def deletion_file(self) -> str | None:
-        """Path of the deletion file within the dataset, if rows are deleted."""
+        """Path of the deletion file within the dataset; ``None`` if no row is deleted."""
         file = self._stored.deletion_file
         if file is None:
             return None
@@ -112,7 +112,7 @@ class LanceFragment(FragmentChanges):
         )
 
     def count_rows(self, filter: object = None) -> int:
-        """Live rows."""
+        """Number of live rows."""
         return self.scanner(filter=filter).count_rows()
 
     @shows_options()
@@ -192,7 +192,7 @@ class LanceFragment(FragmentChanges):
     ) -> pa.Table:
         """Rows by position among the live rows of this fragment, in the order given.
 
-        Columns of blobs are their bytes here, not their descriptions: as pylance has it.
+        Blob columns are returned as bytes, not as descriptors, as in pylance.
         """
         rows = positions(indices)
         live = self._live()
@@ -211,18 +211,20 @@ class LanceFragment(FragmentChanges):
         columns: Sequence[str] | Mapping[str, str] | None = None,
         with_row_address: bool | None = None,
     ) -> FragmentSession:
-        """Prepare repeated takes of the same columns; with addresses in ``_rowaddr``."""
+        """Prepare repeated takes of the same columns, optionally with ``_rowaddr``."""
         wanted = column_names(columns, pruning=True)
         if with_row_address:
             names = self.schema.names if wanted is None else list(wanted)
             if names and not isinstance(names[0], str):
-                raise OptionError("with_row_address: name it among the expressions instead")
+                raise OptionError(
+                    "with_row_address: with expressions, add a column '_rowaddr' to them instead"
+                )
             wanted = (*names, ROW_ADDRESS)
         return FragmentSession(self, wanted)
 
 
 class FragmentSession:
-    """Takes rows of one fragment; made by ``LanceFragment.open_session``."""
+    """Takes rows of one fragment; returned by ``LanceFragment.open_session``."""
 
     __slots__ = ("_columns", "_fragment")
 

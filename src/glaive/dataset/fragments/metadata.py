@@ -1,7 +1,7 @@
-"""Fragments as values that users make, change and send.
+"""Fragments as values that users construct, change and send.
 
-They have pylance's names, and are turned into those of :mod:`glaive.format.fragment` when they
-are committed; JSON goes between both libraries.
+They have pylance's names and are converted to those of :mod:`glaive.format.fragment` when they
+are committed; their JSON is compatible with pylance's.
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from glaive.dataset.fragments.data_files import DataFile, DeletionFile, whole_number
+from glaive.dataset.fragments.data_files import DataFile, DeletionFile, checked_integer
 from glaive.dataset.fragments.overlays import DataOverlayFile
 from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format import fragment as stored
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 
-__all__ = [
-    "FragmentMetadata",
-    "checked_fragments",
-    "stored_fragments",
-]
+__all__ = ["FragmentMetadata", "checked_fragments", "stored_fragments"]
 
 
 @dataclass
@@ -32,9 +28,9 @@ class FragmentMetadata:
     Parameters
     ----------
     id
-        Identity within the dataset; for new ones the commit gives it.
+        Identity within the dataset; the commit assigns it to new fragments.
     files
-        Data files: each holds other columns of all rows.
+        Data files; each holds some columns of all rows.
     physical_rows
         Rows in the files, deleted ones included.
     deletion_file
@@ -42,9 +38,9 @@ class FragmentMetadata:
     row_id_meta
         Stable row ids, made by :class:`glaive.fragment.RowIdSequence`.
     created_at_version_meta, last_updated_at_version_meta
-        Versions of the rows; commits work them out.
+        Versions of the rows; computed by commits.
     overlays
-        Files with other values for single rows; glaive cannot commit any.
+        Files that replace values of single rows; glaive cannot commit any.
     """
 
     id: int
@@ -58,29 +54,27 @@ class FragmentMetadata:
 
     @classmethod
     def of(cls, fragment: stored.Fragment | FragmentMetadata) -> FragmentMetadata:
-        """From a fragment of a manifest."""
+        """Convert from the manifest representation."""
         if isinstance(fragment, FragmentMetadata):
             return fragment
-        gone = fragment.deletion_file
-        ids, made, changed = fragment.row_ids, fragment.created_at, fragment.updated_at
-        row_ids = RowIdMeta(ids) if ids is not None or fragment.row_ids_in_column else None
+        deletions, ids = fragment.deletion_file, fragment.row_ids
         return cls(
             fragment.id,
             [DataFile.of(file) for file in fragment.files],
             fragment.physical_rows,
-            None if gone is None else DeletionFile.of(gone),
-            row_ids,
-            _versions(made, in_column=fragment.created_at_in_column),
-            _versions(changed, in_column=fragment.updated_at_in_column),
+            None if deletions is None else DeletionFile.of(deletions),
+            RowIdMeta(ids) if ids is not None or fragment.row_ids_in_column else None,
+            _versions(fragment.created_at, in_column=fragment.created_at_in_column),
+            _versions(fragment.updated_at, in_column=fragment.updated_at_in_column),
         )
 
     def to_stored(self) -> stored.Fragment:
-        """The fragment as manifests have it.
+        """Convert to the manifest representation.
 
         Raises
         ------
         OptionError
-            A part of it is of another kind, or a number is none that a manifest can hold.
+            A part of it has a wrong type, or a number is out of range.
         UnsupportedFeatureError
             It has overlays.
         """
@@ -92,23 +86,26 @@ class FragmentMetadata:
         wrong = [file for file in files if not isinstance(file, DataFile | stored.DataFile)]
         if wrong:
             raise OptionError(f"files of fragment {self.id}: expected DataFile, found {wrong[0]!r}")
-        gone: Any = self.deletion_file
-        if not isinstance(gone, DeletionFile | stored.DeletionFile | None):
-            raise OptionError(f"deletion_file of fragment {self.id}: found {gone!r:.60}")
-        ids, made = self.row_id_meta, self.created_at_version_meta
-        changed = self.last_updated_at_version_meta
+        deletions: Any = self.deletion_file
+        if not isinstance(deletions, DeletionFile | stored.DeletionFile | None):
+            raise OptionError(
+                f"deletion_file of fragment {self.id}: expected DeletionFile, found "
+                f"{deletions!r:.60}"
+            )
+        ids, created = self.row_id_meta, self.created_at_version_meta
+        updated = self.last_updated_at_version_meta
         rows = f"physical_rows of fragment {self.id!r:.40}"
         return stored.Fragment(
-            id=whole_number(self.id, "id of a fragment", MAX_FRAGMENT_ID),
+            id=checked_integer(self.id, "id of a fragment", MAX_FRAGMENT_ID),
             files=tuple(DataFile.of(file).to_stored() for file in files),
-            physical_rows=whole_number(self.physical_rows, rows, MAX_FRAGMENT_ROWS),
-            deletion_file=None if gone is None else DeletionFile.of(gone).to_stored(),
+            physical_rows=checked_integer(self.physical_rows, rows, MAX_FRAGMENT_ROWS),
+            deletion_file=None if deletions is None else DeletionFile.of(deletions).to_stored(),
             row_ids=None if ids is None else ids.inline,
             row_ids_in_column=ids is not None and ids.inline is None,
-            created_at=None if made is None else made.inline,
-            created_at_in_column=made is not None and made.inline is None,
-            updated_at=None if changed is None else changed.inline,
-            updated_at_in_column=changed is not None and changed.inline is None,
+            created_at=None if created is None else created.inline,
+            created_at_in_column=created is not None and created.inline is None,
+            updated_at=None if updated is None else updated.inline,
+            updated_at_in_column=updated is not None and updated.inline is None,
         )
 
     def data_files(self) -> list[DataFile]:
@@ -117,56 +114,56 @@ class FragmentMetadata:
 
     @property
     def num_deletions(self) -> int | None:
-        """Deleted rows; ``None`` when only the deletion file tells."""
+        """Deleted rows; ``None`` if only the deletion file has their number."""
         return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
 
     @property
     def num_rows(self) -> int:
-        """Rows that are not deleted."""
+        """Live rows."""
         return self.physical_rows - (self.num_deletions or 0)
 
     def to_json(self) -> dict[str, Any]:
-        """As values that JSON has, in the form pylance reads."""
-        gone, ids = self.deletion_file, self.row_id_meta
-        made, changed = self.created_at_version_meta, self.last_updated_at_version_meta
+        """Convert to values that JSON can represent, compatible with pylance."""
+        deletions, ids = self.deletion_file, self.row_id_meta
+        created, updated = self.created_at_version_meta, self.last_updated_at_version_meta
         return {
             "id": self.id,
             "files": [DataFile.of(file).to_json() for file in self.files],
             "overlays": [overlay.to_json() for overlay in self.overlays],
             "physical_rows": self.physical_rows,
-            "deletion_file": None if gone is None else DeletionFile.of(gone).asdict(),
+            "deletion_file": None if deletions is None else DeletionFile.of(deletions).asdict(),
             "row_id_meta": None if ids is None else ids.asdict(),
-            "created_at_version_meta": None if made is None else made.asdict(),
-            "last_updated_at_version_meta": None if changed is None else changed.asdict(),
+            "created_at_version_meta": None if created is None else created.asdict(),
+            "last_updated_at_version_meta": None if updated is None else updated.asdict(),
         }
 
     @staticmethod
     def from_json(json_data: str | Mapping[str, Any]) -> FragmentMetadata:
-        """Read what :meth:`to_json` gave, as text or as values.
+        """Decode the output of :meth:`to_json`, as a string or as values.
 
         Raises
         ------
         OptionError
-            It is nothing of the kind.
+            The argument is no such output.
         """
         try:
-            found = json.loads(json_data) if isinstance(json_data, str) else json_data
-            gone, ids = found.get("deletion_file"), found.get("row_id_meta")
-            made = found.get("created_at_version_meta")
-            changed = found.get("last_updated_at_version_meta")
+            values = json.loads(json_data) if isinstance(json_data, str) else json_data
+            deletions, ids = values.get("deletion_file"), values.get("row_id_meta")
             return FragmentMetadata(
-                id=found["id"],
-                files=[DataFile(**file) for file in found["files"]],
-                physical_rows=found["physical_rows"],
-                deletion_file=None if gone is None else DeletionFile(**gone),
+                id=values["id"],
+                files=[DataFile(**file) for file in values["files"]],
+                physical_rows=values["physical_rows"],
+                deletion_file=None if deletions is None else DeletionFile(**deletions),
                 row_id_meta=None if ids is None else RowIdMeta.from_dict(ids),
-                created_at_version_meta=_read_versions(made),
-                last_updated_at_version_meta=_read_versions(changed),
-                overlays=[_overlay(one) for one in found.get("overlays") or ()],
+                created_at_version_meta=_read_versions(values.get("created_at_version_meta")),
+                last_updated_at_version_meta=_read_versions(
+                    values.get("last_updated_at_version_meta")
+                ),
+                overlays=[_overlay(overlay) for overlay in values.get("overlays") or ()],
             )
         except (RecursionError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise OptionError(
-                f"expected a fragment as to_json() gives it, found {json_data!r:.80} ({error})"
+                f"expected the output of to_json(), found {json_data!r:.80} ({error})"
             ) from error
 
 
@@ -174,32 +171,32 @@ def _versions(wire: bytes | None, *, in_column: bool) -> RowDatasetVersionMeta |
     return RowDatasetVersionMeta(wire) if wire is not None or in_column else None
 
 
-def _read_versions(found: Any) -> RowDatasetVersionMeta | None:
-    return None if found is None else RowDatasetVersionMeta.from_json(json.dumps(found))
+def _read_versions(values: Any) -> RowDatasetVersionMeta | None:
+    return None if values is None else RowDatasetVersionMeta.from_json(json.dumps(values))
 
 
-def _overlay(found: Mapping[str, Any]) -> DataOverlayFile:
-    file = DataFile(**found["data_file"])
-    return DataOverlayFile(file, found["offsets"], found.get("committed_version"))
+def _overlay(values: Mapping[str, Any]) -> DataOverlayFile:
+    file = DataFile(**values["data_file"])
+    return DataOverlayFile(file, values["offsets"], values.get("committed_version"))
 
 
-def checked_fragments(given: Any, what: str) -> list[FragmentMetadata]:
-    """Fragments that users made, as a list.
+def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
+    """The argument as a list of fragments.
 
     Raises
     ------
     OptionError
-        One of them is none.
+        It is no list, or an item is no fragment.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise OptionError(f"{what}: expected a list of FragmentMetadata, found {given!r:.60}")
-    found = list(given)
-    for one in found:
-        if not isinstance(one, FragmentMetadata | stored.Fragment):
-            raise OptionError(f"{what}: expected FragmentMetadata, found {one!r:.60}")
-    return [FragmentMetadata.of(one) for one in found]
+        raise OptionError(f"{name}: expected a list of FragmentMetadata, found {given!r:.60}")
+    fragments = list(given)
+    for fragment in fragments:
+        if not isinstance(fragment, FragmentMetadata | stored.Fragment):
+            raise OptionError(f"{name}: expected FragmentMetadata, found {fragment!r:.60}")
+    return [FragmentMetadata.of(fragment) for fragment in fragments]
 
 
-def stored_fragments(given: Iterable[Any], what: str) -> tuple[stored.Fragment, ...]:
-    """Fragments that users made, as manifests have them; errors as :func:`checked_fragments`."""
-    return tuple(fragment.to_stored() for fragment in checked_fragments(given, what))
+def stored_fragments(given: Iterable[Any], name: str) -> tuple[stored.Fragment, ...]:
+    """The argument in the manifest representation; errors as :func:`checked_fragments`."""
+    return tuple(fragment.to_stored() for fragment in checked_fragments(given, name))

@@ -1,6 +1,6 @@
-"""Data overlays: files with other values for single rows of a fragment.
+"""Data overlays: files that replace values of single rows of a fragment.
 
-Transactions of other writers with overlays are read and shown; glaive makes none.
+Glaive can read transactions with overlays, but does not write any.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DataOverlayFile", "read_overlay"]
 
-_MOST_ROWS: Final = 100_000_000
-"""More than is shown; a few bytes of a bitmap may stand for billions."""
+_MAX_ROWS: Final = 100_000_000
+"""Limit of rows to list: a few bytes of a bitmap may stand for billions."""
 
 
 @dataclass
@@ -31,9 +31,9 @@ class DataOverlayFile:
         The file with the values, one column per field.
     offsets
         The physical rows it has values for, each once: numbers, or one list of numbers per
-        field where they differ.
+        field if they differ.
     committed_version
-        The version it came with; ``None`` for one that is to be committed.
+        The version that added it; ``None`` if uncommitted.
     """
 
     data_file: DataFile
@@ -41,7 +41,7 @@ class DataOverlayFile:
     committed_version: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As values that JSON has."""
+        """Convert to values that JSON can represent."""
         return {
             "data_file": self.data_file.to_json(),
             "offsets": [
@@ -52,7 +52,7 @@ class DataOverlayFile:
 
 
 def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOverlayFile:
-    """An overlay that was read; ``file`` is that of the message."""
+    """Read an overlay; ``file`` is that of the message."""
     if message.WhichOneof("coverage") == "field_coverage":
         rows: Any = [_rows(bitmap) for bitmap in message.field_coverage.bitmaps]
     else:
@@ -72,10 +72,10 @@ def _rows(bitmap: bytes) -> list[int]:
             found=str(error),
             where="a transaction",
         ) from error
-    if len(rows) > _MOST_ROWS:
+    if len(rows) > _MAX_ROWS:
         raise CorruptFileError(
             "rows of a data overlay",
-            expected=f"at most {_MOST_ROWS}",
+            expected=f"at most {_MAX_ROWS}",
             found=f"{len(rows)}",
             where="a transaction",
         )

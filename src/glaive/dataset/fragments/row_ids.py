@@ -1,4 +1,4 @@
-"""Stable row ids, and versions of rows, as fragments carry them from user to user.
+"""Stable row ids and row versions in fragments that users construct.
 
 Specification: "Row ids" in ``docs/format/rowids.md``.
 """
@@ -19,88 +19,88 @@ from glaive.format.rowids import count_row_ids, decode_row_ids, encode_row_ids
 
 __all__ = ["RowDatasetVersionMeta", "RowIdMeta", "RowIdSequence"]
 
-_PLACE: Final = "row ids of a fragment"
+_WHERE: Final = "row ids of a fragment"
 
 
 @dataclass(slots=True, eq=True)
-class _Kept:
-    """Values of the rows of a fragment: in wire form, or in a hidden column of its files."""
+class _RowValues:
+    """Values of the rows of a fragment: in wire format, or in a hidden column of its files."""
 
     _INLINE: ClassVar[str]
     _COLUMN: ClassVar[str]
 
     inline: bytes | None = field(default=None, repr=False)
-    """The wire form; ``None`` where they are in a column."""
+    """The wire format; ``None`` if the values are in a column."""
 
     def asdict(self) -> dict[str, Any]:
-        """As values that JSON has."""
+        """Convert to values that JSON can represent."""
         if self.inline is None:
             return {self._COLUMN: {}}
         return {self._INLINE: list(self.inline)}
 
     def json(self) -> str:
-        """As JSON."""
+        """Encode as JSON."""
         return json.dumps(self.asdict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, json: str) -> Self:
-        """Read what :meth:`json` gave.
+        """Decode the output of :meth:`json`.
 
         Raises
         ------
         OptionError
-            It is nothing of the kind.
+            The text is no such output.
         """
         from json import loads
 
         try:
-            found = loads(json)
+            values = loads(json)
         except (TypeError, ValueError) as error:
             raise OptionError(f"{cls.__name__}: expected JSON, found {json!r:.60}") from error
-        return cls._read(found)
+        return cls._read(values)
 
     @classmethod
-    def _read(cls, found: Any) -> Self:
-        if found == cls._COLUMN:
+    def _read(cls, values: Any) -> Self:
+        if values == cls._COLUMN:
             return cls()
         try:
-            ((key, value),) = found.items()
+            ((key, value),) = values.items()
             if key == cls._COLUMN:
                 return cls()
-            if key == cls._INLINE and not isinstance(value, int):  # as many zeros otherwise
+            if key == cls._INLINE and not isinstance(value, int):  # bytes(3) would be three zeros
                 return cls(bytes(value))
         except (AttributeError, TypeError, ValueError):
-            pass  # said below
+            pass  # reported below
         raise OptionError(
             f"{cls.__name__}: expected {cls._INLINE!r} with bytes or {cls._COLUMN!r}, found "
-            f"{found!r:.60}"
+            f"{values!r:.60}"
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared by value, and not frozen
 
 
 @dataclass(slots=True, eq=True)
-class RowIdMeta(_Kept):
-    """The stable row ids of a fragment; :class:`RowIdSequence` makes and reads them."""
+class RowIdMeta(_RowValues):
+    """The stable row ids of a fragment; :class:`RowIdSequence` encodes and decodes them."""
 
     _INLINE: ClassVar[str] = "Inline"
     _COLUMN: ClassVar[str] = "Column"
 
     @classmethod
     def from_dict(cls, dict: Mapping[str, Any]) -> Self:  # noqa: A002  # pylance's name
-        """Read what :meth:`asdict` gave.
+        """Decode the output of :meth:`asdict`.
 
         Raises
         ------
         OptionError
-            It is nothing of the kind.
+            The argument is no such output.
         """
         return cls._read(dict)
 
 
 @dataclass(slots=True, eq=True)
-class RowDatasetVersionMeta(_Kept):
-    """The version each row of a fragment was created, or last changed, in."""
+class RowDatasetVersionMeta(_RowValues):
+    """For each row of a fragment the version that created, or last updated, it."""
 
     _INLINE: ClassVar[str] = "inline"
     _COLUMN: ClassVar[str] = "column"
@@ -109,19 +109,19 @@ class RowDatasetVersionMeta(_Kept):
 class RowIdSequence:
     """Stable row ids of the rows of one fragment, in their order.
 
-    For fragments made by hand whose rows were there before: the rows keep their ids when
-    the fragment is given ``row_id_meta=RowIdSequence(ids).to_inline_metadata()``. Rows beyond
-    those that have one get new ids by the commit.
+    Rewritten rows keep their ids if their new fragment has
+    ``row_id_meta=RowIdSequence(ids).to_inline_metadata()``. The commit assigns new ids to rows
+    beyond the last id.
 
     Parameters
     ----------
     row_ids
-        The ids, each once: a range, an array, or numbers.
+        Unique ids: a range, an array, or integers.
 
     Raises
     ------
     OptionError
-        There is a null, a number that is no row id, or one twice.
+        There is a null, an invalid id, or a duplicate.
     """
 
     __slots__ = ("_ids",)
@@ -132,27 +132,27 @@ class RowIdSequence:
 
     @staticmethod
     def from_inline_metadata(metadata: RowIdMeta) -> RowIdSequence:
-        """Read the ids of a fragment.
+        """Decode the ids of a fragment.
 
         Raises
         ------
         OptionError
             They are in a column of its files.
         CorruptFileError
-            They cannot be read.
+            They cannot be decoded.
         """
         if metadata.inline is None:
             raise OptionError(
                 "row ids: this fragment keeps them in a column of its files. Read _rowid with a "
                 "scan of the fragment."
             )
-        made = RowIdSequence(())
-        count = count_row_ids(metadata.inline, where=_PLACE)
-        made._ids = decode_row_ids(metadata.inline, count, where=_PLACE)
-        return made
+        sequence = RowIdSequence(())
+        count = count_row_ids(metadata.inline, where=_WHERE)
+        sequence._ids = decode_row_ids(metadata.inline, count, where=_WHERE)
+        return sequence
 
     def to_inline_metadata(self) -> RowIdMeta:
-        """The ids as ``FragmentMetadata`` takes them."""
+        """The ids for use in a ``FragmentMetadata``."""
         return RowIdMeta(encode_row_ids(self._ids))
 
     def to_pyarrow(self) -> pa.UInt64Array:
@@ -173,8 +173,8 @@ class RowIdSequence:
     __hash__ = None  # type: ignore[assignment]  # compared by value
 
     def __repr__(self) -> str:
-        shown = [str(one) for one, _ in zip(self, range(10), strict=False)]
-        return f"RowIdSequence([{', '.join(shown)}{', …' if len(self) > 10 else ''}])"
+        first_ids = [str(row_id) for row_id, _ in zip(self, range(10), strict=False)]
+        return f"RowIdSequence([{', '.join(first_ids)}{', …' if len(self) > 10 else ''}])"
 
     def __reduce__(self) -> tuple[object, ...]:
         ids = self._ids if isinstance(self._ids, range) else self.to_pyarrow()
@@ -192,7 +192,7 @@ def _numbers(given: Any) -> NDArray[np.uint64]:
     except (OverflowError, TypeError, pa.ArrowException) as error:
         raise OptionError(f"row_ids: expected integers ≥ 0 ({error})") from error
     ordered = np.sort(ids)
-    again = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(again):
-        raise OptionError(f"row_ids: {int(ordered[again[0]])} is there more than once")
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(repeated):
+        raise OptionError(f"row_ids: {int(ordered[repeated[0]])} occurs more than once")
     return ids.astype(np.uint64, copy=True)

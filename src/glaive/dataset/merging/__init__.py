@@ -1,1 +1,1 @@
-"""``merge_insert``: rows matched by keys, and what becomes of them."""
+"""``merge_insert``: match rows by keys, then update, insert or delete them."""

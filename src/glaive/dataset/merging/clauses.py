@@ -1,4 +1,4 @@
-"""What a merge does with rows that match and with those that do not."""
+"""The clauses of a merge: what it does with matched and unmatched rows."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _POSITION = "lance-schema:unenforced-primary-key:position"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeClauses:
-    """What becomes of rows that match and of those that do not.
+    """What a merge does with matched and unmatched rows.
 
     Parameters
     ----------
     on
         Key columns.
     update, update_condition
-        Matched rows get the values of the source, if the condition over ``source`` and
-        ``target`` holds.
+        Update matched rows from the source, if the condition over ``source`` and ``target``
+        holds.
     delete, fail
-        Matched rows are deleted; or there must be none.
+        Delete matched rows; or fail if there are any.
     insert
-        Rows of the source that match nothing are added.
+        Insert unmatched rows of the source.
     delete_by_source, by_source_condition
-        Rows of the dataset that match nothing are deleted, if the condition holds.
+        Delete unmatched rows of the dataset for which the condition holds.
     mode
-        Whether updated rows move, or columns are replaced in place.
+        Whether updated rows are rewritten as new rows, or columns are replaced in place.
     data_storage_version
-        Format of the files with the rows; that of the dataset when omitted.
+        Format of the new files; default: that of the dataset.
     target_bases
-        Base paths to which new files go in turn; None is all of them.
+        Base paths for new files, used in turn; None for all of them.
     primary_base
-        Whether the dataset's own place is one of all.
+        Whether "all" includes the dataset's own root.
     """
 
     on: tuple[str, ...]
@@ -60,21 +60,21 @@ class MergeClauses:
 
     @property
     def does_nothing(self) -> bool:
-        """Whether no clause was given."""
+        """Whether there is no clause."""
         return not (self.update or self.delete or self.fail or self.insert or self.delete_by_source)
 
     def options(self, bases: Sequence[str]) -> WriteOptions:
-        """How new files are written, into a dataset with these base paths.
+        """Write options for a dataset with these base paths.
 
         Raises
         ------
         OptionError
-            They are to go to base paths, of which there are none.
+            The files must go to base paths, but there are none.
         """
         targets, everywhere = self.target_bases or (), self.target_bases is None
         if everywhere and not self.primary_base:
             if not bases:
-                raise OptionError("target_all_bases: the dataset has no base paths. Add some first")
+                raise OptionError("target_all_bases: the dataset has no base paths. Add one first")
             targets, everywhere = tuple(bases), False
         return WriteOptions(
             mode="append",
@@ -102,10 +102,10 @@ class MergeClauses:
 
 
 def primary_key(schema: LanceSchema) -> tuple[str, ...]:
-    """Columns that the dataset declares as its primary key, in their order there."""
+    """The primary key columns that the schema declares, in key order."""
     declared = [field for field in schema.fields if _flag(field.metadata.get(_PRIMARY_KEY))]
-    declared.sort(key=lambda one: int(one.metadata.get(_POSITION, b"0")))
-    return tuple(one.name for one in declared)
+    declared.sort(key=lambda field: int(field.metadata.get(_POSITION, b"0")))
+    return tuple(field.name for field in declared)
 
 
 def _flag(value: bytes | None) -> bool:

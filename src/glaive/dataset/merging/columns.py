@@ -1,4 +1,4 @@
-"""A merge that replaces columns in place: matched rows stay where they are."""
+"""A merge that replaces columns in place: matched rows keep their addresses."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ def replace_matched(
     Raises
     ------
     OptionError
-        The merge does more than update, or there is no column to leave alone or to replace.
+        The merge does more than update, or the source has no column to replace, or all columns.
     """
     schema = dataset.manifest.schema
     names = [name for name in fits.names if name not in clauses.on]
     faults = [
-        why
-        for why, wrong in (
+        reason
+        for reason, applies in (
             ("it has other clauses than an update of matched rows", not _only_updates(clauses)),
             ("the source covers every column", len(fits.names) == len(schema.names)),
             ("the source has no column but the keys", not names),
             ("files of format 0.1 cannot be split", dataset.manifest.data_format == LEGACY),
             ("the source has a blob column", any(map(is_blob, fits.fields))),
         )
-        if wrong
+        if applies
     ]
     if faults:
         raise OptionError(
@@ -75,7 +75,7 @@ def replace_in_fragments(
     addresses: NDArray[np.uint64],
     source: NDArray[np.int64],
 ) -> Update:
-    """The operation that gives the rows at ``addresses`` the values of rows of ``rows``."""
+    """The operation that sets the rows at ``addresses`` to the rows ``source`` of ``rows``."""
     order = np.argsort(addresses, kind="stable")
     addresses, source = addresses[order], source[order]
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
@@ -84,14 +84,14 @@ def replace_in_fragments(
     changed: dict[int, bytes] = {}
     view = view_of(dataset.snapshot, columns.names)
     for fragment_id in np.unique(fragments).tolist():
-        here = fragments == fragment_id
+        in_fragment = fragments == fragment_id
         position = dataset.manifest.position_of(fragment_id)
         fragment = dataset.manifest.fragment(position)
-        new = take_rows(rows.select(columns.names), source[here])
-        batches = replaced_values(physical_rows(view, position), offsets[here], new)
+        new = take_rows(rows.select(columns.names), source[in_fragment])
+        batches = replaced_values(physical_rows(view, position), offsets[in_fragment], new)
         file = write_column_file(dataset.snapshot, fragment, columns, batches)
         updated.append(replace_files(fragment, file))
-        changed[fragment_id] = bitmap_of(offsets[here].astype(np.uint32))
+        changed[fragment_id] = bitmap_of(offsets[in_fragment].astype(np.uint32))
     return Update(
         updated=tuple(updated),
         fields_modified=tuple(sorted(field.id for field in columns.walk())),

@@ -1,9 +1,9 @@
-"""Values of key columns as numbers: equal values have equal numbers, whatever their type.
+"""Codes of key values: equal values have equal codes, whatever their type.
 
-Each kind of value knows those of the source. Numbers, times, booleans and floats are looked
-up as words, by their bits; texts, binary and wide decimals by their bytes. Structs and lists
-are made of the numbers of what they hold, in which a null equals a null. So values that equal
-each other are those of pylance: -0.0 is not 0.0, and a NaN is one with the same bits.
+Numbers, times, booleans and floats are hashed as machine words, by their bits; strings, binary
+and wide decimals by their bytes. Structs and lists combine the codes of their members or items,
+where null equals null. Equality is that of pylance: -0.0 differs from 0.0, and NaNs are equal if
+their bits are.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import decode_large
 from glaive.errors import SchemaError
-from glaive.kernels.lookup import TextTable, WordTable
+from glaive.kernels.lookup import StringTable, WordTable
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer, items_of
 
-__all__ = ["Combined", "KeyValues", "has_words", "key_values", "storage_of"]
+__all__ = ["Combined", "KeyValues", "is_word_type", "key_values", "storage_of"]
 
 Int64s = NDArray[np.int64]
 
 
 class KeyValues(ABC):
-    """The values of one column of the source, or of what is in it.
+    """The values of one column of the source, or of a member or item in it.
 
     Parameters
     ----------
     array
-        The values, as :func:`storage_of` makes them.
+        The values, from :func:`storage_of`.
 
     Attributes
     ----------
     codes
-        One number per value: which one is the first that equals it. That of a null is
-        ``size - 1``, the number of values.
+        For each value the position of the first equal one; for a null ``size - 1``, the number
+        of values.
     """
 
     def __init__(self, array: Any) -> None:
@@ -52,51 +52,51 @@ class KeyValues(ABC):
             self.codes = self._enter(array)
 
     def find(self, array: Any) -> Int64s:
-        """The numbers of other values, -1 where the source does not have them."""
+        """The codes of other values, -1 for those not in the source."""
         array = storage_of(array)
-        found = self._look_up(array)
+        codes = self._look_up(array)
         if self._rows is not None:
-            known = found >= 0
-            found[known] = self._rows[found[known]]
+            known = codes >= 0
+            codes[known] = self._rows[codes[known]]
         if array.null_count:
-            found[_nulls_of(array)] = self.size - 1
-        return found
+            codes[_nulls_of(array)] = self.size - 1
+        return codes
 
     @abstractmethod
     def _enter(self, array: Any) -> Int64s:
-        """The first equal value of each, none of which is null."""
+        """The position of the first equal value of each; there are no nulls."""
 
     @abstractmethod
     def _look_up(self, array: Any) -> Int64s:
-        """The numbers of values as they were entered, -1 for others; anything for nulls."""
+        """The positions of equal entered values, -1 for none; arbitrary for nulls."""
 
 
 def key_values(name: str, array: Any) -> KeyValues:
-    """The values of an array, whose column has this name.
+    """The values of an array; ``name`` is that of its column, for messages.
 
     Raises
     ------
     SchemaError
-        No two values of the type are known to be equal.
+        Values of the type cannot be compared.
     """
     array, types = storage_of(array), pa.types
-    kind = array.type
-    if has_words(kind):
+    data_type = array.type
+    if is_word_type(data_type):
         return _Words(array)
-    if _is_text(kind):
-        return _Texts(array)
-    if types.is_struct(kind):
+    if _is_byte_string(data_type):
+        return _ByteStrings(array)
+    if types.is_struct(data_type):
         return _Structs(name, array)
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind)
-    if lists or types.is_fixed_size_list(kind):
+    lists = types.is_list(data_type) or types.is_large_list(data_type) or types.is_map(data_type)
+    if lists or types.is_fixed_size_list(data_type):
         return _Lists(name, array)
-    if types.is_null(kind):
+    if types.is_null(data_type):
         return _Nulls(array)
-    raise SchemaError(f"rows cannot be matched by column {name!r} of type {kind}")
+    raise SchemaError(f"rows cannot be matched by column {name!r} of type {data_type}")
 
 
 def storage_of(array: Any) -> Any:
-    """The array with its values as such: no extension, no dictionary, no views."""
+    """The array without extension types, dictionaries and views."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -106,13 +106,13 @@ def storage_of(array: Any) -> Any:
     return array
 
 
-def has_words(kind: pa.DataType) -> bool:
-    """Whether values are words of at most 64 bits."""
+def is_word_type(data_type: pa.DataType) -> bool:
+    """Whether values fit in a machine word of 64 bits."""
     types = pa.types
-    if types.is_boolean(kind):
+    if types.is_boolean(data_type):
         return True
-    wide = types.is_decimal(kind) or types.is_primitive(kind)
-    return bool(wide and kind.bit_width in (8, 16, 32, 64))
+    wide = types.is_decimal(data_type) or types.is_primitive(data_type)
+    return bool(wide and data_type.bit_width in (8, 16, 32, 64))
 
 
 def _nulls_of(array: Any) -> NDArray[np.bool_]:
@@ -122,12 +122,12 @@ def _nulls_of(array: Any) -> NDArray[np.bool_]:
 
 
 class Combined:
-    """Rows of several numbers each as one number: that of the first row with the same.
+    """Rows of several codes as one code: the position of the first equal row.
 
     Parameters
     ----------
     parts
-        Numbers of all rows, one array per column, and what they are below.
+        For each column the codes of all rows, and an exclusive upper bound of them.
     """
 
     def __init__(self, parts: list[tuple[Int64s, int]]) -> None:
@@ -140,17 +140,17 @@ class Combined:
             self.codes = table.firsts
 
     def find(self, parts: list[Int64s]) -> Int64s:
-        """The first row with these numbers, or that of the first column if it is alone."""
-        found = parts[0]
+        """The position of the first row with these codes; with one column, its codes."""
+        rows = parts[0]
         for (size, table), codes in zip(self._tables, parts[1:], strict=True):
-            unknown = (found < 0) | (codes < 0)
-            found = table.find(_joined(found, codes, size))
-            found[unknown] = -1
-        return found
+            unknown = (rows < 0) | (codes < 0)
+            rows = table.find(_joined(rows, codes, size))
+            rows[unknown] = -1
+        return rows
 
 
 def _joined(high: Int64s, low: Int64s, size: int) -> NDArray[np.uint64]:
-    # Both are below 2^31, so that this is below 2^63.
+    # Both are below 2^31, so the result is below 2^63.
     return (high * size + low).view(np.uint64)
 
 
@@ -175,31 +175,35 @@ def _words_of(array: Any) -> NDArray[np.uint64]:
     return words.astype(np.uint64, copy=False)
 
 
-class _Texts(KeyValues):
-    """Texts, binary, and values of more than 64 bits."""
+class _ByteStrings(KeyValues):
+    """Strings, binary, and values of more than 64 bits."""
 
     def _enter(self, array: Any) -> Int64s:
-        self._table = TextTable(_texts_of(array), len(array))
+        self._table = StringTable(_strings_of(array), len(array))
         return self._table.firsts
 
     def _look_up(self, array: Any) -> Int64s:
-        return self._table.find(_texts_of(array), len(array))
+        return self._table.find(_strings_of(array), len(array))
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def _is_byte_string(data_type: pa.DataType) -> bool:
     types = pa.types
-    wide = types.is_fixed_size_binary(kind) or types.is_decimal(kind) or types.is_interval(kind)
-    return bool(_offset_bits(kind) or wide)
+    wide = (
+        types.is_fixed_size_binary(data_type)
+        or types.is_decimal(data_type)
+        or types.is_interval(data_type)
+    )
+    return bool(_offset_bits(data_type) or wide)
 
 
-def _offset_bits(kind: pa.DataType) -> int:
+def _offset_bits(data_type: pa.DataType) -> int:
     types = pa.types
-    if types.is_string(kind) or types.is_binary(kind):
+    if types.is_string(data_type) or types.is_binary(data_type):
         return 32
-    return 64 if types.is_large_string(kind) or types.is_large_binary(kind) else 0
+    return 64 if types.is_large_string(data_type) or types.is_large_binary(data_type) else 0
 
 
-def _texts_of(array: Any) -> Strings:
+def _strings_of(array: Any) -> Strings:
     """The values as byte strings."""
     bits = _offset_bits(array.type)
     if not len(array):
@@ -208,15 +212,15 @@ def _texts_of(array: Any) -> Strings:
     if bits:
         return Strings(buffers[1].slice(array.offset * bits // 8), bits, buffers[2] or _EMPTY)
     width = int(array.type.bit_width) // 8
-    ends = np.arange(len(array) + 1, dtype=np.int64) * width
-    return Strings(as_buffer(ends), 64, buffers[1].slice(array.offset * width))
+    offsets = np.arange(len(array) + 1, dtype=np.int64) * width
+    return Strings(as_buffer(offsets), 64, buffers[1].slice(array.offset * width))
 
 
 _EMPTY: Any = pa.py_buffer(b"")
 
 
 class _Structs(KeyValues):
-    """Structs, by the numbers of their members."""
+    """Structs, by the codes of their members."""
 
     def __init__(self, name: str, array: Any) -> None:
         self._name = name
@@ -224,23 +228,22 @@ class _Structs(KeyValues):
 
     def _enter(self, array: Any) -> Int64s:
         self._members = [
-            key_values(f"{self._name}.{one.name}", column)
-            for one, column in zip(array.type, array.flatten(), strict=True)
+            key_values(f"{self._name}.{field.name}", column)
+            for field, column in zip(array.type, array.flatten(), strict=True)
         ]
-        nothing = np.zeros(len(array), np.int64), 1
-        self._combined = Combined(
-            [nothing, *[(member.codes, member.size) for member in self._members]]
-        )
+        zeros = np.zeros(len(array), np.int64), 1
+        members = [(member.codes, member.size) for member in self._members]
+        self._combined = Combined([zeros, *members])
         return self._combined.codes
 
     def _look_up(self, array: Any) -> Int64s:
         columns = zip(self._members, array.flatten(), strict=True)
-        nothing = np.zeros(len(array), np.int64)
-        return self._combined.find([nothing, *[one.find(column) for one, column in columns]])
+        zeros = np.zeros(len(array), np.int64)
+        return self._combined.find([zeros, *[values.find(column) for values, column in columns]])
 
 
 class _Lists(KeyValues):
-    """Lists and maps, as strings of the numbers of their items."""
+    """Lists and maps, as strings of the codes of their items."""
 
     def __init__(self, name: str, array: Any) -> None:
         self._name = name
@@ -249,32 +252,33 @@ class _Lists(KeyValues):
     def _enter(self, array: Any) -> Int64s:
         starts, items = _items_of(array)
         self._items = key_values(f"{self._name}.item", items)
-        self._table = TextTable(_as_text(starts, self._items.codes), len(array))
+        self._table = StringTable(_as_strings(starts, self._items.codes), len(array))
         return self._table.firsts
 
     def _look_up(self, array: Any) -> Int64s:
         starts, items = _items_of(array)
-        return self._table.find(_as_text(starts, self._items.find(items)), len(array))
+        return self._table.find(_as_strings(starts, self._items.find(items)), len(array))
 
 
 def _items_of(array: Any) -> tuple[Int64s, Any]:
-    """Where each list begins and the last ends, and the items from there on."""
+    """The offsets of the lists, from 0, and their items."""
     if pa.types.is_fixed_size_list(array.type):
         size, count = array.type.list_size, len(array)
         items = array.values.slice(array.offset * size, count * size)
         return np.arange(count + 1, dtype=np.int64) * size, items
-    ends: Any = array.offsets.to_numpy().astype(np.int64)
-    first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
-    starts = ends - first if len(ends) else np.zeros(1, np.int64)
-    return starts, array.values.slice(first, last - first)
+    offsets: Any = array.offsets.to_numpy().astype(np.int64)
+    if not len(offsets):
+        return np.zeros(1, np.int64), array.values.slice(0, 0)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, array.values.slice(first, last - first)
 
 
-def _as_text(starts: Int64s, codes: Int64s) -> Strings:
+def _as_strings(starts: Int64s, codes: Int64s) -> Strings:
     return Strings(as_buffer(starts * 4), 64, as_buffer(codes.astype("<i4")))
 
 
 class _Nulls(KeyValues):
-    """Nothing but nulls."""
+    """A column of null type."""
 
     def _enter(self, array: Any) -> Int64s:
         return np.empty(0, np.int64)

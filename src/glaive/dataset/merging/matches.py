@@ -1,8 +1,8 @@
-"""Rows of a dataset that have a key of the source: found while key columns are decoded.
+"""Find the rows of a dataset that have a key of the source, while key columns are decoded.
 
-The keys are a condition on each column, so numbers and times are tested in their encoded
-form, dictionaries once per entry, and other columns window by window; only of rows that pass
-are keys made and looked up. What is read are the key columns.
+The keys become a predicate on each column: numbers and times are tested while encoded,
+dictionaries once per entry, and other columns window by window. Keys are looked up only for rows
+that pass. Reads only the key columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf
-from glaive.dataset.merging.key_values import KeyValues, has_words
+from glaive.dataset.merging.key_values import KeyValues, is_word_type
 from glaive.dataset.merging.matching import SourceKeys
 from glaive.encodings.integer_ranges import integer_ranges
 from glaive.expr.filters import Term
@@ -37,22 +37,22 @@ __all__ = ["Matches", "find_matches"]
 Addresses = NDArray[np.uint64]
 Int64s = NDArray[np.int64]
 
-_FEW: Final = 0.25
-"""Rows of the source per row of the dataset up to which it pays to leave rows out early."""
+_MAX_PREFILTER_RATIO: Final = 0.25
+"""Filtering rows before the look-up pays up to this ratio of source rows to dataset rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Rows of the dataset that match, in its order.
+    """Matched rows of the dataset, in its order.
 
     Parameters
     ----------
     addresses, ids
-        Of the rows; without stable row ids they are the same.
+        Addresses and ids of the rows; the same without stable row ids.
     source
-        The first row of the source with their key.
+        The first row of the source with the key of each row.
     positions
-        Which of the live rows of the dataset they are; None unless it was asked for.
+        Positions of the rows among the live rows; None unless requested.
     """
 
     addresses: Addresses
@@ -61,16 +61,16 @@ class Matches:
     positions: Int64s | None
 
     def only(self, kept: NDArray[np.bool_] | Int64s) -> Matches:
-        """Those that a mask or numbers pick."""
+        """Those that a mask or positions select."""
         positions = None if self.positions is None else self.positions[kept]
         return Matches(self.addresses[kept], self.ids[kept], self.source[kept], positions)
 
     def in_order_of_source(self, rows: int) -> Matches:
-        """The same in the order of the source, which has so many rows."""
-        places = np.full(rows, -1, np.int64)
-        places[self.source] = np.arange(len(self.source))
-        order = places[places >= 0]
-        if len(order) < len(self.source):  # several match one
+        """The same in the order of the source, which has ``rows`` rows."""
+        matched = np.full(rows, -1, np.int64)
+        matched[self.source] = np.arange(len(self.source))
+        order = matched[matched >= 0]
+        if len(order) < len(self.source):  # several rows match one source row
             order = np.argsort(self.source, kind="stable")
         return self.only(order)
 
@@ -78,50 +78,48 @@ class Matches:
 def find_matches(
     dataset: OpenedVersion, keys: SourceKeys, *, positions: bool, meter: Meter
 ) -> Matches:
-    """Look the keys of all live rows up among those of the source."""
+    """Look up the keys of all live rows among those of the source."""
     snapshot = dataset.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
     system = [ROW_ADDRESS, *([ROW_ID] if stable else []), *([ROW_OFFSET] if positions else [])]
     columns = (*keys.names, *system)
     source = Views(snapshot).scan(columns, inputs=keys.names)
-    terms = _terms(keys) if keys.rows <= _FEW * snapshot.num_rows else ()
+    terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()
     search = Search(ScanRun(source, ScanOptions(), meter), terms)
-    number = len(keys.names)
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in (*system, "source")}
+    num_keys = len(keys.names)
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*system, "source")}
     for chunk in FilteredScan.of(search).chunks():
         with meter.step("look up"):
-            rows = keys.find(chunk[:number])
-            hits = rows >= 0
-        whole = bool(hits.all())
-        for name, column in zip(system, chunk[number:], strict=True):
-            values = column.to_numpy()
-            found[name].append(values if whole else values[hits])
-        found["source"].append(rows if whole else rows[hits])
-    addresses = _joined(found[ROW_ADDRESS], np.uint64)
+            rows = keys.find(chunk[:num_keys])
+            matched = rows >= 0
+        for name, column in zip((*system, "source"), (*chunk[num_keys:], rows), strict=True):
+            values = column if name == "source" else column.to_numpy()
+            parts[name].append(values if matched.all() else values[matched])
+    addresses = _joined(parts[ROW_ADDRESS], np.uint64)
     return Matches(
         addresses,
-        _joined(found[ROW_ID], np.uint64) if stable else addresses,
-        _joined(found["source"], np.int64),
-        _joined(found[ROW_OFFSET], np.int64) if positions else None,
+        _joined(parts[ROW_ID], np.uint64) if stable else addresses,
+        _joined(parts["source"], np.int64),
+        _joined(parts[ROW_OFFSET], np.int64) if positions else None,
     )
 
 
-def _joined(parts: list[NDArray[Any]], kind: Any) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, kind), *(part.view(kind) for part in parts)])
+def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype), *(part.view(dtype) for part in parts)])
 
 
 def _terms(keys: SourceKeys) -> tuple[Term, ...]:
-    """Tests that all rows with a key of the source pass, and as few others as can be."""
+    """Predicates that all rows with a key of the source pass, and few other rows."""
     terms = []
     for name, column, values in zip(keys.names, keys.columns, keys.values, strict=True):
         if isinstance(column.type, pa.BaseExtensionType) or pa.types.is_nested(column.type):
-            continue  # files may hold something else
+            continue  # files may store another type
         condition = None
-        if has_words(column.type):
+        if is_word_type(column.type):
             condition = name, IsOneOf(column.drop_null())
-            integer_ranges(condition[1], column.type)  # once, and not by each thread
+            integer_ranges(condition[1], column.type)  # computed once here, not in each thread
         terms.append(_KeyTerm(expression=_ANY, condition=condition, path=name, values=values))
-    return tuple(sorted(terms, key=lambda term: term.condition is None))  # the quick ones first
+    return tuple(sorted(terms, key=lambda term: term.condition is None))  # the fast ones first
 
 
 _ANY: Final = Literal(True, pa.bool_())
@@ -129,7 +127,7 @@ _ANY: Final = Literal(True, pa.bool_())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KeyTerm(Term):
-    """Whether a column has one of the values that the source has."""
+    """Whether a column has one of the source's values."""
 
     path: str
     values: KeyValues

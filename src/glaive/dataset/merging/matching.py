@@ -1,7 +1,7 @@
-"""Match rows by their keys: for each row, the row of the source with the same key.
+"""Match rows by keys: for each row, the row of the source with the same key.
 
-Keys are whole rows of one or more columns. A key with a null in one of its columns matches
-nothing; a null within a struct or a list is a value like others.
+Keys have one or more columns. A key with a null in one of its columns matches nothing; a null
+within a struct or a list is a value like any other.
 """
 
 from __future__ import annotations
@@ -27,53 +27,52 @@ class SourceKeys:
     Parameters
     ----------
     names
-        Of the key columns, for messages.
+        Names of the key columns, for messages.
     columns
         The key columns, one array each, of equal length.
 
     Raises
     ------
     SchemaError
-        A column is of a type whose values cannot be compared.
+        The values of a column cannot be compared.
     """
 
     def __init__(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
         self.names = tuple(names)
         self.columns = tuple(columns)
         self.rows = len(columns[0])
-        self.values = [key_values(name, one) for name, one in zip(names, columns, strict=True)]
+        self.values = [
+            key_values(name, column) for name, column in zip(names, columns, strict=True)
+        ]
         self._combined = Combined([(value.codes, value.size) for value in self.values])
 
     @cached_property
     def first_rows(self) -> Int64s:
-        """For each source row the first one with its key; -1 where it has a null."""
+        """For each source row the first one with the same key; -1 if the key has a null."""
         return self._without_nulls(self._combined.codes, [value.codes for value in self.values])
 
     @cached_property
     def repeated(self) -> NDArray[np.bool_]:
-        """Which source rows have a key that another one has as well."""
+        """Which source rows share their key with another one."""
         first = self.first_rows
         known = first >= 0
         counts = np.bincount(first[known], minlength=len(first))
-        found = np.zeros(len(first), np.bool_)
-        found[known] = counts[first[known]] > 1
-        return found
+        repeated = np.zeros(len(first), np.bool_)
+        repeated[known] = counts[first[known]] > 1
+        return repeated
 
     def find(self, columns: Sequence[Any]) -> Int64s:
         """The first source row with the key of each row; -1 for none."""
-        parts = [one.find(column) for one, column in zip(self.values, columns, strict=True)]
+        parts = [values.find(column) for values, column in zip(self.values, columns, strict=True)]
         return self._without_nulls(self._combined.find(parts), parts)
 
     def text(self, row: int) -> str:
         """The key of a source row, for messages."""
-        shown = (
-            f"{name} = {column[row].as_py()!r}"
-            for name, column in zip(self.names, self.columns, strict=True)
-        )
-        return ", ".join(shown)
+        columns = zip(self.names, self.columns, strict=True)
+        return ", ".join(f"{name} = {column[row].as_py()!r}" for name, column in columns)
 
     def _without_nulls(self, rows: Int64s, parts: Sequence[Int64s]) -> Int64s:
-        found = rows.copy()
-        for one, codes in zip(self.values, parts, strict=True):
-            found[codes == one.size - 1] = -1
-        return found
+        rows = rows.copy()
+        for values, codes in zip(self.values, parts, strict=True):
+            rows[codes == values.size - 1] = -1
+        return rows

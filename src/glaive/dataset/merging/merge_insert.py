@@ -22,7 +22,7 @@ __all__ = ["MergeInsertBuilder"]
 
 
 class MergeInsertBuilder:
-    """The clauses of a merge; :meth:`execute` carries it out. Returned by ``merge_insert``."""
+    """The clauses of a merge; :meth:`execute` runs it. Returned by ``merge_insert``."""
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str] | None = None) -> None:
         self._dataset = dataset
@@ -38,10 +38,10 @@ class MergeInsertBuilder:
         return self
 
     def when_matched_update_all(self, condition: str | None = None) -> Self:
-        """Give matched rows the values of the source.
+        """Update matched rows with the values of the source.
 
-        ``condition`` limits it to rows for which it holds: ``"source.ts > target.ts"``.
-        Columns that the source does not have keep their values.
+        ``condition`` restricts this to rows for which it holds: ``"source.ts > target.ts"``.
+        Columns that the source lacks keep their values.
         """
         return self._set(update=True, update_condition=condition, delete=False, fail=False)
 
@@ -54,35 +54,33 @@ class MergeInsertBuilder:
         return self._set(fail=True, update=False, delete=False)
 
     def when_not_matched_insert_all(self) -> Self:
-        """Add rows of the source that match nothing; columns it does not have are null."""
+        """Insert unmatched rows of the source; columns that it lacks are null."""
         return self._set(insert=True)
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
-        """Delete rows of the dataset that match nothing, or those of them for which ``expr``
-        holds.
-        """
+        """Delete unmatched rows of the dataset, or only those for which ``expr`` holds."""
         return self._set(delete_by_source=True, by_source_condition=expr)
 
     def conflict_retries(self, max_retries: int) -> Self:
-        """How often it is done again when another writer changed the same rows; 10."""
+        """How often to retry after another writer changed the same rows; default: 10."""
         self._retries = max_retries
         return self
 
     def retry_timeout(self, timeout: timedelta) -> Self:
-        """For how long it is done again; 30 seconds."""
+        """How long to retry; default: 30 seconds."""
         self._timeout = timeout
         return self
 
     def use_index(self, use_index: bool) -> Self:
-        """Accepted and of no effect: keys are matched by reading their columns."""
+        """Accepted and ignored: keys are matched by reading their columns."""
         return self
 
     def write_mode(self, mode: WriteMode) -> Self:
-        """Whether updated rows move (``rewrite_rows``) or columns are replaced in place.
+        """Whether to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).
 
-        ``rewrite_columns`` rewrites the source's columns for every fragment with matched
-        rows and leaves the other columns alone; it needs a source without some column, and
-        no other clause than an update. ``auto`` moves rows.
+        ``rewrite_columns`` rewrites the source's columns for every fragment with matched rows,
+        in place. The source must lack some column, and the only clause must be an update.
+        ``auto`` rewrites rows.
         """
         modes = ("auto", "rewrite_rows", "rewrite_columns")
         if mode not in modes:
@@ -90,22 +88,22 @@ class MergeInsertBuilder:
         return self._set(mode=mode)
 
     def data_storage_version(self, version: str) -> Self:
-        """Format of the files with the rows; that of the dataset unless it is said."""
+        """Format of the new files; default: that of the dataset."""
         return self._set(data_storage_version=version)
 
     def target_bases(self, bases: Iterable[str]) -> Self:
-        """Write new files to these base paths in turn: their names, paths, or the dataset's URI.
+        """Write new files to these base paths in turn, given by name, path, or the dataset's URI.
 
-        Files that replace columns, and deletion files, stay with the dataset.
+        Files that replace columns, and deletion files, go to the dataset's root.
         """
         return self._set(target_bases=tuple(bases))
 
     def target_all_bases(self, include_primary: bool = True) -> Self:
-        """Write new files to all base paths in turn, the dataset's own place first."""
+        """Write new files to all base paths in turn, the dataset's own root first."""
         return self._set(target_bases=None, primary_base=include_primary)
 
     def mark_sstables_as_compacted(self, sstables: object) -> Self:
-        """Not supported: glaive writes no logs of rows to be merged (MemWAL).
+        """Not supported: glaive does not implement MemWAL.
 
         Raises
         ------
@@ -118,14 +116,14 @@ class MergeInsertBuilder:
         )
 
     def execute(self, data_obj: object, *, schema: pa.Schema | None = None) -> dict[str, int]:
-        """Carry it out and move the dataset to the new version.
+        """Run the merge and move the dataset to the new version.
 
         Parameters
         ----------
         data_obj
-            The source: anything that ``write_dataset`` takes. It is held in memory.
+            The source: anything that ``write_dataset`` accepts. It is held in memory.
         schema
-            Of a source that has none.
+            Schema of the source if it has none.
 
         Returns
         -------
@@ -135,17 +133,18 @@ class MergeInsertBuilder:
         Raises
         ------
         OptionError
-            No clause says what to do.
+            There is no clause.
         SchemaError
-            The source does not fit; several of its rows match one row of the dataset; or
-            a row matches and there must be none.
+            The source does not match the schema; several of its rows match the same row of the
+            dataset; or a row matches and ``when_matched_fail`` was called.
         CommitConflictError, CommitContentionError
-            Other writers were in the way; nothing was changed.
+            Another writer changed the same rows, or every retry lost the race; nothing was
+            changed.
 
         Notes
         -----
-        Reads the key columns, and columns that conditions use or that the source lacks of
-        matched rows. Memory: the source, and some bytes per matched row.
+        Reads the key columns and, for matched rows, columns that conditions use or that the
+        source lacks. Memory: the source, and some bytes per matched row.
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.dataset.merging.rows import merge
@@ -164,39 +163,39 @@ class MergeInsertBuilder:
     def execute_uncommitted(
         self, data_obj: object, *, schema: pa.Schema | None = None
     ) -> tuple[Transaction, dict[str, int]]:
-        """Write the files and return the transaction that ``LanceDataset.commit`` takes."""
-        from glaive.dataset.commits.shown_operation import as_users_see_it
+        """Write the files and return the transaction for ``LanceDataset.commit``."""
+        from glaive.dataset.commits.public_operation import public_operation
         from glaive.dataset.commits.transactions import Transaction
         from glaive.dataset.merging.rows import merge
         from glaive.dataset.merging.source import read_rows
 
         opened = self._dataset.opened
         operation, counts = merge(opened, self._clauses, read_rows(data_obj, schema))
-        return Transaction(opened.manifest.version, as_users_see_it(operation)), counts
+        return Transaction(opened.manifest.version, public_operation(operation)), counts
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
-        """The steps of the merge as text, the last one first; nothing is read or written.
+        """The steps of the merge as text, the last one first; reads and writes nothing.
 
         Parameters
         ----------
         schema
-            Of the source; that of the dataset when omitted.
+            Schema of the source; default: that of the dataset.
         verbose
-            The rows of each fragment as well.
+            Also list the rows of each fragment.
 
         Raises
         ------
         OptionError, ColumnNotFoundError, SchemaError, FilterError
-            As of ``execute``.
+            As for ``execute``.
         """
         from glaive.dataset.merging.plan import explain
 
         return explain(self._dataset.opened, self._clauses, schema, verbose=verbose)
 
     def analyze_plan(self, data_obj: object, *, schema: pa.Schema | None = None) -> str:
-        """Carry the merge out without a commit; its steps, with rows, bytes and times.
+        """Run the merge without a commit and report its steps with rows, bytes and times.
 
-        The files that it writes belong to no version; ``cleanup_old_versions`` removes them.
+        No version refers to the files it writes; ``cleanup_old_versions`` removes them.
         """
         from glaive.dataset.merging.plan import analyze
         from glaive.dataset.merging.source import read_rows
@@ -205,21 +204,21 @@ class MergeInsertBuilder:
 
 
 def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The key columns, as the dataset spells them; its primary key if none are given."""
+    """The key columns, as spelled in the dataset; default: its primary key."""
     given = [on] if isinstance(on, str) else list(on or ())
     if not given:
         declared = primary_key(schema)
         if not declared:
             raise OptionError(
-                "on: name the columns to match by; the dataset declares no primary key"
+                "on: specify the columns to match by; the dataset declares no primary key"
             )
         return declared
-    found = []
+    columns = []
     for name in given:
-        alike = [column for column in schema.names if column.lower() == str(name).lower()]
-        if name not in schema.names and len(alike) != 1:
+        similar = [column for column in schema.names if column.lower() == str(name).lower()]
+        if name not in schema.names and len(similar) != 1:
             raise ColumnNotFoundError.among(str(name), schema.names, where="the dataset")
-        found.append(name if name in schema.names else alike[0])
-    if len(set(found)) < len(found):
-        raise OptionError(f"on: a column is there twice: {', '.join(found)}")
-    return tuple(found)
+        columns.append(name if name in schema.names else similar[0])
+    if len(set(columns)) < len(columns):
+        raise OptionError(f"on: a column is given twice: {', '.join(columns)}")
+    return tuple(columns)

@@ -1,4 +1,4 @@
-"""What a merge needs of matched rows: values for its condition, and those it leaves alone."""
+"""Existing values of matched rows: for the condition of a merge, and those it keeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import one_array, take_rows
 from glaive.dataset.merging.matches import Matches
@@ -24,12 +24,12 @@ from glaive.scan.views import Views
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["bind_condition", "holds", "is_whole", "kept_columns", "padded_rows", "updated_rows"]
+__all__ = ["bind_condition", "holds", "is_complete", "kept_columns", "padded_rows", "updated_rows"]
 
 Addresses = NDArray[np.uint64]
 
 _SYSTEM: Final = pa.field(ROW_ID, pa.uint64()), pa.field(ROW_ADDRESS, pa.uint64())
-"""Columns of the target that no file has."""
+"""System columns of the target."""
 
 
 def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Filter:
@@ -38,7 +38,7 @@ def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Fi
     Raises
     ------
     FilterError
-        It is wrong; the message says what and where.
+        It is invalid; the message says what and where.
     """
     sides = pa.schema(
         [
@@ -52,7 +52,7 @@ def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Fi
 def holds(
     dataset: OpenedVersion, condition: str, matches: Matches, rows: pa.Table
 ) -> NDArray[np.bool_]:
-    """For which pairs of rows the condition over ``source`` and ``target`` holds."""
+    """The matches for which the condition over ``source`` and ``target`` holds."""
     bound = bind_condition(dataset.manifest.schema, rows.schema, condition)
     numbers = np.arange(len(matches.source))
 
@@ -71,7 +71,7 @@ def _holds(
     columns = {name: one_array(old.column(name)) for name in stored}
     for field, numbers in zip(_SYSTEM, (matches.ids, matches.addresses), strict=True):
         if field.name in needed:
-            columns[field.name] = number_array(numbers)
+            columns[field.name] = integer_array(numbers)
     used = sorted({path.split(".")[1] for path in bound.columns if path.startswith("source.")})
     new = take_rows(rows.select(used), matches.source)
     batch = pa.RecordBatch.from_arrays(
@@ -92,7 +92,7 @@ def _struct(columns: Mapping[str, Any], rows: int) -> Any:
 
 
 def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
-    """Columns of which matched rows keep values: the source lacks them, or some members."""
+    """Columns that the source lacks, fully or in some members; updated rows keep their values."""
     given = {field.name: field.type for field in fits.to_arrow()}
     return [
         field.name
@@ -101,8 +101,8 @@ def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
     ]
 
 
-def is_whole(fits: LanceSchema, schema: LanceSchema) -> bool:
-    """Whether a source with the columns ``fits`` has all columns, and all of their members."""
+def is_complete(fits: LanceSchema, schema: LanceSchema) -> bool:
+    """Whether a source with these columns has all columns, and all of their members."""
     return not kept_columns(fits, schema)
 
 
@@ -112,7 +112,7 @@ def updated_rows(
     rows: pa.Table,
     changed: Matches,
 ) -> pa.Table:
-    """The changed rows with all columns of the dataset."""
+    """The updated rows with all columns of the dataset."""
     new = take_rows(rows, changed.source)
     schema = dataset.manifest.schema
     whole = schema.to_arrow()
@@ -133,7 +133,7 @@ def updated_rows(
 
 
 def _with_members(new: Any, old: Any, name: str) -> Any:
-    """The structs of a column with the members that only ``old`` has, in chunks."""
+    """The new structs of a column, with members that only ``old`` has, in chunks."""
 
     def work(start: int, stop: int) -> Any:
         rows = stop - start
@@ -144,7 +144,7 @@ def _with_members(new: Any, old: Any, name: str) -> Any:
 
 
 def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
-    """The rows with nulls in the columns that they lack."""
+    """The rows, with nulls in the columns that they lack."""
     for field in schema.to_arrow():
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
@@ -152,8 +152,8 @@ def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
 
 
 def _take(dataset: OpenedVersion, names: Sequence[str], addresses: Addresses) -> pa.Table:
-    """Some columns of the rows at these addresses, to be written again."""
+    """Some columns of the rows at these addresses, as written."""
     snapshot = dataset.snapshot
     view = Views(snapshot).take(tuple(names), blobs="logical")
-    places = find_rows(snapshot, "addresses", addresses.astype(np.int64))
-    return take_physical(view, places.fragment, places.row)
+    selected = find_rows(snapshot, "addresses", addresses.astype(np.int64))
+    return take_physical(view, selected.fragment, selected.row)

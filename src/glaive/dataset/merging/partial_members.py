@@ -1,4 +1,4 @@
-"""Structs of which a source gives some members: the others keep the values they have."""
+"""Structs of which a source has only some members: the other members keep their values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ def is_partial(given: Any, full: Any) -> bool:
     if pa.types.is_struct(given) and pa.types.is_struct(full):
         if given.num_fields < full.num_fields:
             return True
-        members = {one.name: one.type for one in full}
-        return any(one.name in members and is_partial(one.type, members[one.name]) for one in given)
+        members = {field.name: field.type for field in full}
+        return any(
+            field.name in members and is_partial(field.type, members[field.name]) for field in given
+        )
     if _is_list(given) and _is_list(full):
         return is_partial(given.value_type, full.value_type)
     return False
@@ -28,20 +30,20 @@ def is_partial(given: Any, full: Any) -> bool:
 def keep_members(new: Any, old: Any, name: str) -> Any:
     """The values of ``new`` with the members that only ``old`` has.
 
-    A struct is null where both are: a null that lacks members says nothing of those. Items
-    of lists belong together by their place; so lists must be as long as they were.
+    A struct is null where both are null, as a null in ``new`` does not cover the missing members.
+    List items are matched by position, so lists must keep their lengths.
 
     Parameters
     ----------
     new, old
         Arrays of equal length; ``old`` has all members.
     name
-        Of the column, for the message.
+        Name of the column, for the message.
 
     Raises
     ------
     SchemaError
-        A list of structs has another length than it had.
+        The length of a list of structs differs.
     """
     if not is_partial(new.type, old.type):
         return new
@@ -51,32 +53,34 @@ def keep_members(new: Any, old: Any, name: str) -> Any:
 
 
 def _structs(new: Any, old: Any, name: str) -> Any:
-    given = dict(zip((one.name for one in new.type), new.flatten(), strict=True))
+    given = dict(zip((field.name for field in new.type), new.flatten(), strict=True))
     children = [
-        keep_members(given[one.name], had, f"{name}.{one.name}") if one.name in given else had
-        for one, had in zip(old.type, old.flatten(), strict=True)
+        keep_members(given[field.name], had, f"{name}.{field.name}") if field.name in given else had
+        for field, had in zip(old.type, old.flatten(), strict=True)
     ]
-    kinds = [one.with_type(child.type) for one, child in zip(old.type, children, strict=True)]
+    kinds = [field.with_type(child.type) for field, child in zip(old.type, children, strict=True)]
     neither = pc.and_(new.is_null(), old.is_null())
     return pa.StructArray.from_arrays(children, fields=kinds, mask=neither)
 
 
 def _lists(new: Any, old: Any, name: str) -> Any:
     if pa.types.is_fixed_size_list(old.type):
-        # Items under a null are there, whatever they are.
+        # Null fixed-size lists have items, too.
         size = old.type.list_size
-        given, had = (one.values.slice(one.offset * size, len(one) * size) for one in (new, old))
+        given, had = (
+            array.values.slice(array.offset * size, len(array) * size) for array in (new, old)
+        )
         items = keep_members(given, had, f"{name}.item")
-        kind = pa.list_(old.type.value_field.with_type(items.type), size)
-        return pa.FixedSizeListArray.from_arrays(items, type=kind, mask=_nulls(new))
-    counts = [pc.fill_null(pc.list_value_length(one), 0) for one in (new, old)]
+        data_type = pa.list_(old.type.value_field.with_type(items.type), size)
+        return pa.FixedSizeListArray.from_arrays(items, type=data_type, mask=_nulls(new))
+    counts = [pc.fill_null(pc.list_value_length(array), 0) for array in (new, old)]
     differ = pc.index(pc.not_equal(*counts), True).as_py()
     if differ >= 0:
         lengths = " and ".join(str(count[differ].as_py()) for count in counts)
         raise SchemaError(
-            f"column {name!r}: the source gives some members of structs in lists, {new.type}, and "
-            f"the dataset has {old.type}. The others are kept where lists are as long as they "
-            f"were; {lengths} items differ. Give all members, or leave the column out."
+            f"column {name!r}: the source has only some members of structs in lists, {new.type}, "
+            f"and the dataset has {old.type}. Keeping the other members requires lists of the same "
+            f"length, found {lengths} items. Give all members, or leave the column out."
         )
     items = keep_members(new.flatten(), old.flatten(), f"{name}.item")
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[0].to_numpy())])
@@ -84,14 +88,18 @@ def _lists(new: Any, old: Any, name: str) -> Any:
     if pa.types.is_list(old.type):
         offsets: Any = pa.array(ends.astype(np.int32))
         return pa.ListArray.from_arrays(offsets, items, type=pa.list_(field), mask=_nulls(new))
-    kind = pa.large_list(field)
-    return pa.LargeListArray.from_arrays(pa.array(ends), items, type=kind, mask=_nulls(new))
+    data_type = pa.large_list(field)
+    return pa.LargeListArray.from_arrays(pa.array(ends), items, type=data_type, mask=_nulls(new))
 
 
 def _nulls(array: Any) -> Any:
     return array.is_null() if array.null_count else None
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(data_type: Any) -> bool:
     types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+    )

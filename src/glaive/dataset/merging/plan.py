@@ -1,4 +1,4 @@
-"""What a merge is going to do, and what it did, as text for people."""
+"""Reports of what a merge will do, and of what it did."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from glaive.dataset.merging.clauses import MergeClauses
-from glaive.dataset.merging.key_values import has_words
-from glaive.dataset.merging.old_values import bind_condition, is_whole, kept_columns
+from glaive.dataset.merging.key_values import is_word_type
+from glaive.dataset.merging.old_values import bind_condition, is_complete, kept_columns
 from glaive.dataset.merging.rows import merge
 from glaive.dataset.merging.source import check_source
 from glaive.expr.filters import bind_filter
@@ -28,19 +28,19 @@ _STEPS: Final = {
     "find": "of that: find keys in encoded columns",
     "decode": "of that: decode key columns",
     "filter": "of that: look decoded keys up",
-    "columns": "of that: read keys that were found",
-    "look up": "of that: look up which row of the source has them",
+    "columns": "of that: read keys of matching rows",
+    "look up": "of that: look up their rows of the source",
     "condition": "evaluate the condition",
     "write": "write rows",
     "delete": "write deletions",
 }
-"""What the times of a meter are called, in the order of what happens."""
+"""Labels of the times of a meter, in order of execution."""
 
 
 def explain(
     dataset: OpenedVersion, clauses: MergeClauses, source: pa.Schema | None, *, verbose: bool
 ) -> str:
-    """The steps of a merge, the last one first, as in a tree."""
+    """The steps of a merge as a tree, the last one first."""
     schema = dataset.manifest.schema
     given = schema.to_arrow() if source is None else source
     fits = check_source(schema, given, clauses, where=dataset.uri)
@@ -51,21 +51,21 @@ def explain(
     elif clauses.update or clauses.insert:
         kept = kept_columns(fits, schema)
         old = f", old values of {', '.join(kept)}" if clauses.update and kept else ""
-        whole = "" if is_whole(fits, schema) else " nulls for what it lacks,"
+        whole = "" if is_complete(fits, schema) else " nulls for what it lacks,"
         lines.append(f"write: rows of the source,{whole} in new fragments{old}")
     if clauses.by_source_condition is not None:
-        found = bind_filter(clauses.by_source_condition, schema)
-        lines.append(f"scan for rows to delete: {found.text}")
+        bound = bind_filter(clauses.by_source_condition, schema)
+        lines.append(f"scan for rows to delete: {bound.text}")
     if clauses.update and clauses.update_condition is not None:
         bound = bind_condition(schema, given, clauses.update_condition)
         lines.append(f"condition on matched rows: {bound.text}, columns {', '.join(bound.columns)}")
     arrow = schema.to_arrow()
-    quick = [name for name in clauses.on if has_words(arrow.field(name).type)]
-    others = [name for name in clauses.on if name not in quick]
-    if quick:
-        lines.append(f"find keys in encoded form: {', '.join(quick)}")
-    if others:
-        lines.append(f"look keys up by their values: {', '.join(others)}")
+    encoded = [name for name in clauses.on if is_word_type(arrow.field(name).type)]
+    decoded = [name for name in clauses.on if name not in encoded]
+    if encoded:
+        lines.append(f"find keys in encoded pages: {', '.join(encoded)}")
+    if decoded:
+        lines.append(f"look keys up by their values: {', '.join(decoded)}")
     ranges = plan_searched(dataset.snapshot, ScanOptions())
     rows = dataset.snapshot.num_rows
     lines.append(f"scan: {rows} rows of {len(ranges)} fragments, columns {', '.join(clauses.on)}")
@@ -77,9 +77,9 @@ def explain(
 
 
 def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: pa.Table) -> str:
-    """Carry a merge out without a commit, and report rows, bytes, requests and time per step.
+    """Run a merge without a commit, and report rows, bytes, requests and time per step.
 
-    Times of steps are summed over threads, so that they may exceed the time of the whole.
+    Times of steps are summed over threads, so they may exceed the total.
     """
     plan = explain(dataset, clauses, source.schema, verbose=False)
     meter, counters = Meter(), dataset.store.counters

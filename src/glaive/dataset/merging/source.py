@@ -1,4 +1,4 @@
-"""The source of a merge: rows in memory that fit the dataset."""
+"""The source of a merge: rows in memory that match the schema of the dataset."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["check_source", "read_rows"]
 
 def read_rows(data: object, schema: pa.Schema | None) -> pa.Table:
     """The source of a merge, in memory."""
-    found, rows = read_source(data, schema)
-    pieces = [row if isinstance(row, pa.Table) else pa.Table.from_batches([row]) for row in rows]
-    return pa.concat_tables(pieces) if pieces else found.empty_table()
+    source_schema, rows = read_source(data, schema)
+    tables = [part if isinstance(part, pa.Table) else pa.table(part) for part in rows]
+    return pa.concat_tables(tables) if tables else source_schema.empty_table()
 
 
 def check_source(
@@ -28,14 +28,14 @@ def check_source(
     Raises
     ------
     OptionError
-        No clause says what to do.
+        There is no clause.
     ColumnNotFoundError, SchemaError
-        The source lacks a key, or does not fit.
+        The source lacks a key, or does not match the schema.
     """
     if clauses.does_nothing:
         raise OptionError(
-            "the merge does nothing: say what becomes of rows that match or do not, such as "
-            "when_matched_update_all() and when_not_matched_insert_all()"
+            "the merge has no clauses: add some, such as when_matched_update_all() and "
+            "when_not_matched_insert_all()"
         )
     for name in clauses.on:
         if name not in source.names:
@@ -57,7 +57,7 @@ def check_source(
         ]
         if missing:
             raise SchemaError(
-                f"the source lacks columns that are never null: {', '.join(missing)}; rows "
-                "without them cannot be inserted"
+                f"the source lacks non-nullable columns: {', '.join(missing)}; rows without them "
+                "cannot be inserted"
             )
     return match_schema(source, present, where=where)

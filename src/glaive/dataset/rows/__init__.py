@@ -1,1 +1,1 @@
-"""Rows that go or get new values: ``delete`` and ``update``, and what both need."""
+"""``delete`` and ``update``, and their shared functions."""

@@ -1,4 +1,4 @@
-"""``dataset.delete``: rows that a predicate picks are deleted; no data file is rewritten."""
+"""``dataset.delete``: delete the rows that match a predicate; rewrites no data file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.rows.found_rows import delete_rows, rows_where
+from glaive.dataset.rows.selected_rows import delete_rows, rows_where
 from glaive.errors import OptionError
 from glaive.expr.filters import bind_filter
 from glaive.format.manifest import Manifest
@@ -21,9 +21,9 @@ __all__ = ["delete_where", "truncate"]
 
 
 def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tuple[Manifest, int]:
-    """Commit the deletion of the rows that pass; returns the version and how many they were.
+    """Commit the deletion of the matching rows; returns the version and their number.
 
-    A version is made even if none do, as pylance makes it.
+    Makes a version even if no row matches, as pylance does.
     """
     if not isinstance(predicate, str | pc.Expression):
         raise OptionError(f"predicate: expected a filter, found {predicate!r:.60}")
@@ -43,7 +43,7 @@ def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tupl
 
 
 def truncate(dataset: OpenedVersion, predicate: str = "true") -> tuple[Manifest, int]:
-    """Commit the deletion of all rows; looks at none of them."""
+    """Commit the deletion of all rows, without reading any."""
     ids = tuple(dataset.manifest.fragment_ids.tolist())
     count = dataset.snapshot.num_rows
     return commit_operation(dataset, Delete(removed=ids, predicate=predicate)), count

@@ -1,4 +1,4 @@
-"""Do a change again, for the newest version, when another writer changed the same rows."""
+"""Retry a change for the newest version after another writer changed the same rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["RETRY_TIMEOUT", "with_retries"]
 
 RETRY_TIMEOUT = timedelta(seconds=30)
-"""How long changes are tried, the first attempt apart."""
+"""How long changes are retried."""
 
 R = TypeVar("R")
 
@@ -29,26 +29,25 @@ def with_retries(
     conflict_retries: int = 10,
     retry_timeout: timedelta = RETRY_TIMEOUT,
 ) -> R:
-    """Carry out a change and move the dataset to the version it made.
+    """Execute a change and move the dataset to the new version.
 
     Parameters
     ----------
     change
-        Called with the version to be changed; commits once and returns the
-        version that was made.
+        Called with the version to change; commits and returns the new version and a result.
     conflict_retries
-        How often it is done again when another writer changed the same rows.
+        How often to retry after another writer changed the same rows.
     retry_timeout
-        No attempt is begun after this time.
+        No attempt is started after this time.
 
     Raises
     ------
     CommitConflictError
-        The other writer's change cannot be gone around by doing this one again.
+        Another writer made a conflicting change, and retrying cannot help.
     CommitContentionError
-        All attempts met other writers; nothing was changed.
+        Every attempt lost the race against other writers; nothing was changed.
     UnsupportedFeatureError
-        The dataset uses something this writer does not know; nothing was written.
+        The dataset uses a feature that this writer does not support; nothing was written.
     """
     if conflict_retries < 0:
         raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")

@@ -1,7 +1,7 @@
-"""``dataset.update``: rows that a filter picks get new values.
+"""``dataset.update``: set new values in the rows that match a filter.
 
-Their old copies are deleted where they are, and the rows are rewritten, with all columns,
-into fragments at the end. With stable row ids they keep their ids.
+The rows are deleted and rewritten, with all columns, into new fragments at the end. Stable row ids
+are kept.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from glaive.arrow.capacity import batch_parts
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.rows.found_rows import delete_rows, offsets_by_fragment
-from glaive.dataset.rows.moved_rows import write_moved
+from glaive.dataset.rows.relocated_rows import write_relocated
+from glaive.dataset.rows.selected_rows import delete_rows, offsets_by_fragment
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
@@ -42,19 +42,19 @@ def update_where(
     where: str | pc.Expression | None,
     data_storage_version: str | None = None,
 ) -> tuple[Manifest, int]:
-    """Commit new values for the rows that pass; returns the version and how many they were.
+    """Commit new values for the matching rows; returns the version and the number of rows.
 
     Parameters
     ----------
     updates
-        Expressions over the old values, by column; of top-level columns only.
+        Expressions over the old values, by top-level column.
 
     Raises
     ------
     ColumnNotFoundError, OptionError, FilterError
-        A column does not exist, there is nothing to do, or an expression is wrong.
+        A column does not exist, there is nothing to do, or an expression is invalid.
     SchemaError
-        A value does not convert to the type of its column, or is null where none may be.
+        A value cannot be cast to the type of its column, or is null in a non-nullable column.
     """
     schema = dataset.manifest.schema
     values = _bind(dataset, updates)
@@ -74,9 +74,9 @@ def update_where(
             yield from batch_parts(change, batch)
 
     options = WriteOptions(mode="append", data_storage_version=data_storage_version)
-    new = write_moved(dataset, rows(), ids, options)
-    found = np.concatenate(addresses) if addresses else np.empty(0, np.uint64)
-    deleted = delete_rows(dataset, offsets_by_fragment(found))
+    new = write_relocated(dataset, rows(), ids, options)
+    updated = np.concatenate(addresses) if addresses else np.empty(0, np.uint64)
+    deleted = delete_rows(dataset, offsets_by_fragment(updated))
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
@@ -99,11 +99,11 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
         if name not in schema.names:
             if isinstance(name, str) and "." in name and name.partition(".")[0] in schema.names:
                 raise OptionError(
-                    f"updates: {name!r} is a member of a struct; give the whole column a value"
+                    f"updates: {name!r} is a member of a struct; update the whole column instead"
                 )
             raise ColumnNotFoundError.among(name, schema.names, where=dataset.uri)
         if not isinstance(text, str):
-            raise OptionError(f"updates: expected text for {name!r}, found {text!r:.60}")
+            raise OptionError(f"updates: expected a string for {name!r}, found {text!r:.60}")
         bound[name] = bind_value(text, schema, system=SYSTEM_COLUMNS)
     return bound
 
@@ -123,26 +123,26 @@ def _changed(
         if value is None:
             arrays.append(batch.column(name))
             continue
-        found = value.evaluate(batch)
-        kind = schema.field(name).type
+        array = value.evaluate(batch)
+        data_type = schema.field(name).type
         try:
-            arrays.append(_as(found, kind))
+            arrays.append(_as(array, data_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
             raise SchemaError(
-                f"updates: {value.text} is {found.type}, which does not convert to the type of "
-                f"column {name!r}, {kind}: {error}"
+                f"updates: {value.text} is {array.type}, which cannot be cast to the type of "
+                f"column {name!r}, {data_type}: {error}"
             ) from error
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _as(values: Any, kind: Any) -> Any:
-    """Values of an expression in the type of a column, as CAST converts them."""
-    if values.type == kind:
+def _as(values: Any, data_type: Any) -> Any:
+    """Values of an expression, cast to the type of a column as by CAST."""
+    if values.type == data_type:
         return values
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _as(values, kind.storage_type))
-    if pa.types.is_dictionary(kind):
-        return pc.cast(_as(values, kind.value_type).dictionary_encode(), kind)
-    if pa.types.is_nested(kind) or pa.types.is_nested(values.type):
-        return pc.cast(values, kind)
-    return cast(values, kind)
+    if isinstance(data_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(data_type, _as(values, data_type.storage_type))
+    if pa.types.is_dictionary(data_type):
+        return pc.cast(_as(values, data_type.value_type).dictionary_encode(), data_type)
+    if pa.types.is_nested(data_type) or pa.types.is_nested(values.type):
+        return pc.cast(values, data_type)
+    return cast(values, data_type)

@@ -1,1 +1,1 @@
-"""Versions of a dataset: which there are, their names, copies, differences and end."""
+"""Versions of a dataset: history, tags, branches, clones, differences and clean-up."""

@@ -1,4 +1,4 @@
-"""``dataset.cleanup_old_versions`` and what it would do."""
+"""``dataset.cleanup_old_versions`` and its explanation."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CleanupStats:
-    """What a clean-up removed: bytes, versions, and files by kind; and what was left, and why.
+    """Deleted bytes, versions and files by kind, and what a clean-up kept.
 
-    ``warnings`` name links that lead out of the root, and files that could not be told from those
-    of a writer at work. They are logged, too.
+    ``warnings`` list links that lead out of the root, and files that an active writer may own.
+    They are logged, too.
     """
 
     bytes_removed: int
@@ -44,7 +44,7 @@ class CleanupStats:
 
     @classmethod
     def of(cls, plan: CleanupPlan) -> CleanupStats:
-        """The figures of a plan."""
+        """The statistics of a plan."""
         return cls(
             bytes_removed=plan.size,
             old_versions=len(plan.versions),
@@ -52,13 +52,13 @@ class CleanupStats:
             transaction_files_removed=plan.count("transaction"),
             index_files_removed=plan.count("index"),
             deletion_files_removed=plan.count("deletion"),
-            warnings=plan.left,
+            warnings=plan.warnings,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupCandidateFile:
-    """A file that a clean-up would remove; ``unverified`` when no version has ever had it."""
+    """A file that a clean-up would delete; ``unverified`` if no version has ever used it."""
 
     path: str
     kind: str
@@ -68,9 +68,9 @@ class CleanupCandidateFile:
 
 @dataclass(frozen=True, slots=True)
 class CleanupReferencedBranch:
-    """A branch, and the version that stays because it, or one it was made from, began there.
+    """A branch, and the version that is kept because it, or an ancestor, starts there.
 
-    ``cleanup_candidate`` is False: branches are not cleaned up along.
+    ``cleanup_candidate`` is False: other branches are not cleaned up.
     """
 
     name: str
@@ -80,7 +80,7 @@ class CleanupReferencedBranch:
 
 @dataclass(frozen=True, slots=True)
 class CleanupExplanation:
-    """What a clean-up of this version's dataset would remove; ``warnings``: what is left, why."""
+    """What a clean-up would delete; ``warnings`` list what it would keep, and why."""
 
     read_version: int
     stats: CleanupStats
@@ -94,7 +94,7 @@ class CleanupExplanation:
 def clean_up(
     dataset: OpenedVersion, policy: CleanupPolicy, delete_rate_limit: int | None
 ) -> CleanupStats:
-    """Remove what the policy allows."""
+    """Delete what the policy allows."""
     if delete_rate_limit is not None and delete_rate_limit < 1:
         raise OptionError(f"delete_rate_limit: expected a number ≥ 1, found {delete_rate_limit}")
     plan = _plan(dataset, policy)
@@ -104,45 +104,46 @@ def clean_up(
 def explain(
     dataset: OpenedVersion, policy: CleanupPolicy, *, include_files: bool, max_files: int
 ) -> CleanupExplanation:
-    """Work out what :func:`clean_up` would remove; removes nothing."""
+    """What :func:`clean_up` would delete; deletes nothing."""
     plan = _plan(dataset, policy)
-    shown = plan.files[:max_files] if include_files else ()
+    listed = plan.files[:max_files] if include_files else ()
     return CleanupExplanation(
         read_version=plan.read_version,
         stats=CleanupStats.of(plan),
         candidate_files=[
-            CleanupCandidateFile(file.path, file.kind, file.unverified, file.size) for file in shown
+            CleanupCandidateFile(file.path, file.kind, file.unverified, file.size)
+            for file in listed
         ],
-        candidate_files_truncated=include_files and len(shown) < len(plan.files),
+        candidate_files_truncated=include_files and len(listed) < len(plan.files),
         candidate_file_limit=max_files,
         referenced_branches=_referenced_branches(dataset, policy),
-        warnings=list(plan.left),
+        warnings=list(plan.warnings),
     )
 
 
 def _referenced_branches(
     dataset: OpenedVersion, policy: CleanupPolicy
 ) -> list[CleanupReferencedBranch]:
-    """Branches that begin at versions which the policy names, the newest version first."""
+    """Branches that start at versions which the policy selects, the newest version first."""
     own = branch_of(dataset.manifest)
     branches = list_branches(root_store(dataset.store, own))
-    mine = None if own is None else branches.get(own)  # a copy of a branch stands for itself
+    mine = None if own is None else branches.get(own)  # None for a clone of a branch
     chain = () if mine is None else mine.identifier
     versions = [location.version for location in list_versions(dataset.store)]
     kept = set(versions[len(versions) - (policy.retain_versions or 0) :])
     before = policy.before
-    found = []
+    referenced = []
     for name, branch in branches.items():
-        begun = branch.identifier[len(chain) :]
-        if not begun or branch.identifier[: len(chain)] != chain:
+        steps = branch.identifier[len(chain) :]
+        if not steps or branch.identifier[: len(chain)] != chain:
             continue
-        version = begun[0][0]
-        asked = policy.versions is None or version in policy.versions
-        if not asked or version in kept or version not in versions:
+        version = steps[0][0]
+        selected = policy.versions is None or version in policy.versions
+        if not selected or version in kept or version not in versions:
             continue
         if dataset.at(version).manifest.timestamp < before:
-            found.append(CleanupReferencedBranch(name, version))
-    return sorted(found, key=lambda branch: (-branch.referenced_version, branch.name))
+            referenced.append(CleanupReferencedBranch(name, version))
+    return sorted(referenced, key=lambda branch: (-branch.referenced_version, branch.name))
 
 
 def _plan(dataset: OpenedVersion, policy: CleanupPolicy) -> CleanupPlan:

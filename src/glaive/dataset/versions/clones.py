@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 
 from glaive.dataset.versions.references import Referenced, branch_of, resolve
 from glaive.dataset.writing.base_paths import DatasetBasePath
-from glaive.dataset.writing.bases import naming
-from glaive.errors import DatasetNotFoundError, RefExistsError, RefNotFoundError
+from glaive.dataset.writing.bases import allowing
+from glaive.errors import DatasetNotFoundError, RefNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
-from glaive.table.branches import Branch, check_branch_name, create_branch_file, read_branch
+from glaive.table.branches import (
+    Branch,
+    branch_exists,
+    check_branch_name,
+    create_branch_file,
+    read_branch,
+)
 from glaive.table.cloning import begin_clone, refuse_dataset
 from glaive.table.copying import copy_files
 from glaive.table.load import open_latest, read_transaction
@@ -32,7 +38,7 @@ __all__ = ["clone_deep", "clone_shallow", "make_branch"]
 
 
 def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referenced:
-    """Begin a branch with the version that ``reference`` names.
+    """Create a branch from the version that ``reference`` names.
 
     Raises
     ------
@@ -46,10 +52,7 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
     except RefNotFoundError:
         pass
     else:
-        raise RefExistsError(
-            f"branch {name!r} of {root.uri} exists already. Check it out, delete it, or choose "
-            "another name."
-        )
+        raise branch_exists(root, name)
     source = resolve(dataset.store, dataset.manifest, reference)
     target = branch_store(root, name)
     clone = Clone(
@@ -59,7 +62,9 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         ref_path=source.store.uri,
         branch_name=name,
     )
-    made = _begun(target, clone) or begin_clone(source.store, source.manifest, target, clone)
+    manifest = _unfinished(target, clone) or begin_clone(
+        source.store, source.manifest, target, clone
+    )
     chain = () if source.branch is None else read_branch(root, source.branch).identifier
     version = source.manifest.version
     path = manifest_path(version, source.manifest.scheme)
@@ -74,20 +79,20 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
             manifest_size=source.store.head(path).size,
         ),
     )
-    return Referenced(name, target, made)
+    return Referenced(name, target, manifest)
 
 
-def _begun(target: ObjectStore, clone: Clone) -> Manifest | None:
-    """What is left of a branch that was begun in the same way, but never got its name."""
+def _unfinished(target: ObjectStore, clone: Clone) -> Manifest | None:
+    """The manifest of an equal branch whose creation stopped before its ref was written."""
     try:
-        made = open_latest(target)
+        manifest = open_latest(target)
     except DatasetNotFoundError:
         return None
-    if (transaction := read_transaction(target, made)) is None:
+    if (transaction := read_transaction(target, manifest)) is None:
         return None
-    begun = read_operation(transaction.operation)
-    same = isinstance(begun, Clone) and replace(begun, ref_path=clone.ref_path) == clone
-    return made if same else None
+    operation = read_operation(transaction.operation)
+    same = isinstance(operation, Clone) and replace(operation, ref_path=clone.ref_path) == clone
+    return manifest if same else None
 
 
 def clone_shallow(
@@ -96,13 +101,13 @@ def clone_shallow(
     reference: object,
     storage_options: Mapping[str, str] | None,
 ) -> tuple[ObjectStore, Manifest]:
-    """Begin a dataset whose files stay where they are."""
+    """Create a dataset that refers to the files of another."""
     source = resolve(dataset.store, dataset.manifest, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
-    made = begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
-    # Whoever clones a dataset allows the clone to lead to it.
-    named = DatasetBasePath(root_of_branch(source.store.uri, source.branch), is_dataset_root=True)
-    return naming(target, [named], source.store.options), made
+    manifest = begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
+    # Cloning a dataset implies permission to read its files.
+    base = DatasetBasePath(root_of_branch(source.store.uri, source.branch), is_dataset_root=True)
+    return allowing(target, [base], source.store.options), manifest
 
 
 def clone_deep(
@@ -111,7 +116,7 @@ def clone_deep(
     reference: object,
     storage_options: Mapping[str, str] | None,
 ) -> tuple[ObjectStore, Manifest]:
-    """Begin a dataset with a copy of all files."""
+    """Create a dataset with a copy of all files."""
     source = resolve(dataset.store, dataset.manifest, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     refuse_dataset(target)

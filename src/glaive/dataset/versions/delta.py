@@ -1,4 +1,4 @@
-"""What changed between two versions: transactions, and rows that came, changed or went."""
+"""What changed between two versions: transactions, and inserted, updated and deleted rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _BATCH: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DatasetDelta:
-    """The versions after ``begin_version`` up to ``end_version``; made by ``dataset.delta``.
+    """Changes after ``begin_version`` up to ``end_version``; returned by ``dataset.delta``.
 
-    Rows are those of the version the dataset was opened at. Only datasets with stable row ids
-    know when rows were made and changed; in others all count as made by the first version.
+    Rows are those of the opened version. Only datasets with stable row ids record when rows were
+    created and updated; in others all rows count as created by the first version.
     """
 
     dataset: OpenedVersion
@@ -42,31 +42,31 @@ class DatasetDelta:
     end_version: int
 
     def list_transactions(self) -> list[Transaction | None]:
-        """What the versions did, the oldest first; two requests per version at most.
+        """The transactions of the versions, the oldest first; at most two requests per version.
 
         Raises
         ------
         VersionNotFoundError
-            One of them is gone, or was never made.
+            One of the versions does not exist.
         """
         wanted = range(self.begin_version + 1, self.end_version + 1)
         return [transaction_of(self.dataset, version) for version in wanted]
 
     def get_inserted_rows(self) -> pa.RecordBatchReader:
-        """Stream the rows that were made, with ``_rowid`` and the versions of each row."""
+        """Stream the inserted rows, with ``_rowid`` and the versions of each row."""
         return self._rows(
             f"{CREATED_AT} > {self.begin_version} AND {CREATED_AT} <= {self.end_version}"
         )
 
     def get_updated_rows(self) -> pa.RecordBatchReader:
-        """Stream the rows that were there before and were changed; columns likewise."""
+        """Stream the updated rows, with the same columns as :meth:`get_inserted_rows`."""
         return self._rows(
             f"{CREATED_AT} <= {self.begin_version} AND {UPDATED_AT} > {self.begin_version} "
             f"AND {UPDATED_AT} <= {self.end_version}"
         )
 
     def get_deleted_row_ids(self) -> pa.RecordBatchReader:
-        """Stream the ids of rows that were there and are not any more, in one column.
+        """Stream the ids of deleted rows, in one column.
 
         Ids of both versions are held in memory.
 
@@ -75,7 +75,7 @@ class DatasetDelta:
         UnsupportedFeatureError
             The dataset has no stable row ids.
         OptionError, VersionNotFoundError
-            The range begins after its end, or a version is not there.
+            The range is empty, or a version does not exist.
         """
         if self.begin_version > self.end_version:
             raise OptionError(
@@ -83,19 +83,20 @@ class DatasetDelta:
             )
         before = self._ids(self.begin_version) if self.begin_version else np.empty(0, np.uint64)
         after = self._ids(self.end_version) if len(before) else before
-        gone = before[~np.isin(before, after)]
+        deleted = before[~np.isin(before, after)]
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for start in range(0, len(gone), _BATCH):
-                ids: Any = pa.array(gone[start : start + _BATCH])
+            for start in range(0, len(deleted), _BATCH):
+                ids: Any = pa.array(deleted[start : start + _BATCH])
                 yield pa.RecordBatch.from_arrays([ids], schema=_IDS)
 
         return pa.RecordBatchReader.from_batches(_IDS, batches())
 
-    def _rows(self, passing: str) -> pa.RecordBatchReader:
+    def _rows(self, predicate: str) -> pa.RecordBatchReader:
         names = self.dataset.manifest.schema.names
         columns = [*(f"`{name}`" for name in names), ROW_ID, CREATED_AT, UPDATED_AT]
-        return Scanner.of(Views(self.dataset.snapshot), columns=columns, filter=passing).to_reader()
+        scanner = Scanner.of(Views(self.dataset.snapshot), columns=columns, filter=predicate)
+        return scanner.to_reader()
 
     def _ids(self, version: int) -> NDArray[np.uint64]:
         store = self.dataset.store
@@ -103,11 +104,11 @@ class DatasetDelta:
         if not manifest.uses(Feature.STABLE_ROW_IDS):
             raise UnsupportedFeatureError(
                 f"version {version} of {store.uri} has no stable row ids, so deleted rows cannot "
-                "be told. Only a dataset made with enable_stable_row_ids=True has them."
+                "be listed. Only datasets created with enable_stable_row_ids=True have them."
             )
         scanner = Scanner.of(Views(Snapshot(store, manifest, Session())), columns=[ROW_ID])
-        found: NDArray[np.uint64] = scanner.to_table().column(ROW_ID).to_numpy()
-        return found
+        ids: NDArray[np.uint64] = scanner.to_table().column(ROW_ID).to_numpy()
+        return ids
 
 
 def compare_versions(
@@ -121,7 +122,7 @@ def compare_versions(
     Raises
     ------
     OptionError
-        Neither ``compared_against`` nor both ends are given, or all are.
+        Not exactly one of ``compared_against`` and the pair of versions is given.
     """
     ends = (begin_version, end_version)
     if compared_against is not None and ends == (None, None):
@@ -132,8 +133,8 @@ def compare_versions(
             f"compared_against={compared_against}, begin_version={begin_version}, "
             f"end_version={end_version}"
         )
-    found: dict[str, object] = {"begin_version": begin_version, "end_version": end_version}
-    for name, value in found.items():
+    versions: dict[str, object] = {"begin_version": begin_version, "end_version": end_version}
+    for name, value in versions.items():
         if not isinstance(value, int) or value < 0:
             raise OptionError(f"{name}: expected a version number, found {value!r}")
     return DatasetDelta(dataset, begin_version, end_version)

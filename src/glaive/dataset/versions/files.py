@@ -1,4 +1,4 @@
-"""The files of a dataset: those there are, those that versions need, and dropping all."""
+"""The files of a dataset: list all, list those that versions use, delete all."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = ["all_files", "drop_dataset", "migrate_manifest_names", "tracked_files
 
 _logger = logging.getLogger(__name__)
 
-_PLACES: Final = pa.dictionary(pa.int32(), pa.string())
+_BASES: Final = pa.dictionary(pa.int32(), pa.string())
 _KINDS: Final = pa.dictionary(pa.int8(), pa.string())
 _ALL: Final = pa.schema(
     [
-        pa.field("base_uri", _PLACES, nullable=False),
+        pa.field("base_uri", _BASES, nullable=False),
         pa.field("path", pa.string(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -46,7 +46,7 @@ _ALL: Final = pa.schema(
 _TRACKED: Final = pa.schema(
     [
         pa.field("version", pa.int64(), nullable=False),
-        pa.field("base_uri", _PLACES, nullable=False),
+        pa.field("base_uri", _BASES, nullable=False),
         pa.field("path", pa.string(), nullable=False),
         pa.field("type", _KINDS, nullable=False),
     ]
@@ -55,13 +55,13 @@ _BATCH: Final = 8192
 
 
 def all_files(dataset: OpenedVersion) -> pa.RecordBatchReader:
-    """Stream the files below the root, with size in bytes and time of the last change (UTC).
+    """Stream the files below the root, with size in bytes and modification time (UTC).
 
-    Files below base paths are not among them. As many requests as listing takes.
+    Base paths are not included. Requests: those of the listing.
     """
     store = dataset.store
-    found = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
-    return _stream(_ALL, found)
+    files = ((store.uri, meta.path, meta.size, meta.modified) for meta in store.walk(""))
+    return _stream(_ALL, files)
 
 
 def tracked_files(
@@ -69,10 +69,10 @@ def tracked_files(
     min_version: int | None,
     progress: Callable[[int, int | None], object] | None,
 ) -> pa.RecordBatchReader:
-    """Stream the files that versions consist of: ``version``, ``base_uri``, ``path``, ``type``.
+    """Stream the files that versions use: ``version``, ``base_uri``, ``path``, ``type``.
 
-    ``progress`` is told how many manifests were read, and of how many. One request per version,
-    one listing per index.
+    ``progress`` is called with the number of manifests read and their total. One request per
+    version, one listing per index.
     """
     store = dataset.store
 
@@ -93,10 +93,10 @@ def tracked_files(
 
 def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
-        while some := list(islice(rows, _BATCH)):
+        while batch := list(islice(rows, _BATCH)):
             columns: list[Any] = [
                 pa.array(values, field.type)
-                for values, field in zip(zip(*some, strict=True), schema, strict=True)
+                for values, field in zip(zip(*batch, strict=True), schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -104,15 +104,15 @@ def _stream(schema: pa.Schema, rows: Iterator[tuple[object, ...]]) -> pa.RecordB
 
 
 def _files_of(store: ObjectStore, manifest: Manifest) -> Iterator[tuple[str, str, str]]:
-    """Place, path and kind of the files of a version, but for its manifest."""
+    """Base URI, path and kind of the files of a version, except its manifest."""
     bases = {base.id: GlaiveError.without_secrets(base.path) for base in manifest.wire.base_paths}
     for file in files_of(manifest):
-        place = store.uri if file.base_id is None else bases.get(file.base_id, "")
+        base = store.uri if file.base_id is None else bases.get(file.base_id, "")
         if not file.is_folder:
-            yield place, file.path, f"{file.kind} file"
+            yield base, file.path, f"{file.kind} file"
         elif file.kind == "index" and file.base_id is None:
             for meta in store.walk(file.path):
-                yield place, meta.path, "index file"
+                yield base, meta.path, "index file"
 
 
 def drop_dataset(
@@ -126,9 +126,9 @@ def drop_dataset(
     Raises
     ------
     DatasetNotFoundError
-        Nothing is there, and ``ignore_not_found`` is not set.
+        There is no dataset, and ``ignore_not_found`` is not set.
     OptionError
-        Something is there, but no manifest that can be read: nothing was deleted.
+        There are files but no readable manifest; nothing was deleted.
     """
     store = open_root(uri, storage_options)
     try:
@@ -136,8 +136,7 @@ def drop_dataset(
     except DatasetNotFoundError:
         if next(iter(store.walk("")), None) is not None:
             raise OptionError(
-                f"{store.uri} is not dropped: it is no root of a dataset, but there are files. "
-                "Check the path."
+                f"{store.uri} is not dropped: it has files but is not a dataset. Check the path."
             ) from None
         if ignore_not_found:
             return
@@ -147,14 +146,14 @@ def drop_dataset(
             f"{store.uri} is not dropped: its newest manifest cannot be read ({error}). Delete "
             "the files themselves if they are no longer needed."
         ) from error
-    # Manifests go last: what was begun can be repeated.
+    # Manifests are deleted last, so that an interrupted drop can be repeated.
     paths = [meta.path for meta in store.walk("")]
     paths += [meta.path for meta in store.unfinished("")]
     links = dict.fromkeys(store.links(""))
     for link in links:
         paths += _files_behind(store, link)
     paths.sort(key=lambda path: path.startswith(f"{VERSIONS}/"))
-    files = dict.fromkeys(paths)  # each once
+    files = dict.fromkeys(paths)  # without duplicates
     store.delete([path for path in files if path not in links])
     store.delete(list(links))
     forget_dataset(store)
@@ -162,7 +161,7 @@ def drop_dataset(
 
 
 def _files_behind(store: ObjectStore, link: str) -> list[str]:
-    """Files of the dataset in a folder that a link leads to, as far as they may be deleted."""
+    """Files of the dataset in the target folder of a link, if they may be deleted."""
     reason = store.link_out(link)
     if reason is not None:
         _logger.warning("%s is deleted, not followed: %s", store.full(link), reason)
@@ -178,15 +177,15 @@ def _is_own(path: str) -> bool:
 
 
 def migrate_manifest_names(store: ObjectStore) -> int:
-    """Name all manifests in the way that puts the newest first; returns how many were renamed.
+    """Rename all manifests so that listings have the newest first; returns their number.
 
-    Must not run beside writers; run again, it goes on where it was stopped. Three requests per
-    manifest.
+    Must not run concurrently with writers; can be repeated after an interruption. Three requests
+    per manifest.
 
     Raises
     ------
     OptionError
-        They lie behind a link that leads out of the root: nothing was renamed.
+        The manifests are behind a link that leads out of the root; nothing was renamed.
     """
     renamed = 0
     reason = store.link_out(VERSIONS)
@@ -196,7 +195,7 @@ def migrate_manifest_names(store: ObjectStore) -> int:
         name = parse_manifest_name(meta.path.rpartition("/")[2])
         if name is None or name.is_detached or name.scheme == "V2":
             continue
-        if not meta.size:  # of a writer that was stopped: nobody is at work now
+        if not meta.size:  # left by an interrupted writer
             store.delete([meta.path])
             continue
         target = manifest_path(name.version, "V2")

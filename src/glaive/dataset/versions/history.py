@@ -1,4 +1,4 @@
-"""Versions by number and by time, as users see them."""
+"""Describe versions, and find them by number or time."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["describe", "describe_all", "find_version", "version_as_of"]
 
 def describe(manifest: Manifest) -> dict[str, Any]:
     """One version: ``version``, ``timestamp`` (local, naive), ``metadata``."""
-    return _as_users_see_it(VersionInfo.of(manifest))
+    return _described(VersionInfo.of(manifest))
 
 
 def describe_all(store: ObjectStore) -> list[dict[str, Any]]:
-    """All versions, oldest first, each as :func:`describe` says."""
-    return [_as_users_see_it(version) for version in describe_versions(store)]
+    """All versions, oldest first, each as from :func:`describe`."""
+    return [_described(version) for version in describe_versions(store)]
 
 
-def _as_users_see_it(one: VersionInfo) -> dict[str, Any]:
+def _described(version: VersionInfo) -> dict[str, Any]:
     return {
-        "version": one.version,
-        "timestamp": one.timestamp.astimezone().replace(tzinfo=None),
-        "metadata": one.metadata,
+        "version": version.version,
+        "timestamp": version.timestamp.astimezone().replace(tzinfo=None),
+        "metadata": version.metadata,
     }
 
 
@@ -42,7 +42,7 @@ def find_version(
     VersionNotFoundError
         There is no such version.
     OptionError
-        It is no number.
+        It is not an integer.
     """
     if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise OptionError(f"version: expected a number, found {version!r}")
@@ -51,30 +51,30 @@ def find_version(
 
 
 def version_as_of(store: ObjectStore, asof: object) -> int:
-    """Number of the newest version made before a point in time.
+    """Number of the newest version created before a point in time.
 
     Parameters
     ----------
     asof
-        ``datetime`` (local time unless it has a time zone) or text in ISO form.
+        ``datetime`` (local time unless it has a time zone) or a string in ISO format.
 
     Raises
     ------
     VersionNotFoundError
-        The dataset is younger.
+        There is no older version.
     OptionError
-        It is no point in time.
+        The argument is no point in time.
     """
     try:
         moment = datetime.fromisoformat(asof) if isinstance(asof, str) else asof
     except ValueError:
         moment = None
     if not isinstance(moment, datetime):
-        raise OptionError(f"asof: expected a datetime or text such as 2026-05-01, found {asof!r}")
+        raise OptionError(f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}")
     moment = moment.astimezone()
     versions = describe_versions(store)
     before = [version.version for version in versions if version.timestamp < moment]
     if not before:
-        first = f"; the first one was made at {versions[0].timestamp}" if versions else ""
+        first = f"; the first one was created at {versions[0].timestamp}" if versions else ""
         raise VersionNotFoundError(f"no version of {store.uri} before {moment}{first}")
     return before[-1]

@@ -1,4 +1,4 @@
-"""The indices that a version has, as its manifest tells them; no index file is read.
+"""The indices of a version, from its manifest; no index file is read.
 
 Specification: "Segments" in ``docs/format/indices.md``.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import IndexNotFoundError, OptionError
 from glaive.format.fields import Field
 from glaive.format.manifest import Manifest
@@ -21,14 +22,18 @@ from glaive.format.wire import field_numbers
 from glaive.index.address_map import AddressMap
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import covered_fragments
-from glaive.table.moved_rows import REUSE_INDEX, followed, moves_before
+from glaive.table.operations.create_index import CreateIndex
+from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
 
 __all__ = [
     "IndexDescription",
     "IndexSegmentDescription",
-    "absent_index",
     "describe_indices",
-    "index_figures",
+    "drop_index",
+    "index_statistics",
     "list_segments",
     "remapped",
 ]
@@ -36,12 +41,12 @@ __all__ = [
 _VECTORS: Final = "Vector"
 _CODES: Final = {4: "PQ", 5: "SQ", 6: "RQ", 8: "FLAT"}
 _GRAPH: Final = 3
-"""Fields of the details of a vector index: how values are coded, and whether by a graph."""
+"""Field numbers in the details of a vector index: its quantizers, and the graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSegmentDescription:
-    """One segment of an index: the part that was built at once.
+    """One segment of an index: the files of one build.
 
     Parameters
     ----------
@@ -50,15 +55,15 @@ class IndexSegmentDescription:
     dataset_version_at_last_update
         The version it was built for.
     fragment_ids
-        Fragments of this version that it covers.
+        Fragments of this version covered by the segment.
     index_version
         Version of the index's own format.
     created_at
-        When it was built (UTC), when known.
+        When it was built (UTC), if known.
     base_id
-        Base path that holds it; this dataset when absent.
+        Base path of the files; ``None`` for the dataset itself.
     size_bytes
-        Of its files, when listed.
+        Total size of its files, if listed.
     covering_fields
         Ids of fields whose values it holds.
     """
@@ -80,19 +85,19 @@ class IndexDescription:
     Parameters
     ----------
     name
-        By which it is dropped.
+        Its unique name.
     index_type
         Such as ``BTree`` or ``IVF_PQ``.
     type_url
-        Type of the message that describes it in the manifest.
+        Type of its details message in the manifest.
     fields, field_names
         Ids and paths of the fields it is over.
     num_rows_indexed
-        Live rows of the fragments that its segments cover.
+        Live rows of the covered fragments.
     segments
-        Its parts, in the order of the manifest.
+        Its segments, in the order of the manifest.
     total_size_bytes
-        Of the files of all segments, when listed.
+        Total size of the files of all segments, if listed.
     """
 
     name: str
@@ -107,14 +112,14 @@ class IndexDescription:
 
 def describe_indices(snapshot: Snapshot) -> list[IndexDescription]:
     """All indices of a version, by name."""
-    found: dict[str, list[table_pb2.IndexMetadata]] = {}
+    by_name: dict[str, list[table_pb2.IndexMetadata]] = {}
     for entry in followed(snapshot.manifest.indices):
-        found.setdefault(entry.name, []).append(entry)
-    return [_description(snapshot, name, found[name]) for name in sorted(found)]
+        by_name.setdefault(entry.name, []).append(entry)
+    return [_description(snapshot, name, by_name[name]) for name in sorted(by_name)]
 
 
 def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """One dictionary for each segment of each index, in the form pylance has."""
+    """One dictionary for each segment of each index, as in pylance."""
     return [
         {
             "name": index.name,
@@ -130,8 +135,8 @@ def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def index_figures(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """What the manifest tells of an index: its segments, and rows and fragments it covers.
+def index_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """Statistics of an index from the manifest: segments, covered rows and fragments.
 
     Raises
     ------
@@ -140,15 +145,15 @@ def index_figures(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
-        raise absent_index(snapshot.manifest, name)
+        raise _missing_index(snapshot.manifest, name)
     index = known[name]
     manifest = snapshot.manifest
-    per_segment = [_rows(snapshot, one.fragment_ids) for one in index.segments]
-    covered: set[int] = set()
-    for segment in index.segments:
-        covered |= segment.fragment_ids
-    made = [one.created_at for one in index.segments if one.created_at is not None]
-    segments = [{"uuid": one.uuid, "size_bytes": one.size_bytes} for one in index.segments]
+    per_segment = [_rows(snapshot, segment.fragment_ids) for segment in index.segments]
+    covered = frozenset[int]().union(*(segment.fragment_ids for segment in index.segments))
+    times = [segment.created_at for segment in index.segments if segment.created_at is not None]
+    segments = [
+        {"uuid": segment.uuid, "size_bytes": segment.size_bytes} for segment in index.segments
+    ]
     return {
         "index_type": index.index_type,
         "name": name,
@@ -159,19 +164,19 @@ def index_figures(snapshot: Snapshot, name: str) -> dict[str, Any]:
         "num_indexed_fragments": len(covered),
         "num_indexed_rows": index.num_rows_indexed,
         "num_unindexed_fragments": manifest.num_fragments - len(covered),
-        "num_unindexed_rows": snapshot.num_rows - _rows(snapshot, frozenset(covered)),
+        "num_unindexed_rows": snapshot.num_rows - _rows(snapshot, covered),
         "num_indexed_rows_per_delta": per_segment,
-        "updated_at_timestamp_ms": int(max(made).timestamp() * 1000) if made else None,
+        "updated_at_timestamp_ms": int(max(times).timestamp() * 1000) if times else None,
     }
 
 
 def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
-    """Row addresses after the moves that the map of the version tells, oldest first.
+    """Row addresses after the relocations in the remapping table of the version.
 
     Raises
     ------
     OptionError
-        They are no unsigned numbers.
+        The addresses are not unsigned integers.
     """
     manifest = snapshot.manifest
     if not any(index.name == REUSE_INDEX for index in manifest.indices):
@@ -181,15 +186,29 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
     except (AttributeError, pa.ArrowException) as error:
         raise OptionError(f"addrs: expected an array of row addresses ({error})") from error
     values = given.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
-    kept = given.is_valid().to_numpy(zero_copy_only=False)
-    for groups in moves_before(snapshot.store, manifest):
-        values, left = AddressMap.of(groups, manifest.where).apply(values)
-        kept = kept & left
-    return pa.array(values, pa.uint64(), mask=~kept)
+    valid = given.is_valid().to_numpy(zero_copy_only=False)
+    for groups in stored_relocations(snapshot.store, manifest):
+        values, remaining = AddressMap.of(groups, manifest.where).apply(values)
+        valid = valid & remaining
+    return pa.array(values, pa.uint64(), mask=~valid)
 
 
-def absent_index(manifest: Manifest, name: str) -> IndexNotFoundError:
-    """The error of a name that no index has."""
+def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
+    """Commit a version without an index; its files remain until they are cleaned up.
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is no index of this name.
+    """
+    removed = tuple(entry for entry in dataset.manifest.indices if entry.name == name)
+    if not removed:
+        raise _missing_index(dataset.manifest, name)
+    return commit_operation(dataset, CreateIndex(removed=removed))
+
+
+def _missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
+    """The error for a name that no index has."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
         f"no index {name!r} in version {manifest.version} (in {manifest.where}). Indices: {known}"
@@ -207,7 +226,7 @@ def _description(
         index_type=_kind(first),
         type_url=first.index_details.type_url,
         fields=list(first.fields),
-        field_names=[_path_of(manifest, one) for one in first.fields],
+        field_names=[_path_of(manifest, field_id) for field_id in first.fields],
         num_rows_indexed=sum(_rows(snapshot, segment.fragment_ids) for segment in segments),
         segments=segments,
         total_size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
@@ -215,16 +234,16 @@ def _description(
 
 
 def _segment(manifest: Manifest, entry: table_pb2.IndexMetadata) -> IndexSegmentDescription:
-    made = None
+    created_at = None
     if entry.HasField("created_at"):
-        made = datetime.fromtimestamp(entry.created_at / 1000, UTC)
-    there = set(manifest.fragment_ids.tolist())
+        created_at = datetime.fromtimestamp(entry.created_at / 1000, UTC)
+    existing = set(manifest.fragment_ids.tolist())
     return IndexSegmentDescription(
         uuid=str(UUID(bytes=entry.uuid.uuid)),
         dataset_version_at_last_update=entry.dataset_version,
-        fragment_ids=frozenset((covered_fragments(entry) or frozenset()) & there),
+        fragment_ids=frozenset((covered_fragments(entry) or frozenset()) & existing),
         index_version=entry.index_version,
-        created_at=made,
+        created_at=created_at,
         base_id=entry.base_id if entry.HasField("base_id") else None,
         size_bytes=sum(file.size_bytes for file in entry.files) if entry.files else None,
         covering_fields=list(entry.covering_fields),
@@ -238,23 +257,23 @@ def _rows(snapshot: Snapshot, fragments: frozenset[int]) -> int:
 
 
 def _path_of(manifest: Manifest, number: int) -> str:
-    """Path of a field: names from the top, with dots; the number of one that is gone."""
+    """Dotted path of a field; the id of a field that does not exist."""
 
-    def look(some: tuple[Field, ...]) -> str | None:
-        for one in some:
-            name = f"`{one.name}`" if "." in one.name else one.name
-            if one.id == number:
+    def search(siblings: tuple[Field, ...]) -> str | None:
+        for sibling in siblings:
+            name = f"`{sibling.name}`" if "." in sibling.name else sibling.name
+            if sibling.id == number:
                 return name
-            below = look(one.children)
+            below = search(sibling.children)
             if below is not None:
                 return f"{name}.{below}"
         return None
 
-    return look(manifest.schema.fields) or str(number)
+    return search(manifest.schema.fields) or str(number)
 
 
 def _kind(entry: table_pb2.IndexMetadata) -> str:
-    """What pylance calls the kind: the message's name, or how vectors are coded."""
+    """Pylance's name of the index type: that of the message, or of the quantizer."""
     url = entry.index_details.type_url
     name = url.rpartition("/")[2].rpartition(".")[2].removesuffix("IndexDetails")
     if name != _VECTORS:

@@ -1,13 +1,13 @@
-"""From what users call a version, a number, a tag or a branch, to its manifest.
+"""Resolve a reference to a version, such as a number, a tag or a branch, to its manifest.
 
 ==================== =============================================================
 reference            meaning
 ==================== =============================================================
-``7``                version 7 of the branch at hand
+``7``                version 7 of the current branch
 ``"v1"``             the version with this tag, on whichever branch
 ``("dev", 7)``       version 7 of branch ``dev``
 ``("dev", None)``    the newest version of branch ``dev``
-``("main", 7)``      version 7 of the main branch, as ``(None, 7)``
+``("main", 7)``      version 7 of the main branch, same as ``(None, 7)``
 ==================== =============================================================
 """
 
@@ -28,7 +28,7 @@ __all__ = ["Referenced", "branch_of", "resolve"]
 
 @dataclass(frozen=True, slots=True)
 class Referenced:
-    """A version that was named: its branch, the branch's directory, and the manifest."""
+    """The target of a reference: branch, root of the branch, and manifest."""
 
     branch: str | None
     store: ObjectStore
@@ -36,55 +36,54 @@ class Referenced:
 
 
 def branch_of(manifest: Manifest) -> str | None:
-    """The branch a version is of; ``None`` for the main branch."""
+    """The branch of a version; ``None`` for the main branch."""
     return manifest.wire.branch or None
 
 
 def resolve(store: ObjectStore, manifest: Manifest, reference: object) -> Referenced:
-    """Find a version by what users call it.
+    """Resolve a reference.
 
     Parameters
     ----------
     store, manifest
-        The branch at hand and any version of it, which is what ``None`` means.
+        The current branch and version; ``None`` refers to that version.
 
     Raises
     ------
     VersionNotFoundError, RefNotFoundError
         There is no such version, tag or branch.
     OptionError
-        It is no reference at all.
+        The argument is no reference.
     """
-    here = branch_of(manifest)
+    current = branch_of(manifest)
     if reference is None:
-        return Referenced(here, store, manifest)
+        return Referenced(current, store, manifest)
     if isinstance(reference, str):
-        tag = read_tag(root_store(store, here), reference)
+        tag = read_tag(root_store(store, current), reference)
         return _on_branch(store, manifest, tag.branch, tag.version)
     if isinstance(reference, tuple):
         branch, version = _pair(reference)
         return _on_branch(store, manifest, branch, version)
     number = _number(reference)
     if number == manifest.version:
-        return Referenced(here, store, manifest)
-    return Referenced(here, store, open_version(store, number, scheme=manifest.scheme))
+        return Referenced(current, store, manifest)
+    return Referenced(current, store, open_version(store, number, scheme=manifest.scheme))
 
 
 def _on_branch(
     store: ObjectStore, manifest: Manifest, branch: str | None, version: int | None
 ) -> Referenced:
-    here = branch_of(manifest)
-    place = store
-    if branch != here:
-        root = root_store(store, here)
+    current = branch_of(manifest)
+    if branch != current:
+        root = root_store(store, current)
         if branch is not None:
-            read_branch(root, branch)  # says so if there is none
-        place = branch_store(root, branch)
+            read_branch(root, branch)  # raises if it does not exist
+        store = branch_store(root, branch)
     try:
-        found = open_latest(place) if version is None else open_version(place, version)
+        target = open_latest(store) if version is None else open_version(store, version)
     except DatasetNotFoundError as error:
         raise DatasetNotFoundError(f"branch {branch or MAIN!r} has no versions: {error}") from error
-    return Referenced(branch, place, found)
+    return Referenced(branch, store, target)
 
 
 def _pair(reference: tuple[object, ...]) -> tuple[str | None, int | None]:
@@ -94,7 +93,7 @@ def _pair(reference: tuple[object, ...]) -> tuple[str | None, int | None]:
         )
     branch, version = reference
     return (
-        None if branch == MAIN else branch,  # type: ignore[return-value]  # text or None: checked
+        None if branch == MAIN else branch,  # type: ignore[return-value]  # a string or None: checked
         None if version is None else _number(version),
     )
 

@@ -27,11 +27,11 @@ __all__ = ["Branches", "Tags", "delete_branch"]
 T = TypeVar("T")
 
 Named: TypeAlias = list[tuple[str, dict[str, Any]]]
-"""Names and what is known of each, in order."""
+"""Names and their descriptions, in order."""
 
 
 class Tags:
-    """Names for versions, on whichever branch. Made by ``dataset.tags``."""
+    """Names for versions of any branch. Returned by ``dataset.tags``."""
 
     __slots__ = ("_dataset",)
 
@@ -46,16 +46,16 @@ class Tags:
         """All tags: ``branch``, ``version``, ``created_at``, ``updated_at`` (UTC),
         ``manifest_size`` in bytes and ``metadata`` by name. One request per tag.
         """
-        return {name: _tag_shown(tag) for name, tag in tags.list_tags(self._root).items()}
+        return {name: _describe_tag(tag) for name, tag in tags.list_tags(self._root).items()}
 
     def list_ordered(self, order: str | None = None) -> Named:
         """All tags by version, the newest first unless ``order`` is ``"asc"``."""
-        found = tags.list_tags(self._root)
-        names = _ordered(found, lambda tag: tag.version, order)
-        return [(name, _tag_shown(found[name])) for name in names]
+        by_name = tags.list_tags(self._root)
+        names = _ordered(by_name, lambda tag: tag.version, order)
+        return [(name, _describe_tag(by_name[name])) for name in names]
 
     def get_version(self, tag: str) -> int:
-        """Number of the version a tag names.
+        """Number of the version of a tag.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class Tags:
         return tags.read_tag(self._root, tag).version
 
     def create(self, tag: str, reference: object = None) -> None:
-        """Name a version: a number, a tag, or ``(branch, number)``; this one by default.
+        """Tag a version: a number, a tag, or ``(branch, number)``; default: this one.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class Tags:
         VersionNotFoundError
             There is no such version.
         OptionError
-            A tag cannot have this name.
+            The name is invalid.
         """
         tags.create_tag(self._root, tag, self._tag(reference))
 
@@ -86,31 +86,31 @@ class Tags:
         tags.replace_tag(self._root, tag, new)
 
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
-        """Set all free text entries of a tag."""
+        """Replace the metadata of a tag."""
         old = tags.read_tag(self._root, tag)
-        tags.replace_tag(self._root, tag, replace(old, metadata=_texts(metadata)))
+        tags.replace_tag(self._root, tag, replace(old, metadata=_strings(metadata)))
 
     def delete(self, tag: str) -> None:
-        """Remove a tag; its version stays, and may be cleaned up from now on."""
+        """Delete a tag; its version remains, but can be cleaned up from now on."""
         tags.delete_tag(self._root, tag)
 
     def _tag(self, reference: object) -> Tag:
         opened = self._dataset.opened
-        found = resolve(opened.store, opened.manifest, reference)
-        manifest = found.manifest
+        target = resolve(opened.store, opened.manifest, reference)
+        manifest = target.manifest
         path = manifest_path(manifest.version, manifest.scheme)
-        made = now()
+        time = now()
         return Tag(
             version=manifest.version,
-            branch=found.branch,
-            manifest_size=found.store.head(path).size,
-            created_at=made,
-            updated_at=made,
+            branch=target.branch,
+            manifest_size=target.store.head(path).size,
+            created_at=time,
+            updated_at=time,
         )
 
 
 class Branches:
-    """Lines of versions beside the main one. Made by ``dataset.branches``."""
+    """The branches other than the main one. Returned by ``dataset.branches``."""
 
     __slots__ = ("_dataset",)
 
@@ -122,63 +122,63 @@ class Branches:
         return _root(self._dataset)
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """All branches but the main one: where and when each was made. One request per branch."""
+        """All branches except the main one, with origin and time. One request per branch."""
         return {
-            name: _branch_shown(one) for name, one in branches.list_branches(self._root).items()
+            name: _describe_branch(branch)
+            for name, branch in branches.list_branches(self._root).items()
         }
 
     def list_ordered(self, order: str | None = None) -> Named:
-        """All branches by the version they were made from, the newest first unless ``"asc"``."""
-        found = branches.list_branches(self._root)
-        names = _ordered(found, lambda one: one.parent_version, order)
-        return [(name, _branch_shown(found[name])) for name in names]
+        """All branches by parent version, the newest first unless ``order`` is ``"asc"``."""
+        by_name = branches.list_branches(self._root)
+        names = _ordered(by_name, lambda branch: branch.parent_version, order)
+        return [(name, _describe_branch(by_name[name])) for name in names]
 
     def replace_metadata(self, branch: str, metadata: Mapping[str, str]) -> None:
-        """Set all free text entries of a branch."""
+        """Replace the metadata of a branch."""
         old = branches.read_branch(self._root, branch)
-        branches.replace_branch(self._root, branch, replace(old, metadata=_texts(metadata)))
+        branches.replace_branch(self._root, branch, replace(old, metadata=_strings(metadata)))
 
     def delete(self, branch: str) -> None:
-        """Remove a branch and its files.
+        """Delete a branch and its files.
 
         Raises
         ------
         RefNotFoundError
             There is no such branch.
         CommitError
-            A tag names one of its versions, or a branch was made from it: those come first.
+            A tag refers to one of its versions, or a branch starts from it; delete those first.
         """
         delete_branch(self._root, branch)
 
 
 def delete_branch(root: ObjectStore, branch: str) -> None:
-    """Remove a branch: first its name, then its files, but not those of branches below it."""
+    """Delete a branch: first its ref, then its files, except those of branches below it."""
     if not branches.is_branch_begun(root, branch):
         branches.read_branch(root, branch)
     named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
     if named:
         raise CommitError(
-            f"branch {branch!r} of {root.uri} cannot be deleted: the tags {', '.join(named)} name "
-            "versions of it. Delete or move them first."
+            f"branch {branch!r} of {root.uri} cannot be deleted: the tags {', '.join(named)} refer "
+            "to its versions. Delete or move them first."
         )
     others = branches.list_branches(root)
-    made = [name for name, one in others.items() if one.parent_branch == branch]
-    if made:
+    children = [name for name, other in others.items() if other.parent_branch == branch]
+    if children:
         raise CommitError(
-            f"branch {branch!r} of {root.uri} cannot be deleted: the branches {', '.join(made)} "
-            "were made from it and use its files. Delete them first."
+            f"branch {branch!r} of {root.uri} cannot be deleted: the branches "
+            f"{', '.join(children)} start from it and use its files. Delete them first."
         )
     branches.delete_branch_file(root, branch)
-    place = branch_store(root, branch)
-    reason = root.link_out(f"{TREE}/{branch}") or place.link_out("")
+    store = branch_store(root, branch)
+    reason = root.link_out(f"{TREE}/{branch}") or store.link_out("")
     if reason is not None:
-        _logger.warning("the files of branch %r of %s are left: %s", branch, root.uri, reason)
+        _logger.warning("the files of branch %r of %s are kept: %s", branch, root.uri, reason)
         return
-    above = f"{branch}/"
-    names = [name for name in ref_files(root, BRANCHES) if name.startswith(above)]
-    below = tuple(f"{name.removeprefix(above)}/" for name in names)
-    found = [meta.path for meta in place.walk("")]
-    place.delete([path for path in found if not path.startswith(below)] if below else found)
+    prefix = f"{branch}/"
+    names = [name for name in ref_files(root, BRANCHES) if name.startswith(prefix)]
+    below = tuple(f"{name.removeprefix(prefix)}/" for name in names)
+    store.delete([meta.path for meta in store.walk("") if not meta.path.startswith(below)])
 
 
 def _root(dataset: OpenDataset) -> ObjectStore:
@@ -186,22 +186,22 @@ def _root(dataset: OpenDataset) -> ObjectStore:
     return root_store(opened.store, branch_of(opened.manifest))
 
 
-def _ordered(found: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
+def _ordered(by_name: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
     if order not in (None, "asc", "desc"):
         raise OptionError(f"order: expected 'asc' or 'desc', found {order!r}")
     sign = 1 if order == "asc" else -1
-    return sorted(found, key=lambda name: (sign * key(found[name]), name))
+    return sorted(by_name, key=lambda name: (sign * key(by_name[name]), name))
 
 
-def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
+def _strings(metadata: Mapping[str, str]) -> dict[str, str]:
     entries: dict[Any, Any] = dict(metadata)
     wrong = {k: v for k, v in entries.items() if not (isinstance(k, str) and isinstance(v, str))}
     if wrong:
-        raise OptionError(f"metadata: expected texts under texts, found {wrong!r:.80}")
+        raise OptionError(f"metadata: expected string keys and values, found {wrong!r:.80}")
     return entries
 
 
-def _tag_shown(tag: Tag) -> dict[str, Any]:
+def _describe_tag(tag: Tag) -> dict[str, Any]:
     return {
         "branch": tag.branch,
         "version": tag.version,
@@ -212,7 +212,7 @@ def _tag_shown(tag: Tag) -> dict[str, Any]:
     }
 
 
-def _branch_shown(branch: Branch) -> dict[str, Any]:
+def _describe_branch(branch: Branch) -> dict[str, Any]:
     return {
         "parent_branch": branch.parent_branch,
         "branch_identifier": list(branch.identifier),

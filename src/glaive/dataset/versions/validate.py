@@ -1,4 +1,4 @@
-"""``validate``: whether a version of a dataset is whole, and what is wrong if it is not."""
+"""``validate``: check the consistency of a version of a dataset."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = ["validate_fragment", "validate_version"]
 
 
 def validate_version(snapshot: Snapshot) -> None:
-    """Check all that manifest, files and indices say about each other.
+    """Check that manifest, files and indices match.
 
     Raises
     ------
     CorruptFileError
-        Something does not fit; the message names it.
+        Something does not match; the message says what.
     DataFileMissingError
-        A file is not there.
+        A file is missing.
 
     Notes
     -----
-    Opens every data file and reads every deletion file, but no values.
+    Opens every data file and reads every deletion file, but reads no values.
     """
     manifest = snapshot.manifest
     ids = manifest.fragment_ids.tolist()
-    twice = [one for one, times in Counter(ids).items() if times > 1]
+    twice = [fragment_id for fragment_id, times in Counter(ids).items() if times > 1]
     if twice:
         raise _wrong(snapshot, "fragment ids", "each once", f"{twice[0]} twice")
     if ids and max(ids) > manifest.max_fragment_id:
@@ -50,7 +50,7 @@ def validate_version(snapshot: Snapshot) -> None:
 
 
 def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
-    """The same for one fragment; returns stable row ids of its live rows, if it has such."""
+    """The same for one fragment; returns the stable row ids of its live rows, if any."""
     manifest = snapshot.manifest
     fragment = manifest.fragment(position)
     seen: dict[int, str] = {}
@@ -80,8 +80,8 @@ def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return np.empty(0, np.uint64)
     ids = load_lineage(snapshot.store, manifest, fragment, "row_ids").all(manifest.where)
-    for what in ("created_at", "updated_at"):
-        versions = load_lineage(snapshot.store, manifest, fragment, what).all(manifest.where)
+    for column in ("created_at", "updated_at"):
+        versions = load_lineage(snapshot.store, manifest, fragment, column).all(manifest.where)
         if len(versions) and int(versions.max()) > manifest.version:
             raise _wrong(
                 snapshot,
@@ -100,7 +100,7 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
         raise _wrong(
             snapshot, f"rows of {where}", f"{fragment.physical_rows}", f"{reader.num_rows}"
         )
-    beyond = [one for one, column in columns.items() if column >= reader.num_columns]
+    beyond = [field_id for field_id, column in columns.items() if column >= reader.num_columns]
     if beyond and file.version != LEGACY:
         raise _wrong(
             snapshot,
@@ -119,19 +119,19 @@ def _check_row_ids(snapshot: Snapshot, ids: NDArray[np.uint64]) -> None:
     twice = np.flatnonzero(ids[1:] == ids[:-1])
     if len(twice):
         raise _wrong(snapshot, "row ids", "each once", f"{ids[twice[0]]} twice")
-    following = int(snapshot.manifest.wire.next_row_id)
-    if len(ids) and int(ids[-1]) >= following:
-        raise _wrong(snapshot, "row ids", f"below {following}", f"{ids[-1]}")
+    next_id = int(snapshot.manifest.wire.next_row_id)
+    if len(ids) and int(ids[-1]) >= next_id:
+        raise _wrong(snapshot, "row ids", f"below {next_id}", f"{ids[-1]}")
 
 
 def _check_indices(snapshot: Snapshot) -> None:
     manifest = snapshot.manifest
     known = set(manifest.schema.field_ids())
     for index in manifest.indices:
-        gone = [field for field in index.fields if field not in known]
-        if gone:
+        unknown = [field for field in index.fields if field not in known]
+        if unknown:
             raise _wrong(
-                snapshot, f"fields of index {index.name!r}", "fields of the schema", f"{gone[0]}"
+                snapshot, f"fields of index {index.name!r}", "fields of the schema", f"{unknown[0]}"
             )
         covered = covered_fragments(index) or frozenset()
         if covered and max(covered) > manifest.max_fragment_id:
@@ -155,5 +155,5 @@ def _check_indices(snapshot: Snapshot) -> None:
                 ) from None
 
 
-def _wrong(snapshot: Snapshot, what: str, expected: str, found: str) -> CorruptFileError:
-    return CorruptFileError(what, expected=expected, found=found, where=snapshot.manifest.where)
+def _wrong(snapshot: Snapshot, subject: str, expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError(subject, expected=expected, found=found, where=snapshot.manifest.where)

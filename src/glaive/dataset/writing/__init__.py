@@ -1,1 +1,1 @@
-"""Rows on their way into data files: what users hand over, how it is fitted, cut and placed."""
+"""Write rows: read the input, cast it to the schema, split it into data files."""

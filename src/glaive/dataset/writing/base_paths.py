@@ -1,4 +1,4 @@
-"""Further places of a dataset: what a base path is, and how new ones get their numbers.
+"""Base paths: other locations with files of a dataset.
 
 Specification: "Base paths" in ``docs/format/manifest.md``.
 """
@@ -18,19 +18,19 @@ __all__ = ["DatasetBasePath", "base_paths_of", "blob_bases", "numbered"]
 
 @dataclass(frozen=True, slots=True)
 class DatasetBasePath:
-    """A place beside its own that a dataset may name files in.
+    """Another location with files of a dataset.
 
     Parameters
     ----------
     path
         A URI, or the absolute path of a directory.
     name
-        By which people know it.
+        An optional name, for users.
     is_dataset_root
-        Whether files lie there as in a dataset, such as data files below ``data``; a place
-        that is none holds what is named by its path within, such as blobs.
+        Whether it is organised like a dataset, with data files below ``data``; otherwise files
+        are directly below it, such as blobs.
     id
-        By which files name it; 0 leaves the choice to the commit.
+        Identity, by which files refer to it; 0 lets the commit choose.
     """
 
     path: str
@@ -48,7 +48,7 @@ class DatasetBasePath:
 
 
 def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]:
-    """Make the messages of new bases; those without an id get the lowest that are free.
+    """The messages of new bases; those without an id get the lowest free ids.
 
     Raises
     ------
@@ -84,5 +84,5 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
 
 
 def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
-    """Those that URIs of blobs may lie below, by id: they are no roots of datasets."""
+    """Bases for URIs of blobs, by id: those that are no dataset roots."""
     return {base.id: base.path for base in bases if not base.is_dataset_root}

@@ -1,4 +1,4 @@
-"""Further places where files of a dataset may lie: ``add_bases``, and roots that lead to them."""
+"""``add_bases``, and dataset roots with access to base paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.operations.update_bases import UpdateBases
 from glaive.table.root import access_of, guarded, open_root
 
-__all__ = ["add_bases", "naming", "open_to_write"]
+__all__ = ["add_bases", "allowing", "open_to_write"]
 
 
 def add_bases(
@@ -24,14 +24,12 @@ def add_bases(
     bases: Sequence[DatasetBasePath],
     properties: Mapping[str, str] | None,
 ) -> OpenedVersion:
-    """Commit further base paths; those without an id are given one.
-
-    Returns the new version, whose root may lead to them.
+    """Commit new base paths, assigning missing ids; returns a version with access to them.
 
     Raises
     ------
     OptionError
-        A base of this id, name or path is there already, or is none.
+        A base with this id, name or path exists already, or an argument is no base path.
     """
     for base in bases:
         if not isinstance(base, DatasetBasePath):
@@ -42,7 +40,7 @@ def add_bases(
         )
         for base in bases
     )
-    store = naming(dataset.store, bases)
+    store = allowing(dataset.store, bases)
     return dataset.at(commit_operation(dataset, UpdateBases(new), properties=properties), store)
 
 
@@ -54,31 +52,31 @@ def open_to_write(
     allow_external_blobs: bool | Sequence[str] | None = None,
     **guards: Any,
 ) -> ObjectStore:
-    """The root of a dataset to write to; that of an opened one, with what it allows.
+    """The root of a dataset to write to; an opened dataset keeps its permissions.
 
-    ``guards`` are a commit lock and a register of manifests, in place of those it has.
+    ``guards`` replace its commit lock and manifest store.
 
     Raises
     ------
     OptionError
-        It is no place, or an option has a value it cannot have.
+        The URI or an option is invalid.
     """
     if isinstance(place, OpenDataset):
         store = place.opened.store
     else:
         store = open_root(place, storage_options, **guards)
     policy = AccessPolicy.of(base_store_params, allow_external_blobs, before=access_of(store))
-    return naming(guarded(store, access=policy, **guards), new_bases)
+    return allowing(guarded(store, access=policy, **guards), new_bases)
 
 
-def naming(
+def allowing(
     store: ObjectStore,
     bases: Sequence[DatasetBasePath],
     options: Mapping[str, str] | None = None,
 ) -> ObjectStore:
-    """The root of a dataset whose caller names these base paths, and so allows them.
+    """The root of a dataset with permission to access these base paths.
 
-    ``options`` are storage options for them; those of the root where they lie in its bucket.
+    ``options`` are their storage options; those in the bucket of the root use its options.
     """
     access = access_of(store).naming(store, [base.path for base in bases], options)
     return guarded(store, access=access)

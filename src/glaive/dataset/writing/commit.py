@@ -1,4 +1,4 @@
-"""Commit what a plan wrote: one version with all of it, or none."""
+"""Commit the fragments of a write plan as one version."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ __all__ = ["commit_plan"]
 def commit_plan(
     plan: WritePlan, fragments: Iterable[Fragment], *, once: str | None = None
 ) -> Manifest:
-    """Make fragments part of the dataset: one new version, retried while others write.
+    """Commit fragments as one new version, with retries.
 
     Parameters
     ----------
     once
-        A transaction property that identifies this commit: a version that has the same value
-        is returned instead of making another one.
+        A transaction property that identifies this commit: if a version has the same value, it
+        is returned, and no new version is made.
 
     Raises
     ------
     DatasetExistsError
-        It was to be created, but another writer was first.
+        ``create``, but another writer created the dataset first.
     SchemaError
-        Rows were to be appended where nothing was, and do not fit what another writer created
-        meanwhile. Where they fit, they are appended to it.
+        ``append`` to a missing dataset that another writer created concurrently, whose schema
+        the rows do not match. If they match, they are appended to it.
     CommitConflictError
-        They would fit, but their files name the columns by other ids; or another writer
-        changed what this was planned for.
+        The same, and the rows match, but their files use other field ids; or another writer
+        made a conflicting change.
     """
     fragments = tuple(fragments)
     try:
         return _commit(plan, fragments, once)
     except DatasetExistsError as error:
-        # A commit that is repeated may have followed the dataset of another writer before.
+        # An earlier attempt of this commit may have switched to the other writer's dataset.
         if once is not None:
             value = plan.options.transaction_properties[once]
             done = find_transaction(plan.store, 0, once, value)
@@ -56,14 +56,14 @@ def commit_plan(
             raise
         if plan.options.mode == "overwrite":
             raise CommitConflictError(
-                f"{plan.store.uri} was created by another writer while the rows that were to "
-                "replace it were written. Write them again, if they are still to replace it."
+                f"{plan.store.uri} was created by another writer while the rows of this overwrite "
+                "were written. Repeat the overwrite if it should replace that dataset."
             ) from error
         return _commit(_created_meanwhile(plan), fragments, once)
 
 
 def _created_meanwhile(plan: WritePlan) -> WritePlan:
-    """The plan for the dataset as it is now; files written for the one before must go with it."""
+    """The plan for the dataset that another writer created; the written files must match it."""
     base = open_latest(plan.store)
     where = plan.store.uri
     schema = match_schema(plan.schema.to_arrow(), base.schema, where=where)
@@ -73,8 +73,8 @@ def _created_meanwhile(plan: WritePlan) -> WritePlan:
         base.schema.field_by_id(field.id).nullable for field in plan.schema.walk() if field.nullable
     ):
         raise CommitConflictError(
-            f"{where} was created by another writer while these rows were written, with columns "
-            "in another order or of other forms. Nothing is wrong with the rows: append them again."
+            f"{where} was created by another writer while these rows were written, with another "
+            "order or other physical types of columns. The rows are valid: append them again."
         )
     return replace(plan, read_version=base.version, base=base, schema=schema)
 

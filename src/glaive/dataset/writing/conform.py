@@ -1,8 +1,7 @@
-"""Make rows fit a schema: columns by name, types that only differ in form cast.
+"""Convert rows to a schema: match columns by name, cast types that only differ physically.
 
-A text is a text whether its offsets are 32 or 64 bits wide or it is a view or a dictionary;
-numbers are not silently widened or narrowed: a different number type is a mistake more often
-than not.
+Strings may have 32- or 64-bit offsets, be views or dictionary-encoded. Numbers are not silently
+widened or narrowed, because another number type is usually a mistake.
 """
 
 from __future__ import annotations
@@ -33,91 +32,89 @@ _RESERVED = (
 
 
 def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> LanceSchema:
-    """The columns of ``target``, and the members of structs, that rows of ``source`` fill.
+    """The columns of ``target``, and the members of structs, that rows of ``source`` have.
 
-    Columns and members are matched by name at every level; those that may be null may be
-    missing.
+    Columns and members are matched by name at every level; nullable ones may be missing.
 
     Raises
     ------
     SchemaError
-        A column or member is not in ``target``, one that is never null is missing, or types
-        differ in more than form; the message names all of them.
+        A column or member is not in ``target``, a non-nullable one is missing, or logical types
+        differ; the message lists all of them.
     """
     if source.equals(target.to_arrow()):
         return target
     faults: list[str] = []
     fields = _match_fields(target.fields, list(source), "", faults)
     if not fields and target.fields and not faults:
-        faults.append("none of the dataset's columns is there")
+        faults.append("they have none of the dataset's columns")
     if faults:
         raise SchemaError(
-            f"the rows do not fit {where}: {'; '.join(faults)}. Columns of the dataset: "
+            f"the rows do not match {where}: {'; '.join(faults)}. Columns of the dataset: "
             f"{', '.join(target.names)}. Rename, cast or drop columns first."
         )
     return replace(target, fields=fields)
 
 
 def _match_fields(
-    wanted: Sequence[Field], found: Sequence[pa.Field], prefix: str, faults: list[str]
+    wanted: Sequence[Field], given: Sequence[pa.Field], prefix: str, faults: list[str]
 ) -> tuple[Field, ...]:
-    """Those of ``wanted`` that ``found`` has, in the order wanted; notes what is at fault."""
-    what = "member" if prefix else "column"
+    """The fields of ``wanted`` that are in ``given``, in order; adds mismatches to ``faults``."""
+    kind = "member" if prefix else "column"
     known = {field.name for field in wanted}
-    for one in found:
-        if one.name not in known:
-            close = get_close_matches(one.name, known, n=1)
-            hint = f" (did you mean {prefix + close[0]!r}?)" if close else ""
-            faults.append(f"{prefix + one.name!r} is no {what} of the dataset{hint}")
-    kept = []
+    for name in (field.name for field in given if field.name not in known):
+        close = get_close_matches(name, known, n=1)
+        hint = f" (did you mean {prefix + close[0]!r}?)" if close else ""
+        faults.append(f"{prefix + name!r} is not a {kind} of the dataset{hint}")
+    matched = []
     for field in wanted:
         path = prefix + field.name
-        given = [one for one in found if one.name == field.name]
-        if len(given) == 1:
-            kept.append(_match(field, given[0].type, path, faults))
-        elif given or not field.nullable:
-            faults.append(f"{path!r} is {'there twice' if given else 'missing'}")
-    return tuple(kept)
+        candidates = [candidate for candidate in given if candidate.name == field.name]
+        if len(candidates) == 1:
+            matched.append(_match(field, candidates[0].type, path, faults))
+        elif candidates or not field.nullable:
+            faults.append(f"{path!r} is {'given twice' if candidates else 'missing'}")
+    return tuple(matched)
 
 
-def _match(field: Field, found: Any, path: str, faults: list[str]) -> Field:
-    """The field, without the members that ``found`` does not have."""
+def _match(field: Field, given: Any, path: str, faults: list[str]) -> Field:
+    """The field, without the members that the type ``given`` lacks."""
     wanted = field.arrow_type
-    if is_json(found) and field.logical_type == "json":
+    if is_json(given) and field.logical_type == "json":
         return field
-    if field.is_blob_v2 and can_become_blobs(found):
+    if field.is_blob_v2 and can_become_blobs(given):
         return field
-    if isinstance(found, pa.BaseExtensionType):
-        return _match(field, found.storage_type, path, faults)
-    if not found.equals(wanted) and not pa.types.is_null(found):
-        family = _family(found)
+    if isinstance(given, pa.BaseExtensionType):
+        return _match(field, given.storage_type, path, faults)
+    if not given.equals(wanted) and not pa.types.is_null(given):
+        family = _family(given)
         if family == "struct" == _family(wanted) and not field.is_packed:
-            members = _match_fields(field.children, list(found), f"{path}.", faults)
+            members = _match_fields(field.children, list(given), f"{path}.", faults)
             if members or not field.children:
                 return replace(field, children=members)
         elif family == "list" == _family(wanted):
             (item,) = field.children
-            matched = _match(item, found.value_type, f"{path}.{item.name}", faults)
+            matched = _match(item, given.value_type, f"{path}.{item.name}", faults)
             return replace(field, children=(matched,))
-        if not _compatible(found, wanted):
-            faults.append(f"{path!r} should be {wanted}, found {found}")
+        if not _compatible(given, wanted):
+            faults.append(f"{path!r} should be {wanted}, found {given}")
     return field
 
 
 def check_names(names: Collection[str]) -> None:
-    """Refuse column names that a dataset cannot have.
+    """Refuse invalid column names.
 
     Raises
     ------
     SchemaError
-        A name is empty, reserved for row ids, or has a dot, which paths of members use.
+        A name is empty, reserved for row ids, or has a dot, which separates struct members.
     """
     for name in names:
         if name in _RESERVED:
             raise SchemaError(f"column {name!r}: the name is reserved for row ids. Rename it.")
         if not name or "." in name:
             raise SchemaError(
-                f"column {name!r}: expected a name without dots, as dots lead to members of "
+                f"column {name!r}: expected a name without dots, which separate members of "
                 "structs. Rename it."
             )
 
@@ -131,48 +128,46 @@ _REFUSALS = (
 
 
 def conform(rows: Rows, schema: pa.Schema) -> Rows:
-    """The columns of ``schema``, by name, in its order and with its types.
-
-    Without a copy where the types are equal.
+    """Reorder and cast columns to a schema; columns of equal type are not copied.
 
     Raises
     ------
     SchemaError
-        There are other columns, or values that do not go with the type.
+        There are other columns, or values that cannot be cast.
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
     check_same_columns(rows.schema.names, schema.names)
     arrays = [_cast(rows.column(field.name), field) for field in schema]
-    kind: Any = type(rows)
+    row_type: Any = type(rows)
     if any(isinstance(array, pa.ChunkedArray) for array in arrays):
-        kind = pa.Table
-    made: Rows = kind.from_arrays(arrays, schema=schema)
-    return made
+        row_type = pa.Table
+    converted: Rows = row_type.from_arrays(arrays, schema=schema)
+    return converted
 
 
-def check_same_columns(found: Collection[str], wanted: Collection[str]) -> None:
-    """Refuse rows that have other columns than expected; their order does not matter.
+def check_same_columns(given: Collection[str], wanted: Collection[str]) -> None:
+    """Check column names, in any order.
 
     Raises
     ------
     SchemaError
-        Names both.
+        They differ.
     """
-    if sorted(found) != sorted(wanted):
+    if sorted(given) != sorted(wanted):
         raise SchemaError(
-            f"rows have the columns {', '.join(found)}, expected {', '.join(wanted)}. All pieces "
-            "of the rows need the same columns, those of the schema if one is given: rename, add "
-            "or drop columns first."
+            f"rows have the columns {', '.join(given)}, expected {', '.join(wanted)}. All batches "
+            "need the same columns, and those of the schema if one is given: rename, add or drop "
+            "columns first."
         )
 
 
 def _cast(array: Any, field: pa.Field) -> Any:
-    """The values in the type of a field; in several chunks where one does not hold them."""
-    whole = isinstance(array, pa.ChunkedArray)
-    chunks = array.chunks if whole else [array]
+    """The values cast to the type of a field; in several chunks if one cannot hold them."""
+    chunked = isinstance(array, pa.ChunkedArray)
+    chunks = array.chunks if chunked else [array]
     cast = [cast_part for chunk in chunks for cast_part in _cast_parts(chunk, field)]
-    if whole or len(cast) > 1:
+    if chunked or len(cast) > 1:
         return pa.chunked_array(cast, field.type)
     return cast[0]
 
@@ -201,50 +196,58 @@ def _cast_array(array: Any, field: pa.Field) -> Any:
         ) from None
 
 
-def _compatible(found: Any, wanted: Any) -> bool:
-    """Whether two types are the same but for the form in which values are kept."""
-    if found.equals(wanted) or pa.types.is_null(found):
+def _compatible(given: Any, wanted: Any) -> bool:
+    """Whether two types differ only in their physical representation."""
+    if given.equals(wanted) or pa.types.is_null(given):
         return True
-    if is_json(found) and pa.types.is_large_binary(wanted):
+    if is_json(given) and pa.types.is_large_binary(wanted):
         return True
-    if isinstance(found, pa.BaseExtensionType):
-        return _compatible(found.storage_type, wanted)
+    if isinstance(given, pa.BaseExtensionType):
+        return _compatible(given.storage_type, wanted)
     if isinstance(wanted, pa.BaseExtensionType):
-        return _compatible(found, wanted.storage_type)
-    if pa.types.is_dictionary(found):
+        return _compatible(given, wanted.storage_type)
+    if pa.types.is_dictionary(given):
         plain = wanted.value_type if pa.types.is_dictionary(wanted) else wanted
-        return _compatible(found.value_type, plain)
-    family = _family(found)
+        return _compatible(given.value_type, plain)
+    family = _family(given)
     if family is None or family != _family(wanted):
         return False
     if family == "struct":
         members = {member.name: member.type for member in wanted}
-        return len(members) == found.num_fields and all(
+        return len(members) == given.num_fields and all(
             member.name in members and _compatible(member.type, members[member.name])
-            for member in found
+            for member in given
         )
     if family == "map":
-        return _compatible(found.key_type, wanted.key_type) and _compatible(
-            found.item_type, wanted.item_type
+        return _compatible(given.key_type, wanted.key_type) and _compatible(
+            given.item_type, wanted.item_type
         )
-    if family == "fixed list" and found.list_size != wanted.list_size:
+    if family == "fixed list" and given.list_size != wanted.list_size:
         return False
-    return "list" not in family or _compatible(found.value_type, wanted.value_type)
+    return "list" not in family or _compatible(given.value_type, wanted.value_type)
 
 
-def _family(kind: Any) -> str | None:
-    """Types between which a cast loses nothing; ``None`` for types that stand alone."""
+def _family(data_type: Any) -> str | None:
+    """The group of types with lossless casts among them; ``None`` if there is none."""
     types = pa.types
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if (
+        types.is_string(data_type)
+        or types.is_large_string(data_type)
+        or types.is_string_view(data_type)
+    ):
         return "text"
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+    if (
+        types.is_binary(data_type)
+        or types.is_large_binary(data_type)
+        or types.is_binary_view(data_type)
+    ):
         return "bytes"
-    if types.is_fixed_size_list(kind):
+    if types.is_fixed_size_list(data_type):
         return "fixed list"
-    if types.is_map(kind):
+    if types.is_map(data_type):
         return "map"
-    if types.is_list(kind) or types.is_large_list(kind):
+    if types.is_list(data_type) or types.is_large_list(data_type):
         return "list"
-    if types.is_struct(kind):
+    if types.is_struct(data_type):
         return "struct"
     return None

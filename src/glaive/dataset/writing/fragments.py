@@ -1,4 +1,4 @@
-"""Carry out a plan: rows into data files, which are referenced by nothing until a commit."""
+"""Execute a write plan: write rows to data files, uncommitted."""
 
 from __future__ import annotations
 
@@ -24,23 +24,22 @@ def write_fragments(
     Parameters
     ----------
     plan
-        Columns, places, limits and encodings.
+        Columns, locations, limits and encodings.
     rows
-        Pieces whose columns fit those of the plan by name, in any order.
+        Tables or batches whose columns match those of the plan by name, in any order.
     keep_dictionaries
-        Whether text may come with a dictionary, as :meth:`glaive.scan.query.Query.tables` gives it.
+        Whether strings may be dictionary-encoded, as from
+        :meth:`glaive.scan.query.Query.tables`.
 
     Raises
     ------
     SchemaError
-        A piece has other columns, or values that do not go with a type. Here, and only here,
-        the columns of a piece are compared with the plan: what callers say of their rows as a
-        whole was looked at when the plan was made, and files only make sure of what they get.
+        A batch has other columns, or values that cannot be cast. Only this function compares the
+        columns of each batch with the plan; the plan checks the schema of the input as a whole.
 
     Notes
     -----
-    When anything fails, the files written so far are removed again as far as possible; no
-    version refers to them in any case.
+    On failure the files written so far are removed, if possible; no version refers to them.
     """
     arrow = plan.schema.to_arrow()
     roll = RollingWriter(plan)

@@ -1,7 +1,7 @@
-"""The keywords of who writes rows: named, typed and explained once, for pylance's signatures.
+"""Keyword arguments of functions that write rows: defined and documented once.
 
-A function that takes ``**options: Unpack[WriteKeywords]`` has them for type checkers; under
-:func:`shows_keywords` it also has them in its signature and in its help.
+Type checkers see them in ``**options: Unpack[WriteKeywords]``; :func:`expose_keywords` adds them
+to the signature and the docstring.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.options import WriteOptions
 from glaive.file.blob_options import BlobOptions
 
-__all__ = ["FileKeywords", "WriteKeywords", "shows_keywords", "write_options"]
+__all__ = ["FileKeywords", "WriteKeywords", "expose_keywords", "write_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,40 +27,39 @@ class FileKeywords(TypedDict, total=False):
     Parameters
     ----------
     max_rows_per_file, max_bytes_per_file
-        When to begin a new file; each file is a fragment.
+        Limits of a file; each file is a fragment.
     max_rows_per_group
-        Rows of a page at most in files of format 0.1; without effect in others.
+        Maximum rows per page in files of format 0.1; ignored in others.
     max_page_bytes
-        Bytes of values in a page at most, about; 8 MiB by default. Not in format 0.1.
+        Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
     data_cache_bytes
-        Bytes of values that wait to become pages, shared evenly by the columns: so their pages
-        have at most that share. Not in format 0.1.
+        Bytes of values that are buffered for pages, divided evenly among the columns, which
+        limits their pages to that share. Not in format 0.1.
     progress
-        Told of files: ``begin(fragment)`` and ``complete(fragment)``.
+        Its methods ``begin(fragment)`` and ``complete(fragment)`` are called for each file.
     data_storage_version
         Format of the files: ``"0.1"``, ``"2.0"``, ``"2.1"``, ``"2.2"``, ``"2.3"``, ``"stable"``
         or ``"next"``; by default that of the dataset, else 2.2.
     use_legacy_format
         Old spelling of ``data_storage_version``.
     enable_stable_row_ids
-        Whether row ids of a new dataset stay when rows move.
+        Whether rows of a new dataset keep their ids when they are relocated.
     encoding_options
-        How columns at or below a path are encoded in the files written now, such as
-        ``{"text": {"compression": "zstd", "compression_level": 9}}``. They win over
+        Encoding of columns at or below a path in the new files, such as
+        ``{"text": {"compression": "zstd", "compression_level": 9}}``. They override
         ``lance-encoding:`` keys in the metadata of a field, which have the same names.
     initial_bases
-        Further places of a dataset that is created: blobs below them may be given by URI.
+        Base paths of a new dataset; blobs below them may be given by URI.
     target_bases
-        Names or paths of base paths that the new data files go to in turn.
+        Names or paths of base paths for new data files, used in turn.
     target_all_bases
-        The files go to the dataset's own place and to all base paths in turn.
+        Write new data files to the dataset's own root and all base paths in turn.
     external_blob_mode
-        What becomes of blobs that are given by URI: ``"reference"`` keeps the URI,
-        ``"ingest"`` copies the bytes.
+        For blobs given by URI: ``"reference"`` stores the URI, ``"ingest"`` copies the bytes.
     allow_external_blob_outside_bases
-        Keep URIs below none of the dataset's base paths, too.
+        Also accept URIs that are not below a base path.
     blob_pack_file_size_threshold
-        Bytes of a file that holds several blobs, at most; 1 GiB by default.
+        Maximum bytes of a file that holds several blobs; 1 GiB by default.
     """
 
     max_rows_per_file: int
@@ -87,12 +86,12 @@ class WriteKeywords(FileKeywords, total=False):
     Parameters
     ----------
     enable_v2_manifest_paths
-        How the manifests of a new dataset are named.
+        Naming scheme of the manifests of a new dataset.
     commit_message, transaction_properties
-        Kept with the version.
+        Stored with the version.
     auto_cleanup_options
-        ``{"interval": 20, "older_than_seconds": 1209600}``: every so many commits to a dataset
-        that is made now, older versions are cleaned up.
+        ``{"interval": 20, "older_than_seconds": 1209600}``: clean up older versions of a new
+        dataset every ``interval`` commits.
     """
 
     enable_v2_manifest_paths: bool
@@ -104,7 +103,7 @@ class WriteKeywords(FileKeywords, total=False):
 _OPTIONS: Final = """**options
     Those of :class:`glaive.dataset.writing.keywords.{}`.
 """
-"""What stands in the docstring in place of the keywords."""
+"""Placeholder for the keywords in docstrings."""
 
 _DEFAULTS: Final = {
     **{
@@ -115,21 +114,21 @@ _DEFAULTS: Final = {
     "external_blob_mode": "reference",
     "allow_external_blob_outside_bases": False,
 }
-"""What is not ``None`` when it is left out."""
+"""Default values other than ``None``."""
 
 
-def shows_keywords(*kinds: type) -> Callable[[F], F]:
-    """Let a function that takes ``**options`` show them by name, in its signature and its help.
+def expose_keywords(*kinds: type) -> Callable[[F], F]:
+    """Decorate a function that takes ``**options``: add them to its signature and docstring.
 
     Parameters
     ----------
     kinds
-        The dictionaries that explain them; the last has all.
+        The typed dictionaries that document them; the last one has all keys.
     """
-    return lambda function: _showing(function, kinds)
+    return lambda function: _expose(function, kinds)
 
 
-def _showing(function: F, kinds: Sequence[type]) -> F:
+def _expose(function: F, kinds: Sequence[type]) -> F:
     own = signature(function)
     named = [
         parameter
@@ -145,24 +144,25 @@ def _showing(function: F, kinds: Sequence[type]) -> F:
         )
         for name, kind in kinds[-1].__annotations__.items()
     ]
-    function.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]  # any function has room for it
+    function.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]  # functions have a __dict__
     if function.__doc__:  # not under -OO
-        place = _OPTIONS.format(kinds[-1].__name__)
-        explained = [cleandoc(kind.__doc__ or "").partition("---\n")[2] for kind in kinds]
-        shown = cleandoc(function.__doc__).replace(place, "\n".join([*explained, ""]))
-        function.__doc__ = shown
+        placeholder = _OPTIONS.format(kinds[-1].__name__)
+        parameters = [cleandoc(kind.__doc__ or "").partition("---\n")[2] for kind in kinds]
+        function.__doc__ = cleandoc(function.__doc__).replace(
+            placeholder, "\n".join([*parameters, ""])
+        )
     return function
 
 
 def write_options(
     function: Callable[..., Any], kind: type, mode: str, given: Mapping[str, Any]
 ) -> WriteOptions:
-    """The options that keywords of a function mean; ``None`` is as good as left out.
+    """Convert keyword arguments of a function to options; ``None`` means the default.
 
     Raises
     ------
     OptionError
-        One does not exist, or has a value it cannot have.
+        An option does not exist or has an invalid value.
     """
     unknown = {name: value for name, value in given.items() if name not in kind.__annotations__}
     check_options(function.__name__, unknown, function)

@@ -1,6 +1,6 @@
-"""Nulls within columns, where none may be: in members of structs and items of lists.
+"""Check for nulls in non-nullable members of structs and items of lists.
 
-Those of whole columns are refused by the file, which counts them anyway.
+File writers check top-level columns, as they count their nulls anyway.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["check_members"]
 
 
 def check_members(rows: Rows, schema: LanceSchema) -> None:
-    """Refuse nulls in members and items that are never null; what lies under a null is no value.
+    """Refuse nulls in non-nullable members and items, except below a null.
 
     Parameters
     ----------
     rows
-        With the columns of ``schema``, in its order.
+        Rows with the columns of ``schema``, in its order.
 
     Raises
     ------
     SchemaError
-        Names the member and how many nulls there are.
+        There are nulls.
     """
     for at in _strict_columns(schema):
         field, column = schema.fields[at], rows.column(at)
@@ -37,14 +37,14 @@ def check_members(rows: Rows, schema: LanceSchema) -> None:
             _check(chunk, field, field.name)
 
 
-@lru_cache(maxsize=64)  # appends have the same schema again and again
+@lru_cache(maxsize=64)  # repeated appends have the same schema
 def _strict_columns(schema: LanceSchema) -> tuple[int, ...]:
-    """Columns with a member or item that is never null."""
+    """Columns with a non-nullable member or item."""
     return tuple(at for at, field in enumerate(schema.fields) if _is_strict(field))
 
 
 def _is_strict(field: Field) -> bool:
-    # Arrow itself has no maps without entries or keys.
+    # Arrow never has null entries or keys of maps.
     return field.logical_type != "map" and any(
         not child.nullable or _is_strict(child) for child in field.children
     )

@@ -1,4 +1,4 @@
-"""How rows become files and a version: what a writer is asked for, checked once."""
+"""Options of writers, validated once."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How rows become files and a version, with all values checked.
+    """Validated options of a write.
 
-    Where nothing else is said, an option means what the keyword of the same name means in
+    Options that are not listed here are documented in
     :class:`glaive.dataset.writing.keywords.WriteKeywords`.
 
     Parameters
     ----------
     mode
-        ``create`` refuses a dataset that is there; ``append`` and ``overwrite`` create one
-        that is not.
+        ``create`` fails if there is a dataset; ``append`` and ``overwrite`` create one if there
+        is none.
     full_files
-        So many files take ``max_rows_per_file``, those after them one row less; all if omitted.
+        Number of files with ``max_rows_per_file`` rows; later files have one row less.
+        Default: all.
     auto_cleanup
-        What ``auto_cleanup_options`` asks for.
+        Value of ``auto_cleanup_options``.
     blobs
-        How the values of blob columns are kept: what three keywords ask for.
+        How blob values are stored, from three keywords.
     """
 
     mode: Mode = "create"
@@ -84,19 +85,19 @@ class WriteOptions:
                 )
         if self.initial_bases and self.mode == "overwrite":
             raise OptionError(
-                "initial_bases: only a dataset that is created gets them; an overwritten one keeps "
-                "its own"
+                "initial_bases: only possible for a new dataset; an overwritten one keeps its base "
+                "paths"
             )
         if self.auto_cleanup is not None:
             self.cleanup_config()
-        texts: list[tuple[object, object]] = [
+        entries: list[tuple[object, object]] = [
             *self.transaction_properties.items(),
             ("commit_message", self.commit_message or ""),
         ]
-        for key, text in texts:
+        for key, text in entries:
             if not isinstance(key, str) or not isinstance(text, str):
                 raise OptionError(
-                    f"transaction_properties and commit_message: expected text, found {key!r}: "
+                    f"transaction_properties and commit_message: expected strings, found {key!r}: "
                     f"{text!r}"
                 )
 
@@ -109,13 +110,13 @@ class WriteOptions:
                 raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r}")
 
     def page_bytes(self, columns: int) -> int | None:
-        """Bytes of values in a page of one of so many columns; ``None`` where nothing is said."""
+        """Maximum bytes of values per page, given the number of columns; ``None`` if unset."""
         share = None if self.data_cache_bytes is None else self.data_cache_bytes // max(1, columns)
-        said = [one for one in (self.max_page_bytes, share) if one is not None]
-        return max(1, min(said)) if said else None
+        limits = [limit for limit in (self.max_page_bytes, share) if limit is not None]
+        return max(1, min(limits)) if limits else None
 
     def cleanup_config(self) -> dict[str, str]:
-        """Entries of the table's configuration that ``auto_cleanup`` comes to.
+        """Entries of the table's configuration for ``auto_cleanup``.
 
         Raises
         ------

@@ -1,10 +1,9 @@
-"""Plan a write: all that is decided before a row is written, in one place for all who write rows.
+"""Plan a write: everything that is decided before the first row is written.
 
 ``write_dataset``, ``write_fragments``, ``LanceFragment.create``, Spark, updates, merges,
-compaction and new columns translate their arguments and call :func:`plan_write`; so they refuse
-the same things with the same words. :func:`glaive.dataset.writing.fragments.write_fragments`
-carries a plan out, here or in other processes, and
-:func:`glaive.dataset.writing.commit.commit_plan` makes the version.
+compaction and new columns all call :func:`plan_write`, so they make the same checks.
+:func:`glaive.dataset.writing.fragments.write_fragments` executes a plan, here or in other
+processes, and :func:`glaive.dataset.writing.commit.commit_plan` commits the result.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.base_paths import blob_bases, numbered
 from glaive.dataset.writing.conform import check_names, match_schema
 from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.target_bases import DataPlace, find_places
+from glaive.dataset.writing.target_bases import DataLocation, find_locations
 from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.open import check_columns
@@ -41,32 +40,32 @@ __all__ = ["WritePlan", "exists_already", "plan_write"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """How rows become data files, and files a version. Made by :func:`plan_write`.
+    """How to write rows to data files and commit them. Made by :func:`plan_write`.
 
-    It can be pickled, and is small then: tasks in other processes get all of it but ``base``.
+    Can be pickled; the pickle is small because it omits ``base``.
 
     Parameters
     ----------
     store
         Root of the dataset.
     options
-        Mode, limits of files and pages, encodings, and what is kept with the version.
+        Mode, limits of files and pages, encodings, and metadata of the version.
     schema
-        Columns of the files, with the ids they have, or will have, in the dataset.
+        Columns of the files, with their existing or future field ids.
     version
         Format version of the files, such as ``2.2``.
     read_version
-        Version of the dataset that this was planned for; 0 if it is to be created.
+        Version of the dataset that this was planned for; 0 to create it.
     base
-        Manifest of that version, which spares the commit a request.
+        Manifest of that version, which saves the commit a request.
     new_bases
-        Base paths of a dataset that is created.
-    places
-        Where data files go in turn.
+        Base paths of a new dataset.
+    locations
+        Locations of data files, used in turn.
     blobs
-        How values of blob columns are kept, with the base paths of the dataset.
+        How blob values are stored, with the base paths of the dataset.
     dictionaries
-        Items of dictionary columns by field id, where all files of a dataset must share them.
+        Dictionary values by field id, if all files of the dataset must share them.
     """
 
     store: ObjectStore = field(repr=False)
@@ -76,18 +75,18 @@ class WritePlan:
     read_version: int = 0
     base: Manifest | None = field(default=None, compare=False, repr=False)
     new_bases: tuple[table_pb2.BasePath, ...] = ()
-    places: tuple[DataPlace, ...]
+    locations: tuple[DataLocation, ...]
     blobs: BlobOptions
     dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
 
     @property
     def appends(self) -> bool:
-        """Whether the rows come beside those there are; otherwise they are all there will be."""
+        """Whether existing rows are kept."""
         return bool(self.read_version) and self.options.mode == "append"
 
     @property
     def profile(self) -> Profile:
-        """What the format version of the files allows."""
+        """The profile of the format version."""
         return PROFILES[self.version]
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -101,36 +100,36 @@ def plan_write(
     options: WriteOptions,
     base: Manifest | None = None,
 ) -> WritePlan:
-    """Look at the dataset, if there is one, and decide how rows are written.
+    """Read the manifest, if there is one, and plan a write.
 
     Parameters
     ----------
     store
         Root of the dataset.
     columns
-        Schema of the rows, to be matched by name with the columns of the dataset when rows are
-        appended. A :class:`LanceSchema` has its ids already: columns of the dataset that are
-        written again, or new ones for its fragments.
+        Schema of the rows; appends match it by name with the columns of the dataset. A
+        :class:`LanceSchema` has field ids already: for existing columns that are rewritten, or
+        new columns of existing fragments.
     options
-        What the caller asks for.
+        Options of the caller.
     base
-        The version to write for; the newest when omitted.
+        The version to write for; default: the newest.
 
     Raises
     ------
     DatasetExistsError
-        ``create`` was asked for and there is a dataset already.
+        Mode ``create``, and there is a dataset already.
     SchemaError
-        Rows with these columns do not fit the dataset, no dataset can have such columns, or
-        the format cannot hold their types.
+        The columns do not match the dataset, are invalid, or the format does not support their
+        types.
     OptionError, ColumnNotFoundError
-        There is no such format or base path, or encoding options are wrong.
+        There is no such format or base path, or encoding options are invalid.
     UnsupportedFeatureError
-        The dataset uses something this writer does not know; the message names it.
+        The dataset uses a feature that this writer does not support.
 
     Notes
     -----
-    Without ``base`` two requests. No data file is looked at, but for datasets of format 0.1 with
+    Two requests without ``base``. No data file is read, except for datasets of format 0.1 with
     dictionary columns.
     """
     if base is None:
@@ -160,28 +159,28 @@ def plan_write(
         read_version=0 if base is None else base.version,
         base=base,
         new_bases=new_bases,
-        places=find_places(store, bases, targets, everywhere=everywhere),
+        locations=find_locations(store, bases, targets, everywhere=everywhere),
         blobs=replace(options.blobs, bases=blob_bases(bases), opener=opener),
         dictionaries=shared,
     )
 
 
 def exists_already(where: str, version: int) -> DatasetExistsError:
-    """The error of who must create a dataset where there is one."""
+    """The error of mode ``create`` if there is a dataset."""
     return DatasetExistsError(
         f"{where} is a dataset already (version {version}). Use mode='append' or "
-        "mode='overwrite', or choose another place."
+        "mode='overwrite', or choose another location."
     )
 
 
 def _check_base(store: ObjectStore, base: Manifest, options: WriteOptions) -> None:
-    """Refuse to write to a dataset that is there."""
+    """Refuse options that do not allow an existing dataset."""
     if options.mode == "create":
         raise exists_already(store.uri, base.version)
     if options.initial_bases:
         raise OptionError(
-            f"initial_bases: {store.uri} is a dataset already (version {base.version}); only one "
-            "that is created gets them"
+            f"initial_bases: {store.uri} is a dataset already (version {base.version}); only "
+            "possible for a new dataset"
         )
     flags = base.wire.reader_feature_flags, base.wire.writer_feature_flags
     check_writable(*flags, where=base.where)
@@ -194,7 +193,7 @@ def _with_ids(
     base: Manifest | None,
     profile: Profile,
 ) -> LanceSchema:
-    """The columns as the dataset has them, or will have them."""
+    """The columns with their existing or future field ids."""
     if isinstance(columns, LanceSchema):
         return columns
     check_nesting(columns)
@@ -207,6 +206,6 @@ def _with_ids(
 
 
 def _open_copied(store: ObjectStore, uri: str) -> tuple[ObjectStore, str]:
-    """Store and path of an object that rows ask to copy into the dataset."""
+    """Store and path of an external blob to be copied into the dataset."""
     policy = allow_copies(access_of(store))
-    return open_external(store, uri, policy, what="the URI of a blob to be copied")
+    return open_external(store, uri, policy, subject="the URI of a blob to be copied")

@@ -1,4 +1,4 @@
-"""Write a stream of rows into as many data files as its options ask for."""
+"""Write a stream of rows into data files of limited size."""
 
 from __future__ import annotations
 
@@ -20,56 +20,55 @@ __all__ = ["RollingWriter", "discard_fragments"]
 
 
 class RollingWriter:
-    """Writes rows, beginning a new file whenever the one before is full."""
+    """Writes rows, starting a new file whenever the current one is full."""
 
     def __init__(self, plan: WritePlan) -> None:
         self.plan, self.options = plan, plan.options
         self.fragments: list[Fragment] = []
-        self._dictionaries = dict(plan.dictionaries)  # those of further columns are added
-        self._place = plan.places[0]
+        self._dictionaries = dict(plan.dictionaries)  # the writer adds those of new columns
+        self._location = plan.locations[0]
         self._writer: FileWriter | None = None
         self._name = ""
         self._rows = 0
 
     def write(self, rows: Rows) -> None:
-        """Append rows; they may end the current file and begin others."""
+        """Append rows; may finish the current file and start others."""
         start = 0
         while start < rows.num_rows:
-            writer = self._writer or self._begin()
-            for piece in self._pieces(rows, start):
-                writer.write(piece)
-                self._rows += piece.num_rows
-                start += piece.num_rows
-                if self._full(writer):
+            writer = self._writer or self._start_file()
+            for part in self._parts(rows, start):
+                writer.write(part)
+                self._rows += part.num_rows
+                start += part.num_rows
+                if self._is_full(writer):
                     self.close()
                     break
 
-    def _pieces(self, rows: Rows, start: int) -> Iterator[Rows]:
-        """Rows from ``start`` on, in pieces that do not overfill the current file."""
-        rest = rows.num_rows - start
-        room = self._most_rows - self._rows
+    def _parts(self, rows: Rows, start: int) -> Iterator[Rows]:
+        """Rows from ``start`` on that fit the current file, in parts of limited size."""
+        stop = min(rows.num_rows, start + self._max_rows - self._rows)
         budget = self.options.max_bytes_per_file
-        step = min(rest, room)
-        # The buffers are an upper bound, and cheap to add up.
+        step = stop - start
+        # The buffer size is an upper bound and cheap to compute.
         if rows.get_total_buffer_size() > budget and rows.nbytes > budget:
             step = min(step, max(1, budget * rows.num_rows // rows.nbytes))
         if step == rows.num_rows:
             yield rows
             return
-        for at in range(start, start + min(rest, room), step):
-            yield rows.slice(at, min(step, start + min(rest, room) - at))
+        for first in range(start, stop, step):
+            yield rows.slice(first, min(step, stop - first))
 
-    def _begin(self) -> FileWriter:
+    def _start_file(self) -> FileWriter:
         plan = self.plan
         self._name = new_data_file_name()
-        self._place = place = plan.places[len(self.fragments) % len(plan.places)]
-        if place.base_id is not None and any(map(has_blobs_v2, plan.schema.fields)):
+        self._location = location = plan.locations[len(self.fragments) % len(plan.locations)]
+        if location.base_id is not None and any(map(has_blobs_v2, plan.schema.fields)):
             raise UnsupportedFeatureError(
-                "target_bases: files with blob columns must lie in the dataset's own place"
+                "target_bases: files with blob columns must be in the dataset's own root"
             )
         writer = self._writer = create_writer(
-            NewFiles(place.store),
-            place.path_of(self._name),
+            NewFiles(location.store),
+            location.path_of(self._name),
             plan.schema,
             plan.version,
             encoding_options=self.options.encoding_options,
@@ -84,13 +83,13 @@ class RollingWriter:
         return writer
 
     @property
-    def _most_rows(self) -> int:
-        """Rows that the current file takes."""
-        full, most = self.options.full_files, self.options.max_rows_per_file
-        return most if full is None or len(self.fragments) < full else max(1, most - 1)
+    def _max_rows(self) -> int:
+        """Maximum rows of the current file."""
+        full, limit = self.options.full_files, self.options.max_rows_per_file
+        return limit if full is None or len(self.fragments) < full else max(1, limit - 1)
 
-    def _full(self, writer: FileWriter) -> bool:
-        return self._rows >= self._most_rows or writer.position >= self.options.max_bytes_per_file
+    def _is_full(self, writer: FileWriter) -> bool:
+        return self._rows >= self._max_rows or writer.position >= self.options.max_bytes_per_file
 
     def close(self) -> None:
         """Finish the current file, if there is one."""
@@ -98,13 +97,13 @@ class RollingWriter:
             return
         written = self._writer.finish()
         self._writer = None
-        fragment = _fragment(self._name, written, self._place.base_id)
+        fragment = _fragment(self._name, written, self._location.base_id)
         self.fragments.append(fragment)
         if self.options.progress is not None:
             self.options.progress.complete(FragmentMetadata.of(fragment))
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove all written files."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
@@ -112,15 +111,15 @@ class RollingWriter:
 
 
 def discard_fragments(plan: WritePlan, fragments: Iterable[Fragment]) -> None:
-    """Remove files that no version refers to, as far as their stores let them go."""
+    """Remove files that no version refers to; failures of the stores are ignored."""
     files = [file for fragment in fragments for file in fragment.files]
-    for place in plan.places:
-        paths = [place.path_of(file.path) for file in files if file.base_id == place.base_id]
+    for location in plan.locations:
+        paths = [location.path_of(file.path) for file in files if file.base_id == location.base_id]
         with suppress(StoreError):
             if any(map(has_blobs_v2, plan.schema.fields)):
                 folders = [blob_folder(path) for path in paths]
-                paths += [blob.path for folder in folders for blob in place.store.walk(folder)]
-            place.store.discard(paths)
+                paths += [blob.path for folder in folders for blob in location.store.walk(folder)]
+            location.store.discard(paths)
 
 
 def _fragment(name: str, written: WrittenFile, base_id: int | None) -> Fragment:

@@ -1,4 +1,4 @@
-"""Rows become a version: the work of ``write_dataset`` and ``LanceDataset.insert``."""
+"""The implementation of ``write_dataset`` and ``LanceDataset.insert``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PLACE = (
     "base_store_params",
     "allow_external_blobs",
 )
-"""Options of ``write_rows`` that say where; :class:`WriteKeywords` say how."""
+"""Options of ``write_rows`` for the target; :class:`WriteKeywords` are those for the files."""
 
 
 def insert_rows(
@@ -43,10 +43,10 @@ def insert_rows(
 ) -> OpenedVersion:
     """Write rows into an opened dataset; ``given`` are options of ``write_dataset``."""
     refuse_unknown("insert", given, ["schema", *_PLACE, *WriteKeywords.__annotations__])
-    place = {name: value for name, value in given.items() if name in _PLACE}
+    target = {name: value for name, value in given.items() if name in _PLACE}
     how = {name: value for name, value in given.items() if name in WriteKeywords.__annotations__}
     wanted = write_options(insert_rows, WriteKeywords, mode, how)
-    return write_rows(data, dataset, given.get("schema"), wanted, **place)
+    return write_rows(data, dataset, given.get("schema"), wanted, **target)
 
 
 def write_rows(
@@ -66,13 +66,13 @@ def write_rows(
 ) -> OpenedVersion:
     """Write rows as a new version; parameters and errors are those of ``write_dataset``.
 
-    ``wanted`` has the mode and all options that say how.
+    ``wanted`` has the mode and all options for the files.
     """
     if namespace_client is not None or table_id is not None:
-        from glaive.dataset.namespaces import located
+        from glaive.dataset.namespaces import find_table
 
         create = wanted.mode == "create"
-        uri, storage_options = located(
+        uri, storage_options = find_table(
             namespace_client, table_id, uri, storage_options, create=create
         )
     if uri is None:
@@ -89,7 +89,7 @@ def write_rows(
     plan = plan_write(store, columns, wanted, None if opened is None else opened.manifest)
     manifest = commit_plan(plan, write_fragments(plan, rows))
     if allow_external_blobs is None and wanted.blobs.outside_bases and not plan.appends:
-        # All of its references are those that the caller has just allowed.
+        # The caller has just allowed all of its references.
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
         store = guarded(store, access=access)
     if isinstance(uri, OpenDataset):

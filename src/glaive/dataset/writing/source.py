@@ -1,7 +1,6 @@
-"""Rows from whatever users have: tables, readers, data frames, dictionaries, datasets.
+"""Rows from any input: tables, readers, data frames, dictionaries, datasets.
 
-Everything becomes a schema and a stream of tables or record batches; nothing is collected
-that came as a stream.
+Every input becomes a schema and a stream of tables or record batches; streams are not collected.
 """
 
 from __future__ import annotations
@@ -15,10 +14,19 @@ import pyarrow as pa
 from glaive.arrow.nesting import check_nesting
 from glaive.errors import OptionError
 
-__all__ = ["Rows", "read_source"]
+__all__ = ["Rows", "batches_of", "read_source"]
 
 Rows = pa.RecordBatch | pa.Table
-"""A piece of a stream of rows."""
+"""An item of a stream of rows."""
+
+
+def batches_of(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
+    """The rows as record batches only."""
+    for item in rows:
+        if isinstance(item, pa.Table):
+            yield from item.to_batches()
+        else:
+            yield item
 
 
 def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schema, Iterator[Rows]]:
@@ -27,22 +35,22 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     Parameters
     ----------
     data
-        Table, record batch, record batch reader, pandas or polars frame, anything that
-        offers an Arrow stream, a pyarrow dataset or scanner, a mapping of columns, or an
-        iterable of record batches or of mappings (rows).
+        Table, record batch, record batch reader, pandas or polars frame, any object with an
+        Arrow stream, a pyarrow dataset or scanner, a mapping of columns, or an iterable of
+        record batches or of mappings (rows).
     schema
         Names and types for mappings and rows without types, and for an empty iterable.
 
     Raises
     ------
     OptionError
-        It is nothing that rows can be had from, or has no schema.
+        It is no source of rows, or has no schema.
     SchemaError
         A type is nested too deeply.
     """
-    found, rows = _read(data, schema)
-    check_nesting(found)
-    return found, rows
+    source_schema, rows = _read(data, schema)
+    check_nesting(source_schema)
+    return source_schema, rows
 
 
 def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
@@ -56,11 +64,11 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
     if type(data).__module__.startswith("pandas."):
         frame = pa.Table.from_pandas(data, schema=schema)
         return frame.schema, iter([frame])
-    found = _stream(data)
-    if found is not None:
-        return found
+    stream = _stream(data)
+    if stream is not None:
+        return stream
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return _pieces(data, schema)
+        return _from_items(data, schema)
     raise OptionError(
         f"data to write: expected a table, record batches, a data frame or rows, "
         f"found {type(data).__name__}"
@@ -68,7 +76,7 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
 
 
 def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
-    """Rows of objects that stream Arrow batches by themselves."""
+    """Rows of objects that can stream Arrow batches."""
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy polars frame
         data = data.collect()
     if hasattr(data, "to_reader"):  # a pyarrow or glaive scanner
@@ -86,13 +94,13 @@ def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
     return None
 
 
-def _pieces(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
+def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[Rows]]:
     """Rows of an iterable of batches, or of mappings."""
     rest = iter(data)
     first = next(rest, None)
     if first is None:
         if schema is None:
-            raise OptionError("data to write: nothing came and no schema was given; pass schema=")
+            raise OptionError("data to write: no rows and no schema were given; pass schema=")
         return schema, iter([])
     if isinstance(first, Mapping):
         table = _from_rows([first, *rest], schema)
@@ -112,9 +120,10 @@ def _from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> p
 
 
 def _checked(first: Rows, rest: Iterator[Any]) -> Iterator[Rows]:
-    for at, piece in enumerate(chain([first], rest)):
-        if not isinstance(piece, pa.RecordBatch | pa.Table):
+    for position, item in enumerate(chain([first], rest)):
+        if not isinstance(item, pa.RecordBatch | pa.Table):
             raise OptionError(
-                f"data to write: item {at} is no record batch but {type(piece).__name__}"
+                f"data to write: expected a record batch as item {position}, found "
+                f"{type(item).__name__}"
             )
-        yield piece
+        yield item

@@ -1,4 +1,4 @@
-"""Where new data files go: the root of the dataset, or base paths of it in turn.
+"""Locations of new data files: the root of the dataset, or its base paths in turn.
 
 Specification: "Base paths" in ``docs/format/manifest.md``.
 """
@@ -14,14 +14,14 @@ from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.bases import open_base
 
-__all__ = ["DataPlace", "find_places"]
+__all__ = ["DataLocation", "find_locations"]
 
 
 @dataclass(frozen=True, slots=True)
-class DataPlace:
-    """A place of data files, and its number as a base path; ``None`` for the dataset's own.
+class DataLocation:
+    """A location of data files, and its base path id; ``None`` for the dataset's root.
 
-    ``is_root`` says whether they lie below ``data`` there.
+    ``is_root`` specifies whether data files are below ``data`` there.
     """
 
     store: ObjectStore
@@ -33,49 +33,49 @@ class DataPlace:
         return data_file_path(name) if self.is_root else name
 
 
-def find_places(
+def find_locations(
     store: ObjectStore,
     bases: Sequence[table_pb2.BasePath],
     targets: Sequence[str],
     *,
     everywhere: bool,
-) -> tuple[DataPlace, ...]:
-    """Places for new files, to be used in turn; the dataset's own when none is asked for.
+) -> tuple[DataLocation, ...]:
+    """Locations for new files, to be used in turn; default: the dataset's root.
 
     Parameters
     ----------
     bases
-        Those of the dataset.
+        Base paths of the dataset.
     targets
-        Names or paths of some of them; the URI of the dataset is its own place.
+        Names or paths of some of them; the URI of the dataset means its root.
     everywhere
-        The dataset's own place, and all of them.
+        Use the dataset's root and all base paths.
 
     Raises
     ------
     OptionError
         There is no such base path.
     AccessError
-        The caller has to allow it.
+        The caller has not allowed it.
     """
     chosen: list[table_pb2.BasePath | None] = list(bases) if everywhere else []
     for target in targets:
         if target == store.uri:
             chosen.append(None)
             continue
-        found = [base for base in bases if target in (base.name, base.path)]
-        if not found:
+        matching = [base for base in bases if target in (base.name, base.path)]
+        if not matching:
             known = ", ".join(base.name or base.path for base in bases) or "none"
             raise OptionError(
-                f"target_bases: {store.uri} has no base path {target!r}; it has: {known}. Register "
-                "it by initial_bases or add_bases."
+                f"target_bases: {store.uri} has no base path {target!r}; it has: {known}. Add it "
+                "with initial_bases or add_bases."
             )
-        chosen.append(found[0])
-    own = [DataPlace(store)] if everywhere or not chosen else []
-    others = (
-        DataPlace(store)
+        chosen.append(matching[0])
+    if everywhere or not chosen:
+        chosen.insert(0, None)
+    return tuple(
+        DataLocation(store)
         if base is None
-        else DataPlace(open_base(store, base, store.uri), base.id, base.is_dataset_root)
+        else DataLocation(open_base(store, base, store.uri), base.id, base.is_dataset_root)
         for base in chosen
     )
-    return (*own, *others)

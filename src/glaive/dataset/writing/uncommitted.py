@@ -1,4 +1,4 @@
-"""Write fragments without a commit: for jobs whose parts are committed as one."""
+"""Write fragments without a commit, for distributed jobs with one commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.fragments import write_fragments as write_files
-from glaive.dataset.writing.keywords import FileKeywords, shows_keywords, write_options
+from glaive.dataset.writing.keywords import FileKeywords, expose_keywords, write_options
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.dataset.writing.source import read_source
 from glaive.errors import UnsupportedFeatureError
@@ -23,7 +23,7 @@ from glaive.scan.session import Session
 __all__ = ["write_fragments"]
 
 
-@shows_keywords(FileKeywords)
+@expose_keywords(FileKeywords)
 def write_fragments(
     data: object,
     dataset_uri: str | os.PathLike[str] | OpenDataset,
@@ -38,34 +38,34 @@ def write_fragments(
     session: Session | None = None,  # noqa: ARG001  # pylance has it
     **options: Unpack[FileKeywords],
 ) -> list[FragmentMetadata] | Transaction:
-    """Write rows into data files that no version refers to yet.
+    """Write rows into data files without a commit.
 
-    With ``return_transaction`` the fragments come within the transaction that adds them, or, with
+    With ``return_transaction``, return the transaction that appends the fragments or, with
     ``mode`` "create" or "overwrite", makes a dataset of them. Commit them with
-    ``LanceDataset.commit`` within a week: files that no version refers to are cleaned up then.
+    ``LanceDataset.commit`` within a week; after that, a clean-up may delete the files.
 
     Parameters
     ----------
     data, dataset_uri, schema, mode, storage_options, base_store_params
-        As :func:`glaive.write_dataset` takes them.
+        As for :func:`glaive.write_dataset`.
     namespace_client, table_id
         Not supported: credentials are not renewed.
     session
-        Without effect.
+        Ignored.
     **options
         Those of :class:`glaive.dataset.writing.keywords.FileKeywords`.
 
     Returns
     -------
     list of FragmentMetadata, or Transaction
-        One fragment per file, without an id; they can be pickled and made JSON of.
+        One fragment per file, without an id; they can be pickled and converted to JSON.
 
     Raises
     ------
     SchemaError
-        The rows do not fit the dataset.
+        The rows do not match the dataset.
     OptionError
-        An option does not exist or has a value it cannot have.
+        An option does not exist or has an invalid value.
     UnsupportedFeatureError
         An option is not supported.
     """
@@ -73,7 +73,7 @@ def write_fragments(
     if namespace_client is not None or table_id is not None:
         raise UnsupportedFeatureError(
             "write_fragments: namespace_client and table_id are not supported: credentials are "
-            "not renewed. Give the storage_options that the namespace tells."
+            "not renewed. Pass the storage_options that the namespace reports."
         )
     store = open_to_write(dataset_uri, storage_options, wanted.initial_bases, base_store_params)
     source, rows = read_source(data, schema)

@@ -1,10 +1,10 @@
-"""Binary: strings as their ends and their bytes.
+"""Binary: strings as their end offsets and their bytes.
 
 ======== =======================================================
 buffer   content
 ======== =======================================================
 indices  one ``u64`` per value: its end, plus the adjustment if null
-bytes    the values back to back, compressed when asked for
+bytes    the values back to back, compressed on request
 ======== =======================================================
 
 Specification: "Binary" in ``docs/format/arrays.md``; message ``Binary``.
@@ -14,40 +14,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.buffers import pack_flags
+from glaive.arrow.build import offset_bits
 from glaive.arrow.slices import slice_bits
-from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source, wrong_type
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.list import read_ends, take_ends, write_ends
 from glaive.encodings.compression import Scheme
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CapacityError, CorruptFileError
-from glaive.kernels.ends import Ends, Spans
+from glaive.errors import CapacityError
+from glaive.format.pb import encodings20_pb2 as pb
+from glaive.kernels.end_offsets import NullableOffsets, Spans
+from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.strings import MAX_32
-from glaive.kernels.zipped import gather_pieces
 from glaive.memory import as_buffer
 
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
-
-__all__ = ["Binary", "offset_bits"]
-
-
-def offset_bits(kind: pa.DataType) -> int | None:
-    """Width of the offsets of a string or binary type; None for other types."""
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return 32
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return 64
-    return None
+__all__ = ["Binary"]
 
 
 @array_encoding
@@ -68,24 +58,15 @@ class Binary(ArrayEncoding):
         """Parse a ``Binary`` and its two buffers."""
         bits = offset_bits(kind)
         if bits is None:
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"values of type {kind}",
-                found="values of variable width",
-                where=page.where,
-            )
+            raise wrong_type(kind, "values of variable width", page.where)
         ends = read_array(message.indices, pa.uint64(), count, page)
         data = read_array(message.bytes, pa.uint8(), None, page)
         return cls(kind, bits, ends, data, message.null_adjustment)
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Binary`` around its two buffers."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.Binary(
-            indices=self.ends.to_wire(),
-            bytes=self.data.to_wire(),
-            null_adjustment=self.adjustment,
+            indices=self.ends.to_wire(), bytes=self.data.to_wire(), null_adjustment=self.adjustment
         )
         return pb.ArrayEncoding(binary=message)
 
@@ -102,33 +83,33 @@ class Binary(ArrayEncoding):
         return cls(array.type, bits, indices, flat, adjustment)
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """Read the ends, then the bytes between the first and the last."""
+        """Read the end offsets, then the bytes between the first and the last."""
 
-        def with_ends(ends: Ends) -> Fetch[pa.Array] | pa.Array:
+        def with_ends(ends: NullableOffsets) -> Fetch[pa.Array] | pa.Array:
             data = self.data.read(source, ends.start, ends.stop)
-            return chain(data, partial(self._array, ends, stop - start))
+            return and_then(data, partial(self._array, ends, stop - start))
 
-        return chain(
+        return and_then(
             read_ends(self.ends, source, start, stop, self.adjustment, self.bits), with_ends
         )
 
-    def _array(self, ends: Ends, count: int, data: Any) -> pa.Array:
+    def _array(self, ends: NullableOffsets, count: int, data: Any) -> pa.Array:
         buffers = [ends.validity, ends.offsets, _bytes(data)]
         return pa.Array.from_buffers(self.kind, count, buffers, ends.null_count)
 
     def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
-        """Read the ends around the values wanted, then their bytes."""
+        """Read the end offsets around the wanted values, then their bytes."""
         if not source.at_hand:
             return ArrayEncoding.take(self, source, rows)
 
         def with_spans(spans: Spans) -> Fetch[pa.Array] | pa.Array:
             first = int(spans.starts.min())
             last = int((spans.starts + spans.sizes).max())
-            return chain(
+            return and_then(
                 self.data.read(source, first, last), partial(self._picked, source, spans, first)
             )
 
-        return chain(take_ends(self.ends, source, rows, self.adjustment), with_spans)
+        return and_then(take_ends(self.ends, source, rows, self.adjustment), with_spans)
 
     def _picked(self, source: Source, spans: Spans, first: int, data: Any) -> pa.Array:
         ends = np.zeros(len(spans.sizes) + 1, np.int64)
@@ -136,10 +117,10 @@ class Binary(ArrayEncoding):
         if self.bits == 32 and int(ends[-1]) > MAX_32:
             what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
             raise CapacityError.of(int(ends[-1]), what, where=source.where, instead=instead)
-        found = gather_pieces(_bytes(data), spans.starts - first, spans.sizes, source.where)
+        gathered = gather_ranges(_bytes(data), spans.starts - first, spans.sizes, source.where)
         offsets = as_buffer(ends.astype(f"<i{self.bits // 8}"))
         validity = None if spans.valid is None else pack_flags(spans.valid)
-        buffers = [validity, offsets, found]
+        buffers = [validity, offsets, gathered]
         nulls = 0 if validity is None else -1
         return pa.Array.from_buffers(self.kind, len(spans.sizes), buffers, nulls)
 
@@ -150,7 +131,7 @@ def _bytes(data: Any) -> pa.Buffer:
     return buffer.slice(data.offset, len(data))
 
 
-def _split(array: Any, bits: int) -> tuple[Ends, pa.Buffer]:
+def _split(array: Any, bits: int) -> tuple[NullableOffsets, pa.Buffer]:
     """Offsets with validity, and the bytes they point into; null values are empty."""
     count, width = len(array), bits // 8
     validity = None
@@ -160,14 +141,14 @@ def _split(array: Any, bits: int) -> tuple[Ends, pa.Buffer]:
         stored = np.frombuffer(array.buffers()[1], f"<i{width}")
         own = stored[array.offset : array.offset + count + 1]
         if int(own[-1]) - int(own[0]) != int(lengths.sum()):
-            # Bytes lie behind nulls: leave them out.
+            # Null slots have bytes: leave them out.
             empty = pa.scalar("" if "string" in str(array.type) else b"", array.type)
             array = pc.fill_null(array, empty)
     _, offsets, data = array.buffers()
     if data is None:
         data = pa.py_buffer(b"")
     if offsets is None or not count:
-        return Ends(pa.py_buffer(bytes(width)), bits, None, 0, 0, 0), data
+        return NullableOffsets(pa.py_buffer(bytes(width)), bits, None, 0, 0, 0), data
     offsets = offsets.slice(array.offset * width, (count + 1) * width)
     bounds = np.frombuffer(offsets, f"<i{width}")
-    return Ends(offsets, bits, validity, 0, int(bounds[0]), int(bounds[-1])), data
+    return NullableOffsets(offsets, bits, validity, 0, int(bounds[0]), int(bounds[-1])), data

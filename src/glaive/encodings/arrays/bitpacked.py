@@ -1,4 +1,4 @@
-"""Bit-packed: the low bits of integers, one behind the other; read, never written.
+"""Bit-packed: the low bits of integers, back to back; read, never written.
 
 Value i has the bits ``i·w`` to ``(i + 1)·w`` of the buffer, the least significant first. With
 ``signed`` the highest of them is the sign.
@@ -9,7 +9,7 @@ Specification: "Bit-packed" in ``docs/format/arrays.md``; message ``Bitpacked``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
-    Piece,
+    BufferRange,
     Source,
     buffer_number,
     check_size,
@@ -27,10 +27,8 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.memory import as_array, as_buffer
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["Bitpacked", "check_widths"]
 
@@ -71,8 +69,6 @@ class Bitpacked(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Bitpacked``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.Bitpacked(
             compressed_bits_per_value=self.width,
             uncompressed_bits_per_value=self.bits,
@@ -82,16 +78,16 @@ class Bitpacked(ArrayEncoding):
         return pb.ArrayEncoding(bitpacked=message)
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """Read the bytes the values touch, and unpack."""
+        """Read the bytes that hold the values, and unpack."""
         first = start * self.width // 8
-        piece = Piece(self.buffer, first, (stop * self.width + 7) // 8 - first)
+        wanted = BufferRange(self.buffer, first, (stop * self.width + 7) // 8 - first)
         skip = start * self.width % 8
 
-        def unpack(found: list[pa.Buffer]) -> pa.Array:
-            words = self._unpack(as_array(found[0]), skip, stop - start)
+        def unpack(buffers: list[pa.Buffer]) -> pa.Array:
+            words = self._unpack(as_array(buffers[0]), skip, stop - start)
             return pa.Array.from_buffers(self.kind, stop - start, [None, as_buffer(words)], 0)
 
-        return source.fetch([piece], unpack)
+        return source.fetch([wanted], unpack)
 
     def _unpack(self, data: NDArray[np.uint8], skip: int, count: int) -> Any:
         width = self.width

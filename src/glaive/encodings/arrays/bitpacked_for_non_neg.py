@@ -1,7 +1,6 @@
 """Bit-packed non-negative integers in FastLanes blocks of 1,024; read, never written.
 
-The buffer holds ``ceil(n / 1024)`` blocks of ``128·w`` bytes; values missing from the last
-one are 0.
+The buffer holds ``ceil(n / 1024)`` blocks of ``128·w`` bytes; the last one is padded with 0.
 
 Specification: "Bit-packed" in ``docs/format/arrays.md``; message ``BitpackedForNonNeg``.
 """
@@ -9,14 +8,14 @@ Specification: "Bit-packed" in ``docs/format/arrays.md``; message ``BitpackedFor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
-    Piece,
+    BufferRange,
     Source,
     buffer_number,
     check_size,
@@ -25,10 +24,8 @@ from glaive.encodings.arrays.bitpacked import check_widths
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.bitpack import BLOCK, unpack_out_of_line
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["BitpackedForNonNeg"]
 
@@ -55,8 +52,6 @@ class BitpackedForNonNeg(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``BitpackedForNonNeg``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.BitpackedForNonNeg(
             compressed_bits_per_value=self.width,
             uncompressed_bits_per_value=self.bits,
@@ -69,16 +64,16 @@ class BitpackedForNonNeg(ArrayEncoding):
         size = self.width * BLOCK // 8
         first, last = start // BLOCK, -(-stop // BLOCK)
         blocks = max(0, last - first)
-        piece = Piece(self.buffer, first * size, blocks * size)
+        wanted = BufferRange(self.buffer, first * size, blocks * size)
 
-        def unpack(found: list[pa.Buffer]) -> pa.Array:
+        def unpack(buffers: list[pa.Buffer]) -> pa.Array:
             bounds = np.zeros(1, np.int64), np.array([blocks * size], np.int64)
             counts = np.array([blocks * BLOCK], np.int64)
             values = unpack_out_of_line(
-                found[0], *bounds, counts, self.bits, self.width, source.where
+                buffers[0], *bounds, counts, self.bits, self.width, source.where
             )
             item = self.bits // 8
             values = values.slice((start - first * BLOCK) * item, (stop - start) * item)
             return pa.Array.from_buffers(self.kind, stop - start, [None, values], 0)
 
-        return source.fetch([piece], unpack)
+        return source.fetch([wanted], unpack)

@@ -6,21 +6,18 @@ Specification: "Constant" in ``docs/format/arrays.md``; message ``Constant``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
-from glaive.encodings.arrays.binary import offset_bits
+from glaive.arrow.build import offset_bits
+from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick, wrong_type
 from glaive.encodings.arrays.flat import fixed_bits
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
-from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.memory import as_buffer
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["Constant"]
 
@@ -36,29 +33,16 @@ class Constant(ArrayEncoding):
     value: bytes
 
     @classmethod
-    def from_wire(
-        cls,
-        message: Any,
-        kind: pa.DataType,
-        count: int | None,
-        page: PageBytes,
-    ) -> Self:
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse a ``Constant``; a fixed-width value must have the width of the type."""
         value, bits = message.value, fixed_bits(kind)
         fits = offset_bits(kind) is not None if bits is None else len(value) == (bits + 7) // 8
         if not fits:
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"a value of type {kind}",
-                found=f"{len(value)} bytes",
-                where=page.where,
-            )
+            raise wrong_type(kind, f"{len(value)} bytes", page.where)
         return cls(kind, value)
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Constant``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         return pb.ArrayEncoding(constant=pb.Constant(value=self.value))
 
     def read(self, source: Source, start: int, stop: int) -> Any:
@@ -66,10 +50,10 @@ class Constant(ArrayEncoding):
         buffers = [None, pa.py_buffer(self.value)]
         bits = offset_bits(self.kind)
         if bits is not None:
-            ends = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
-            buffers = [None, ends, pa.py_buffer(self.value)]
-        one = pa.Array.from_buffers(self.kind, 1, buffers, 0)
-        return pick(one, np.zeros(stop - start, np.int64))
+            offsets = as_buffer(np.array([0, len(self.value)], f"<i{bits // 8}"))
+            buffers = [None, offsets, pa.py_buffer(self.value)]
+        value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
+        return pick(value, np.zeros(stop - start, np.int64))
 
     def take(self, source: Source, rows: Positions) -> Any:
         """Repeat the value."""

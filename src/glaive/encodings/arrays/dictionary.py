@@ -13,36 +13,34 @@ Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from glaive.arrow.build import validity_flags
-from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
-from glaive.encodings.arrays.binary import Binary, offset_bits
+from glaive.arrow.build import offset_bits, validity_flags
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source, wrong_type
+from glaive.encodings.arrays.binary import Binary
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches, match_array
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.match import test_of_flags
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
+__all__ = ["Dictionary"]
 
-__all__ = ["MOST_ITEMS", "Dictionary"]
-
-MOST_ITEMS = 99
-"""Distinct strings up to which a page of strings gets a dictionary: indices are one byte."""
+_MAX_DISTINCT = 99
+"""A page of more distinct strings gets no dictionary: indices are one byte."""
 
 _UNSIGNED = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
@@ -61,7 +59,7 @@ class Dictionary(ArrayEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``Dictionary``; the type tells which of the two forms it is."""
+        """Parse a ``Dictionary``; the type determines which of the two layouts it has."""
         index: pa.DataType
         if pa.types.is_dictionary(kind):
             index, value = kind.index_type, kind.value_type
@@ -76,12 +74,7 @@ class Dictionary(ArrayEncoding):
                 )
             index, value = _UNSIGNED[bits], kind
         else:
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"values of type {kind}",
-                found="a dictionary",
-                where=page.where,
-            )
+            raise wrong_type(kind, "a dictionary", page.where)
         number = message.num_dictionary_items
         return cls(
             kind,
@@ -92,8 +85,6 @@ class Dictionary(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Dictionary``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.Dictionary(
             indices=self.indices.to_wire(),
             items=self.items.to_wire(),
@@ -103,17 +94,17 @@ class Dictionary(ArrayEncoding):
 
     @classmethod
     def write_text(cls, array: Any, out: Outlet) -> Self | None:
-        """Put strings into the page by one-byte indices; None when too many are distinct."""
-        if len(array.slice(0, 4 * MOST_ITEMS).unique()) > MOST_ITEMS + 1:
+        """Put strings into the page as one-byte indices; None when too many are distinct."""
+        if len(array.slice(0, 4 * _MAX_DISTINCT).unique()) > _MAX_DISTINCT + 1:
             return None
         encoded = array.dictionary_encode()
         items = encoded.dictionary
-        if len(items) > MOST_ITEMS:
+        if len(items) > _MAX_DISTINCT:
             return None
         numbers = pc.fill_null(encoded.indices.cast(pa.int16()), -1)
         indices = (np.asarray(numbers) + 1).astype(np.uint8)
         if not len(items):
-            # Readers want an item: one that is null, to which no index points.
+            # Readers need an item: a null one, to which no index points.
             items = pa.nulls(1, array.type)
         return cls(
             array.type,
@@ -123,11 +114,11 @@ class Dictionary(ArrayEncoding):
         )
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """Read the indices, and the items unless they were before."""
+        """Read the indices, and the items unless they are kept."""
         return self._with_items(source, self.indices.read(source, start, stop))
 
     def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
-        """Take the indices, and read the items unless they were before."""
+        """Take the indices, and read the items unless they are kept."""
         return self._with_items(source, self.indices.take(source, rows))
 
     def find(
@@ -141,8 +132,8 @@ class Dictionary(ArrayEncoding):
         evaluated: _Evaluated | None = source.kept.get(_Evaluated)
         if evaluated is None or not evaluated.predicate.same(predicate):
             items = self.items.read(source, 0, self.num_items)
-            found = predicate.test_entries(items)
-            flags = np.append(found.nulls, found.flags)
+            entries = predicate.test_entries(items)
+            flags = np.append(entries.nulls, entries.flags)
             evaluated = source.kept[_Evaluated] = _Evaluated(predicate, flags)
         indices: Any = self.indices.read(source, start, stop)
         test = test_of_flags(indices.type.bit_width, evaluated.flags)
@@ -154,15 +145,15 @@ class Dictionary(ArrayEncoding):
             items = source.kept[self]
         else:
 
-            def keep(found: Any) -> Any:
-                source.kept[self] = _Text.of(found) if text else _Items.of(found)
+            def keep(read: Any) -> Any:
+                source.kept[self] = _Text.of(read) if text else _Items.of(read)
                 return source.kept[self]
 
-            items = chain(self.items.read(source, 0, self.num_items), keep)
+            items = and_then(self.items.read(source, 0, self.num_items), keep)
 
-        def finish(found: list[Any]) -> pa.Array:
+        def finish(parts: list[Any]) -> pa.Array:
             build = self._text if text else self._dictionary
-            return build(found[0], found[1], source.where)
+            return build(parts[0], parts[1], source.where)
 
         return join([indices, items], finish)
 
@@ -170,40 +161,40 @@ class Dictionary(ArrayEncoding):
         count, bits = len(indices), indices.type.bit_width
         values = indices.buffers()[1].slice(indices.offset * bits // 8)
         try:
-            found = expand_dictionary(values, bits, count, items.strings)
+            strings = expand_dictionary(values, bits, count, items.strings)
         except IndexError as error:
             raise _beyond(self.num_items + 1, str(error), where) from None
         flags = items.valid[as_array(values, np.dtype(f"<u{bits // 8}"))[:count]]
         nulls = count - int(np.count_nonzero(flags))
         validity = as_buffer(np.packbits(flags, bitorder="little")) if nulls else None
         wide = offset_bits(self.kind)
-        offsets = found.offsets
-        if found.offset_bits != wide:
-            ends = as_array(offsets, np.dtype(f"<i{found.offset_bits // 8}"))
+        offsets = strings.offsets
+        if strings.offset_bits != wide:
+            ends = as_array(offsets, np.dtype(f"<i{strings.offset_bits // 8}"))
             offsets = as_buffer(ends.astype(f"<i{(wide or 32) // 8}"))
-        return pa.Array.from_buffers(self.kind, count, [validity, offsets, found.data], nulls)
+        return pa.Array.from_buffers(self.kind, count, [validity, offsets, strings.data], nulls)
 
     def _dictionary(self, indices: Any, items: _Items, where: Where) -> pa.Array:
         count = len(indices)
-        gone = indices.null_count > 0
+        has_nulls = indices.null_count > 0
         # Arrow would make floats of integers with nulls.
-        filled = indices.fill_null(0) if gone else indices
+        filled = indices.fill_null(0) if has_nulls else indices
         numbers = np.asarray(filled) if count else np.empty(0, np.int64)
         if count and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.num_items:
-            found = f"indices from {numbers.min()} to {numbers.max()}"
-            raise _beyond(self.num_items, found, where)
-        if items.places is not None:
-            places = items.places[numbers.astype(np.int64)]
-            if gone:
-                places[np.asarray(indices.is_null())] = -1
-            indices = pa.array(places, mask=places < 0).cast(indices.type)
+            span = f"indices from {numbers.min()} to {numbers.max()}"
+            raise _beyond(self.num_items, span, where)
+        if items.positions is not None:
+            positions = items.positions[numbers.astype(np.int64)]
+            if has_nulls:
+                positions[np.asarray(indices.is_null())] = -1
+            indices = pa.array(positions, mask=positions < 0).cast(indices.type)
         return pa.DictionaryArray.from_arrays(
             indices, items.values, ordered=self.kind.ordered, safe=False
         )
 
 
 class _Evaluated(NamedTuple):
-    """Which indices pass a predicate: kept, as scans ask range by range."""
+    """Which indices pass a predicate: kept, as scans evaluate it range by range."""
 
     predicate: PagePredicate
     flags: NDArray[np.bool_]
@@ -211,18 +202,17 @@ class _Evaluated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Items that are not null, and where among them each stored one is (-1: it is null)."""
+    """Items that are not null, and the position of each stored one among them (-1: null)."""
 
     values: Any
-    places: NDArray[np.int64] | None
+    positions: Int64s | None
 
     @classmethod
     def of(cls, items: Any) -> Self:
         valid = validity_flags(items)
         if valid is None:
             return cls(items, None)
-        places = np.where(valid, np.cumsum(valid) - 1, -1)
-        return cls(items.drop_null(), places)
+        return cls(items.drop_null(), np.where(valid, np.cumsum(valid) - 1, -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,16 +238,16 @@ class _Text:
 def _index_bits(message: Any) -> int:
     """Width that the innermost encoding of the indices states."""
     while (name := message.WhichOneof("array_encoding")) == "nullable":
-        form = message.nullable.WhichOneof("nullability")
-        if form not in ("no_nulls", "some_nulls"):
+        layout = message.nullable.WhichOneof("nullability")
+        if layout not in ("no_nulls", "some_nulls"):
             return 0
-        message = getattr(message.nullable, form).values
+        message = getattr(message.nullable, layout).values
     if name == "flat":
         return int(message.flat.bits_per_value)
     return int(getattr(getattr(message, name or "flat"), "uncompressed_bits_per_value", 0))
 
 
-def _beyond(number: int, found: str, where: Where) -> CorruptFileError:
+def _beyond(number: int, span: str, where: Where) -> CorruptFileError:
     return CorruptFileError(
-        "dictionary indices", expected=f"numbers below {number}", found=found, where=where
+        "dictionary indices", expected=f"numbers below {number}", found=span, where=where
     )

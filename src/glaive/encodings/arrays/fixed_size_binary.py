@@ -1,6 +1,6 @@
-"""Fixed-size binary: strings of one length, without ends; read, never written.
+"""Fixed-size binary: strings of one length, without offsets; read, never written.
 
-Releases before 2.1 wrote a page so when all its strings had the same length.
+Lance before 2.1 used it for pages whose strings all have the same length.
 
 Specification: "Fixed-size binary" in ``docs/format/arrays.md``; message ``FixedSizeBinary``.
 """
@@ -8,22 +8,20 @@ Specification: "Fixed-size binary" in ``docs/format/arrays.md``; message ``Fixed
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Source
-from glaive.encodings.arrays.binary import offset_bits
-from glaive.encodings.fetch import Fetch, chain
+from glaive.arrow.build import offset_bits
+from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CapacityError, CorruptFileError
+from glaive.errors import CapacityError
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.strings import MAX_32
 from glaive.memory import as_buffer
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["FixedSizeBinary"]
 
@@ -42,15 +40,10 @@ class FixedSizeBinary(ArrayEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``FixedSizeBinary``; its bytes are numbered one by one or by value."""
+        """Parse a ``FixedSizeBinary``; its items are single bytes or whole values."""
         width = message.byte_width
         if offset_bits(kind) is None or not 0 < width <= MAX_32:
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"values of type {kind}",
-                found=f"strings of {width} bytes",
-                where=page.where,
-            )
+            raise wrong_type(kind, f"strings of {width} bytes", page.where)
         per_byte = message.bytes.flat.bits_per_value == 8
         value, total = pa.binary(width), count
         if per_byte:
@@ -59,16 +52,14 @@ class FixedSizeBinary(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``FixedSizeBinary``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.FixedSizeBinary(bytes=self.data.to_wire(), byte_width=self.width)
         return pb.ArrayEncoding(fixed_size_binary=message)
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """Read the bytes and count out the offsets."""
+        """Read the bytes and compute the offsets."""
         step = self.width if self.per_byte else 1
         data = self.data.read(source, start * step, stop * step)
-        return chain(data, lambda found: self._array(source, found, stop - start))
+        return and_then(data, lambda values: self._array(source, values, stop - start))
 
     def _array(self, source: Source, data: Any, count: int) -> pa.Array:
         bits = offset_bits(self.kind) or 32

@@ -9,18 +9,16 @@ Specification: "Fixed-size list" in ``docs/format/arrays.md``; message ``FixedSi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Source
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["FixedSizeList"]
 
@@ -42,12 +40,7 @@ class FixedSizeList(ArrayEncoding):
         """Parse a ``FixedSizeList``; its dimension must be that of the type."""
         size = message.dimension
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != size:
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"values of type {kind}",
-                found=f"lists of {size} items",
-                where=page.where,
-            )
+            raise wrong_type(kind, f"lists of {size} items", page.where)
         if message.has_validity:
             raise UnsupportedFeatureError(
                 f"fixed-size lists with a validity of their own (in {page.where}): the file was "
@@ -60,8 +53,6 @@ class FixedSizeList(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``FixedSizeList`` around its items."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.FixedSizeList(dimension=self.dimension, items=self.items.to_wire())
         return pb.ArrayEncoding(fixed_size_list=message)
 
@@ -69,7 +60,7 @@ class FixedSizeList(ArrayEncoding):
         """Read the items of the lists."""
         size = self.dimension
         items = self.items.read(source, start * size, stop * size)
-        return chain(items, lambda found: self._lists(found, stop - start))
+        return and_then(items, lambda values: self._lists(values, stop - start))
 
     def _lists(self, items: pa.Array, count: int) -> pa.Array:
         return pa.Array.from_buffers(self.kind, count, [None], 0, children=[items])

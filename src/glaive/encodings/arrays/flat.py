@@ -7,7 +7,7 @@ width    bytes
 8·k bits ``k`` bytes each, little-endian
 ======== =======================================================================
 
-With ``compression`` the whole buffer is compressed, its plain size in front.
+With ``compression`` the buffer is compressed as a whole, after its uncompressed size.
 
 Specification: "Flat" in ``docs/format/arrays.md``; message ``Flat``.
 """
@@ -15,15 +15,15 @@ Specification: "Flat" in ``docs/format/arrays.md``; message ``Flat``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
+    BufferRange,
     Outlet,
-    Piece,
     Source,
     buffer_number,
     check_size,
@@ -33,9 +33,7 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
+from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["Flat", "fixed_bits"]
 
@@ -84,8 +82,6 @@ class Flat(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Flat``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.Flat(bits_per_value=self.bits, buffer=pb.Buffer(buffer_index=self.buffer))
         if self.scheme is not None:
             message.compression.scheme = self.scheme
@@ -100,7 +96,7 @@ class Flat(ArrayEncoding):
         scheme: Scheme | None = None,
         level: int | None = None,
     ) -> Self:
-        """Put values as Arrow holds them into the page, compressed when that is asked for."""
+        """Put the values of an Arrow buffer into the page, compressed on request."""
         if scheme is not None and values.size:
             bounds = np.zeros(1, np.int64), np.array([values.size], np.int64)
             values, _ = compress(scheme, level, values, *bounds)
@@ -114,16 +110,16 @@ class Flat(ArrayEncoding):
         first = start * self.bits // 8
         size = (stop * self.bits + 7) // 8 - first
         if self.scheme is None:
-            pieces = [Piece(self.buffer, first, size)]
-            return source.fetch(pieces, lambda found: self._array(found[0], start, stop))
+            ranges = [BufferRange(self.buffer, first, size)]
+            return source.fetch(ranges, lambda buffers: self._array(buffers[0], start, stop))
         if self in source.kept:
             return self._part(source, first, size, start, stop)
-        whole = Piece(self.buffer, 0, source.page.ranges[self.buffer].size)
+        whole = BufferRange(self.buffer, 0, source.page.ranges[self.buffer].size)
 
-        def unpack(found: list[pa.Buffer]) -> pa.Array:
-            bounds = np.zeros(1, np.int64), np.array([found[0].size], np.int64)
+        def unpack(buffers: list[pa.Buffer]) -> pa.Array:
+            bounds = np.zeros(1, np.int64), np.array([buffers[0].size], np.int64)
             source.kept[self], _ = decompress(
-                self.scheme or "zstd", found[0], *bounds, source.where
+                self.scheme or "zstd", buffers[0], *bounds, source.where
             )
             return self._part(source, first, size, start, stop)
 
@@ -141,7 +137,7 @@ class Flat(ArrayEncoding):
         return self._array(plain.slice(first, size), start, stop)
 
     def _array(self, values: pa.Buffer, start: int, stop: int) -> pa.Array:
-        # Releases before 0.14 did not align buffers; Arrow wants numbers where they belong.
+        # Lance before 0.14 did not align buffers; Arrow needs aligned numbers.
         width = self.bits // 8
         if width in (2, 4, 8, 16, 32) and values.address % min(width, 8):
             values = pa.py_buffer(values.to_pybytes())

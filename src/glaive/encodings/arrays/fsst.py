@@ -6,22 +6,20 @@ Specification: "FSST" in ``docs/format/arrays.md``; message ``Fsst``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source
-from glaive.encodings.arrays.binary import offset_bits
-from glaive.encodings.fetch import Fetch, chain
+from glaive.arrow.build import offset_bits
+from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, wrong_type
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CorruptFileError, SchemaError
+from glaive.errors import SchemaError
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.fsst import decode_strings
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["Fsst"]
 
@@ -29,7 +27,7 @@ __all__ = ["Fsst"]
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class Fsst(ArrayEncoding):
-    """``binary`` holds the codes of each value, ``table`` what they stand for."""
+    """``binary`` holds the codes of each value, ``table`` their symbols."""
 
     wire_name: ClassVar[str] = "fsst"
 
@@ -41,31 +39,26 @@ class Fsst(ArrayEncoding):
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse an ``Fsst``; refuses a damaged symbol table."""
         if offset_bits(kind) is None:
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"values of type {kind}",
-                found="FSST text",
-                where=page.where,
-            )
+            raise wrong_type(kind, "FSST text", page.where)
         table = SymbolTable.parse(message.symbol_table, page.where)
         return cls(kind, read_array(message.binary, kind, count, page), table)
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write an ``Fsst``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.Fsst(binary=self.binary.to_wire(), symbol_table=self.table.to_bytes())
         return pb.ArrayEncoding(fsst=message)
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """Read codes and decode them."""
-        return chain(
+        return and_then(
             self.binary.read(source, start, stop), lambda encoded: self._decoded(source, encoded)
         )
 
     def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
         """Take codes and decode them."""
-        return chain(self.binary.take(source, rows), lambda encoded: self._decoded(source, encoded))
+        return and_then(
+            self.binary.take(source, rows), lambda encoded: self._decoded(source, encoded)
+        )
 
     def _decoded(self, source: Source, encoded: Any) -> Any:
         bits = offset_bits(self.kind) or 32

@@ -1,4 +1,4 @@
-"""List: where each list of a page ends among the items of the column below.
+"""List: the end offset of each list of a page among the items of the child column.
 
 A list is valid when its stored end is below ``null_offset_adjustment``; a null list stores
 the end of the list before it plus that number. ``num_items`` items of the child column
@@ -10,7 +10,7 @@ Specification: "List" in ``docs/format/arrays.md``; message ``List``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,31 +18,35 @@ import pyarrow as pa
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
-from glaive.encodings.fetch import Fetch, chain, join
+from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
-from glaive.kernels.ends import Ends, Spans, join_ends, pair_ends, resolve_ends
+from glaive.format.pb import encodings20_pb2 as pb
+from glaive.kernels.end_offsets import (
+    NullableOffsets,
+    Spans,
+    decode_end_offsets,
+    encode_end_offsets,
+    pair_end_offsets,
+)
 from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["List", "read_ends", "take_ends", "write_ends"]
 
 
 def read_ends(
     ends: ArrayEncoding, source: Source, start: int, stop: int, adjustment: int, bits: int
-) -> Fetch[Ends] | Ends:
+) -> Fetch[NullableOffsets] | NullableOffsets:
     """Offsets of ``bits`` bits, validity and bounds of values ``start`` to ``stop``.
 
-    The end before the first one is read too: that is where the first value starts.
+    The end offset before the first one is read too: there the first value starts.
     """
     skip = 1 if start else 0
     where = source.where
-    return chain(
+    return and_then(
         ends.read(source, start - skip, stop),
-        lambda stored: resolve_ends(_words(stored), skip, adjustment, bits, where),
+        lambda stored: decode_end_offsets(_words(stored), skip, adjustment, bits, where),
     )
 
 
@@ -53,9 +57,9 @@ def take_ends(
     before = np.maximum(rows - 1, 0)
     steps = [ends.take(source, rows), ends.take(source, before)]
 
-    def pair(found: list[Any]) -> Spans:
-        stored, previous = map(_words, found)
-        return pair_ends(previous, stored, rows > 0, adjustment, source.where)
+    def pair(taken: list[Any]) -> Spans:
+        stored, previous = map(_words, taken)
+        return pair_end_offsets(previous, stored, rows > 0, adjustment, source.where)
 
     return join(steps, pair)
 
@@ -66,9 +70,9 @@ def _words(array: Any) -> Any:
     return words[array.offset : array.offset + len(array)]
 
 
-def write_ends(ends: Ends, out: Outlet) -> tuple[ArrayEncoding, int]:
+def write_ends(ends: NullableOffsets, out: Outlet) -> tuple[ArrayEncoding, int]:
     """Put ends into the page; returns their encoding and the null adjustment."""
-    stored, adjustment = join_ends(ends)
+    stored, adjustment = encode_end_offsets(ends)
     flat = Flat.write(pa.uint64(), stored, out)
     return Nullable(pa.uint64(), None, flat), adjustment
 
@@ -76,7 +80,7 @@ def write_ends(ends: Ends, out: Outlet) -> tuple[ArrayEncoding, int]:
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class List(ArrayEncoding):
-    """Ends of the lists of a page; decodes to :class:`glaive.kernels.ends.Ends`."""
+    """List offsets of a page; decodes to ``NullableOffsets`` of ``glaive.kernels.end_offsets``."""
 
     wire_name: ClassVar[str] = "list"
     structural: ClassVar[bool] = True
@@ -95,8 +99,6 @@ class List(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``List``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.List(
             offsets=self.ends.to_wire(),
             null_offset_adjustment=self.adjustment,
@@ -104,22 +106,24 @@ class List(ArrayEncoding):
         )
         return pb.ArrayEncoding(list=message)
 
-    def read(self, source: Source, start: int, stop: int) -> Fetch[Ends] | Ends:
+    def read(
+        self, source: Source, start: int, stop: int
+    ) -> Fetch[NullableOffsets] | NullableOffsets:
         """Offsets, validity, and the items they span within the page's."""
         step = read_ends(self.ends, source, start, stop, self.adjustment, self.bits)
-        return chain(step, lambda found: self._checked(found, found.stop, source.where))
+        return and_then(step, lambda lists: self._checked(lists, lists.stop, source.where))
 
     def take(self, source: Source, rows: Positions) -> Fetch[Spans] | Spans:
         """Start, size and validity of single lists."""
         step = take_ends(self.ends, source, rows, self.adjustment)
-        return chain(
+        return and_then(
             step,
-            lambda found: self._checked(
-                found, int((found.starts + found.sizes).max(initial=0)), source.where
+            lambda lists: self._checked(
+                lists, int((lists.starts + lists.sizes).max(initial=0)), source.where
             ),
         )
 
-    def _checked(self, found: Any, stop: int, where: Where) -> Any:
+    def _checked(self, lists: Any, stop: int, where: Where) -> Any:
         if stop > self.num_items:
             raise CorruptFileError(
                 "list offsets",
@@ -127,4 +131,4 @@ class List(ArrayEncoding):
                 found=f"{stop}",
                 where=where,
             )
-        return found
+        return lists

@@ -1,7 +1,7 @@
-"""Nullable: which values are there, as a bitmap before the values.
+"""Nullable: a validity bitmap before the values.
 
 ========== ============================================
-form       buffers
+layout     buffers
 ========== ============================================
 no_nulls   those of the values
 some_nulls one bit per value (1 = valid), then the values
@@ -14,7 +14,7 @@ Specification: "Nullable" in ``docs/format/arrays.md``; message ``Nullable``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,9 +27,7 @@ from glaive.encodings.predicate import PagePredicate, RowBits, array_matches
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
+from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["Nullable"]
 
@@ -37,7 +35,7 @@ __all__ = ["Nullable"]
 @array_encoding
 @dataclass(frozen=True, slots=True)
 class Nullable(ArrayEncoding):
-    """``values``, null where ``validity`` says so; without ``values`` everything is null."""
+    """``values``, null where ``validity`` has a 0; without ``values`` everything is null."""
 
     wire_name: ClassVar[str] = "nullable"
 
@@ -47,20 +45,20 @@ class Nullable(ArrayEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
-        """Parse a ``Nullable`` and what is in it."""
-        form = message.WhichOneof("nullability")
-        if form == "all_nulls":
+        """Parse a ``Nullable`` and its values."""
+        layout = message.WhichOneof("nullability")
+        if layout == "all_nulls":
             return cls(kind, None, None)
-        if form is None:
+        if layout is None:
             raise CorruptFileError(
                 "nulls",
                 expected="no_nulls, some_nulls or all_nulls",
                 found="none",
                 where=page.where,
             )
-        inner = getattr(message, form)
+        inner = getattr(message, layout)
         validity = None
-        if form == "some_nulls":
+        if layout == "some_nulls":
             if inner.validity.WhichOneof("array_encoding") != "flat":
                 raise CorruptFileError(
                     "validity",
@@ -73,18 +71,16 @@ class Nullable(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``Nullable`` around its values."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         if self.values is None:
-            made = pb.Nullable(all_nulls=pb.Nullable.AllNull())
+            nullable = pb.Nullable(all_nulls=pb.Nullable.AllNull())
         elif self.validity is None:
-            made = pb.Nullable(no_nulls=pb.Nullable.NoNull(values=self.values.to_wire()))
+            nullable = pb.Nullable(no_nulls=pb.Nullable.NoNull(values=self.values.to_wire()))
         else:
             some = pb.Nullable.SomeNull(
                 validity=self.validity.to_wire(), values=self.values.to_wire()
             )
-            made = pb.Nullable(some_nulls=some)
-        return pb.ArrayEncoding(nullable=made)
+            nullable = pb.Nullable(some_nulls=some)
+        return pb.ArrayEncoding(nullable=nullable)
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[Any] | Any:
         """Read values and validity at once; views of both."""
@@ -98,7 +94,7 @@ class Nullable(ArrayEncoding):
     def find(
         self, source: Source, predicate: PagePredicate, start: int, stop: int
     ) -> RowBits | None:
-        """Leave it to the values when all are there."""
+        """Leave it to the values when none is null."""
         if self.values is not None and self.validity is None:
             return self.values.find(source, predicate, start, stop)
         if self.values is None:
@@ -130,7 +126,7 @@ def _with_validity(parts: list[Any]) -> Any:
         return pc.if_else(flags, values, pa.scalar(None, kind))
     bitmap = flags.buffers()[1]
     if flags.offset != values.offset:
-        # Only booleans are read with an offset, and those have the offset of their flags.
+        # Only booleans are read with an offset, which is that of their flags.
         bitmap = slice_bits(bitmap, flags.offset, count)
     if pa.types.is_fixed_size_list(kind):
         return pa.Array.from_buffers(kind, count, [bitmap], children=[values.values])

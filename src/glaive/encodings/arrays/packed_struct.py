@@ -1,7 +1,7 @@
 """Packed struct: the members of a row next to each other, without padding.
 
-Members have a fixed width and no nulls. Their encodings name no buffers of their own: they
-only say how wide the members are.
+Members have a fixed width and no nulls. Their encodings have no buffers of their own: they
+only give the width of each member.
 
 Specification: "Packed struct" in ``docs/format/arrays.md``; message ``PackedStruct``.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
@@ -18,31 +18,30 @@ from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.gather import take_block
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
+    BufferRange,
     Outlet,
-    Piece,
     Positions,
     Source,
     buffer_number,
     check_size,
+    wrong_type,
 )
 from glaive.encodings.arrays.fixed_size_list import FixedSizeList
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.fetch import Fetch
-from glaive.encodings.packed_rows import pack_rows, part_rows
+from glaive.encodings.packed_rows import pack_rows, split_rows
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.pb import encodings20_pb2 as pb
 from glaive.types import ByteRange, Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["PackedStruct", "packed_width"]
 
 
 def packed_width(encoding: ArrayEncoding) -> int | None:
-    """Bytes of one value; None for what has no fixed number of whole bytes, or nulls."""
+    """Bytes of one value; None for nullable values and those of no fixed number of bytes."""
     if isinstance(encoding, Nullable):
         plain = encoding.validity is None and encoding.values is not None
         return packed_width(encoding.values) if plain and encoding.values is not None else None
@@ -70,12 +69,7 @@ class PackedStruct(ArrayEncoding):
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse a ``PackedStruct``; it must have the members of the type."""
         if not pa.types.is_struct(kind) or kind.num_fields != len(message.inner):
-            raise CorruptFileError(
-                "array encoding",
-                expected=f"values of type {kind}",
-                found=f"a packed struct of {len(message.inner)} members",
-                where=page.where,
-            )
+            raise wrong_type(kind, f"a packed struct of {len(message.inner)} members", page.where)
         number = buffer_number(message.buffer, page)
         members = tuple(
             read_array(inner, member.type, None, page)
@@ -95,8 +89,6 @@ class PackedStruct(ArrayEncoding):
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``PackedStruct``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         message = pb.PackedStruct(
             inner=[member.to_wire() for member in self.members],
             buffer=pb.Buffer(buffer_index=self.buffer),
@@ -118,29 +110,29 @@ class PackedStruct(ArrayEncoding):
         return cls(kind, tuple(members), widths, out.put(packed))
 
     def read(self, source: Source, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
-        """Read rows and part them into members."""
+        """Read rows and split them into members."""
         stride = sum(self.widths)
-        piece = Piece(self.buffer, start * stride, (stop - start) * stride)
+        wanted = BufferRange(self.buffer, start * stride, (stop - start) * stride)
         return source.fetch(
-            [piece], lambda found: self._parted(found[0], stop - start, source.where)
+            [wanted], lambda buffers: self._parted(buffers[0], stop - start, source.where)
         )
 
     def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
-        """Take rows and part them into members."""
+        """Take rows and split them into members."""
         if not source.at_hand:
             return ArrayEncoding.take(self, source, rows)
         stride, stop = sum(self.widths), int(rows.max()) + 1
 
-        def gather(found: list[pa.Buffer]) -> pa.Array:
-            block = take_block(FixedWidth(found[0], 8 * stride, stop), rows)
-            values = block.values if isinstance(block, FixedWidth) else found[0]
+        def gather(buffers: list[pa.Buffer]) -> pa.Array:
+            block = take_block(FixedWidth(buffers[0], 8 * stride, stop), rows)
+            values = block.values if isinstance(block, FixedWidth) else buffers[0]
             return self._parted(values, len(rows), source.where)
 
-        return source.fetch([Piece(self.buffer, 0, stop * stride)], gather)
+        return source.fetch([BufferRange(self.buffer, 0, stop * stride)], gather)
 
     def _parted(self, rows: pa.Buffer, count: int, where: Where) -> pa.Array:
         children: list[Any] = []
-        parts = part_rows(rows, self.widths, count)
+        parts = split_rows(rows, self.widths, count)
         for encoding, own in zip(self.members, parts, strict=True):
             page = PageBytes((ByteRange(0, own.size),), [own], count, where)
             children.append(_renumbered(encoding).read(Source(page), 0, count))
@@ -148,7 +140,7 @@ class PackedStruct(ArrayEncoding):
 
 
 def _renumbered(encoding: ArrayEncoding) -> ArrayEncoding:
-    """The same encoding, over buffer 0 of a page that only has this member."""
+    """The same encoding, for a page whose only buffer is this member."""
     if isinstance(encoding, Nullable) and encoding.values is not None:
         return Nullable(encoding.kind, None, _renumbered(encoding.values))
     if isinstance(encoding, FixedSizeList):

@@ -8,16 +8,14 @@ Specification: "Struct" in ``docs/format/arrays.md``; message ``SimpleStruct``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings20_pb2 as pb
+from glaive.format.pb import encodings20_pb2 as pb
 
 __all__ = ["SimpleStruct"]
 
@@ -33,26 +31,18 @@ class SimpleStruct(ArrayEncoding):
     structural: ClassVar[bool] = True
 
     @classmethod
-    def from_wire(
-        cls,
-        message: Any,
-        kind: pa.DataType,
-        count: int | None,
-        page: PageBytes,
-    ) -> Self:
-        """Parse a ``SimpleStruct``, which says nothing."""
+    def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
+        """Parse a ``SimpleStruct``, which has no fields."""
         return cls()
 
     def to_wire(self) -> pb.ArrayEncoding:
         """Write a ``SimpleStruct``."""
-        from glaive.format.pb import encodings20_pb2 as pb
-
         return pb.ArrayEncoding(struct=pb.SimpleStruct())
 
     def read(self, source: Source, start: int, stop: int) -> pa.Array:
-        """As many structs as rows are asked for."""
+        """One struct per requested row."""
         return pa.StructArray.from_buffers(_EMPTY, stop - start, [None], 0)
 
     def take(self, source: Source, rows: Positions) -> pa.Array:
-        """As many structs as rows are asked for."""
+        """One struct per requested row."""
         return self.read(source, 0, len(rows))

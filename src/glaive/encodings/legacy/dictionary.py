@@ -1,4 +1,4 @@
-"""Dictionary: keys as plain values; the items they number stand once in the file.
+"""Dictionary: keys as plain values; the items are stored once per file.
 
 Specification: "Dictionaries" in ``docs/format/legacy.md``.
 """
@@ -21,12 +21,12 @@ def keys_into(keys: FixedWidth, kind: pa.DictionaryType, items: pa.Array, where:
     Raises
     ------
     CorruptFileError
-        A key is not the number of an item.
+        A key is out of range.
     """
     indices = pa.Array.from_buffers(kind.index_type, keys.count, [None, keys.values], 0)
-    found = np.asarray(indices)
+    numbers = np.asarray(indices)
     if keys.count:
-        low, high = int(found.min()), int(found.max())
+        low, high = int(numbers.min()), int(numbers.max())
         if low < 0 or high >= len(items):
             raise CorruptFileError(
                 "keys of a dictionary",

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of
 from glaive.errors import CapacityError
 from glaive.memory import as_buffer
+from glaive.types import Int64s
 
 __all__ = ["ListParts", "encode_lists", "read_lists"]
 
-Int64s = NDArray[np.int64]
 _MAX_32 = 2**31 - 1
 
 
@@ -48,11 +48,11 @@ def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
             raise CapacityError.of(items.total, "items of lists", where=pages.where)
         return ListParts(offsets_of(ends.lengths, pages.bits), items)
 
-    return chain(pages.ends(spans), then)
+    return and_then(pages.ends(spans), then)
 
 
 def encode_lists(ends: NDArray[np.signedinteger], bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
-    """Offsets of the pages that ``bounds`` cut, each from 0 on; where each begins in them."""
+    """Offsets of the pages between ``bounds``, each from 0 on, and the position of each page."""
     counts = np.diff(bounds) + 1
     starts = np.cumsum(counts) - counts
     within = np.arange(int(counts.sum())) - np.repeat(starts, counts)

@@ -1,8 +1,8 @@
-"""Where the values of a 0.1 column lie: pages, spans of them, and the bytes below.
+"""Where the values of a 0.1 column are stored: pages, spans of pages, and their bytes.
 
-A column has one page per batch of rows. What is read of it is a list of *spans*: so many
-values of that page from that one on. A scan has one span per batch, a take one per row, and
-the items of lists one per list or batch; all of them are handled in one step.
+A column has one page per batch of rows. A read is a list of *spans*: a page, a first value and
+a number of values. A scan has one span per batch, a take one per row, and the items of lists
+one per list or batch; all spans are handled in one step.
 
 Specification: "Page table" and "Pages" in ``docs/format/legacy.md``.
 """
@@ -18,20 +18,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.encodings.fetch import Fetch
+from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_array
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = ["Ends", "FileBytes", "Pages", "Spans", "adjacent"]
 
-Int64s = NDArray[np.int64]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class FileBytes:
-    """The bytes of a file in which pages may lie.
+    """The bytes of a file that pages may occupy.
 
     Parameters
     ----------
@@ -51,10 +51,10 @@ class FileBytes:
         then: Callable[[pa.Buffer, Int64s], Fetch[T] | T],
         where: Where,
     ) -> Fetch[T] | T:
-        """Go on with ``then`` once ``sizes[i]`` bytes from ``starts[i]`` on are at hand.
+        """Call ``then`` once ``sizes[i]`` bytes from ``starts[i]`` on are in memory.
 
-        ``then`` is given a buffer and where in it each range begins. Ranges that touch are
-        asked for as one.
+        ``then`` gets a buffer and the position of each range in it. Adjacent ranges are
+        requested as one.
 
         Raises
         ------
@@ -74,15 +74,6 @@ class FileBytes:
             return then(self.whole, starts)
         if not sizes.any():
             return then(pa.py_buffer(b""), np.zeros_like(starts))
-        return self._plan(starts, sizes, then, where)
-
-    def _plan(
-        self,
-        starts: Int64s,
-        sizes: Int64s,
-        then: Callable[[pa.Buffer, Int64s], Fetch[T] | T],
-        where: Where,
-    ) -> Fetch[T] | T:
         used = np.flatnonzero(sizes)
         order = used[np.argsort(starts[used], kind="stable")]
         begins, ends = starts[order], starts[order] + sizes[order]
@@ -96,21 +87,13 @@ class FileBytes:
         joined = np.cumsum(range_sizes) - range_sizes
         placed[order] = begins - range_starts[group] + joined[group]
         pairs = zip(range_starts.tolist(), range_sizes.tolist(), strict=True)
-
-        def resume(buffers: list[pa.Buffer]) -> Fetch[T] | T:
-            data = (
-                buffers[0]
-                if len(buffers) == 1
-                else pa.py_buffer(b"".join(map(memoryview, buffers)))
-            )
-            return then(data, placed)
-
-        return Fetch([ByteRange(*pair) for pair in pairs], resume)
+        ranges = [ByteRange(*pair) for pair in pairs]
+        return Fetch(ranges, lambda buffers: then(join_buffers(buffers), placed))
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """``count[i]`` values of page ``page[i]`` from value ``first[i]`` on, one after the other."""
+    """``count[i]`` values of page ``page[i]`` from value ``first[i]`` on, back to back."""
 
     page: Int64s
     first: Int64s
@@ -140,7 +123,7 @@ class Pages:
     positions
         Where each page begins in the file.
     lengths
-        Its values; for lists the offsets, one more than lists.
+        Number of its values; for lists, of offsets: one more than lists.
     bits
         Bits of a value: pages have been checked to lie within the file.
     """
@@ -164,9 +147,9 @@ class Pages:
                 "page table",
                 expected=f"values of {bits} bits within 0..{size}",
                 found=f"{lengths[at]} at {positions[at]}",
-                where=self._place(at),
+                where=self._where(at),
             )
-        # Pages do not overlap; this bounds what damaged tables make a reader allocate.
+        # Pages do not overlap: this limits what a reader allocates for a damaged table.
         if int(lengths.sum(dtype=np.float64)) // 8 > size // bits + len(lengths):
             raise CorruptFileError(
                 "page table",
@@ -176,7 +159,7 @@ class Pages:
             )
 
     def check(self, spans: Spans, beyond: int = 0) -> None:
-        """Refuse spans that leave their page, ``beyond`` values behind the last included."""
+        """Refuse spans that end less than ``beyond`` values before the end of their page."""
         have = self.lengths[spans.page]
         bad = spans.first + spans.count + beyond > have
         if bad.any():
@@ -185,11 +168,11 @@ class Pages:
                 "page",
                 expected=f"{spans.first[at] + spans.count[at] + beyond} values or more",
                 found=f"{have[at]}",
-                where=self._place(int(spans.page[at])),
+                where=self._where(int(spans.page[at])),
             )
 
     def ends(self, spans: Spans) -> Fetch[Ends] | Ends:
-        """Read the offsets around the values of spans, of pages that hold offsets.
+        """Read the offsets around the values of spans, from pages of offsets.
 
         Raises
         ------
@@ -202,19 +185,19 @@ class Pages:
         sizes = (spans.count + 1) * width
 
         def then(data: pa.Buffer, at: Int64s) -> Ends:
-            whole = gather_pieces(data, at, sizes, self.where)
-            found = as_array(whole, f"<i{width}")
-            return self._lengths(found, spans)
+            whole = gather_ranges(data, at, sizes, self.where)
+            offsets = as_array(whole, f"<i{width}")
+            return self._lengths(offsets, spans)
 
         return self.data.fetch(starts, sizes, then, self.where)
 
-    def _lengths(self, found: NDArray[np.signedinteger], spans: Spans) -> Ends:
+    def _lengths(self, offsets: NDArray[np.signedinteger], spans: Spans) -> Ends:
         edges = np.cumsum(spans.count + 1)
-        firsts = found[edges - spans.count - 1].astype(np.int64)
-        lasts = found[edges - 1].astype(np.int64)
-        if len(found) and int(found.min()) < 0:
+        firsts = offsets[edges - spans.count - 1].astype(np.int64)
+        lasts = offsets[edges - 1].astype(np.int64)
+        if len(offsets) and int(offsets.min()) < 0:
             raise self._descending()
-        lengths = np.diff(found)  # without overflow: none is negative
+        lengths = np.diff(offsets)  # without overflow: none is negative
         if len(edges) > 1:
             lengths = np.delete(lengths, edges[:-1] - 1)
         if len(lengths) and int(lengths.min()) < 0:
@@ -226,7 +209,7 @@ class Pages:
             "offsets", expected="0 or more, ascending", found="others", where=self.where
         )
 
-    def _place(self, batch: int) -> Where:
+    def _where(self, batch: int) -> Where:
         where = self.where
         return Where(where.path, where.column, where.name, batch)
 

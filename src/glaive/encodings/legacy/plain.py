@@ -1,7 +1,7 @@
 """Plain: values of fixed width back to back, booleans as bits.
 
-A read of pages that lie behind each other is a view of the file when its address fits the
-type; other reads copy each page once.
+A read of adjacent pages is a view of the file when its address is aligned for the type; other
+reads copy each page once.
 
 Specification: "Plain" in ``docs/format/legacy.md``.
 """
@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.buffers import flags_of, pack_flags
@@ -20,20 +19,20 @@ from glaive.arrow.slices import slice_bits
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import Pages, Spans, adjacent
 from glaive.kernels.flat import join_bits, take_flat
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
+from glaive.types import Int64s
 
 __all__ = ["encode_plain", "read_plain"]
 
-Int64s = NDArray[np.int64]
 
-_MOST_ALIGNED = 8
-"""Bytes: no Arrow type asks for more."""
+_MAX_ALIGNMENT = 8
+"""Bytes: no Arrow type needs more."""
 
 
 def read_plain(pages: Pages, spans: Spans, values: int = 1) -> Fetch[FixedWidth] | FixedWidth:
     """The values of spans as one block.
 
-    ``values`` is how many bits make one of a list of booleans; 1 for all else.
+    ``values`` is the size of fixed-size lists of booleans; 1 for all other columns.
 
     Raises
     ------
@@ -59,13 +58,13 @@ def _join(
         return FixedWidth(pa.py_buffer(b""), bits, 0)
     if adjacent(starts, sizes):
         view = data.slice(int(starts[0]), total * width)
-        if view.address % min(width & -width, _MOST_ALIGNED) == 0:
+        if view.address % min(width & -width, _MAX_ALIGNMENT) == 0:
             return FixedWidth(view, bits, total)
     if len(starts) == total and (spans.count == 1).all():
         each = np.arange(total)
         values = take_flat(data, starts, sizes, each, np.zeros_like(each), bits, pages.where)
     else:
-        values = gather_pieces(data, starts, sizes, pages.where)
+        values = gather_ranges(data, starts, sizes, pages.where)
     return FixedWidth(values, bits, total)
 
 
@@ -90,22 +89,22 @@ def _join_bits(
     if not total:
         return pa.py_buffer(b"")
     if not shifts[1:].any():
-        # Only the first piece begins within a byte, as in any range of rows.
+        # Only the first span begins within a byte, as in any range of rows.
         shift = int(shifts[0])
         if adjacent(starts, sizes) and not ((shifts + counts)[:-1] % 8).any():
             joined = data.slice(int(starts[0]), int(sizes.sum()))
         else:
             joined = join_bits(data, starts, shifts + counts, pages.where)
         return slice_bits(joined, shift, total)
-    piece = np.repeat(np.arange(len(counts)), counts)
+    span = np.repeat(np.arange(len(counts)), counts)
     within = np.arange(total) - np.repeat(np.cumsum(counts) - counts - shifts, counts)
-    return take_flat(data, starts, sizes, piece, within, 1, pages.where)
+    return take_flat(data, starts, sizes, span, within, 1, pages.where)
 
 
 def encode_plain(block: FixedWidth, bounds: Int64s) -> tuple[pa.Buffer, Int64s]:
-    """Cut values into pages at ``bounds``; their bytes, and where each page begins in them.
+    """Cut values into pages at ``bounds``; returns their bytes and the position of each page.
 
-    Pages of bits begin on a byte; others lie back to back, without a copy.
+    Pages of bits begin at a whole byte; others are back to back, without a copy.
     """
     bits = block.bits
     if bits % 8 == 0:

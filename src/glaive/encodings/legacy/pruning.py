@@ -1,8 +1,7 @@
-"""Which pages may hold rows that pass a condition, by their statistics.
+"""Which pages may contain rows that pass a condition, judged by their statistics.
 
-A page is left out only when no value that can be *read* from it passes. So statistics are
-not trusted where they say less than the values do: what was null reads as the value that
-stood in its slot, which bounds leave aside, as they leave NaN aside.
+A page is skipped only when no value that can be *read* from it passes. Bounds ignore NaN, and
+nulls, which 0.1 reads as the value in their slot: pages with either are always read.
 
 Specification: "Statistics" in ``docs/format/legacy.md``.
 """
@@ -23,8 +22,8 @@ __all__ = ["may_pass"]
 
 Flags = NDArray[np.bool_]
 
-_FEW = 32
-"""Values of a set up to which each is looked for; of more, what lies around them."""
+_MAX_TESTED_VALUES = 32
+"""A larger set is tested by the range from its smallest to its greatest value."""
 
 
 def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
@@ -34,26 +33,26 @@ def may_pass(bounds: PageBounds, condition: Condition) -> Flags:
     if isinstance(condition, IsNull | HasText) or _passes_nan(condition, lows.type):
         return every
     if isinstance(condition, InRange):
-        found = _overlap(lows, highs, condition)
+        passing = _overlap(lows, highs, condition)
     elif condition.negated:
         return every
     else:
         values: Any = condition.values.drop_null()
-        if len(values) > _FEW:
+        if len(values) > _MAX_TESTED_VALUES:
             if pa.types.is_floating(values.type):
                 return every
             low, high = _ends(values)
-            found = _overlap(lows, highs, InRange(low=low, high=high))
+            passing = _overlap(lows, highs, InRange(low=low, high=high))
         else:
-            found = np.zeros(len(lows), np.bool_)
+            passing = np.zeros(len(lows), np.bool_)
             for value in values:
-                found |= _overlap(lows, highs, InRange(low=value, high=value))
-    found |= bounds.null_count != 0
-    return found
+                passing |= _overlap(lows, highs, InRange(low=value, high=value))
+    passing |= bounds.null_count != 0
+    return passing
 
 
 def _ends(values: Any) -> tuple[Any, Any]:
-    """The least and the greatest value of a set."""
+    """The smallest and the greatest value of a set."""
     kind = values.type
     if pa.types.is_duration(kind):  # which Arrow does not compare here
         values = values.cast(pa.int64())
@@ -62,17 +61,17 @@ def _ends(values: Any) -> tuple[Any, Any]:
 
 
 def _overlap(lows: Any, highs: Any, condition: InRange) -> Flags:
-    """Pages whose bounds leave room for values in a range; unknown bounds do."""
+    """Pages whose bounds overlap a range; unknown bounds always do."""
     above = InRange(low=condition.low, low_included=condition.low_included)
     below = InRange(high=condition.high, high_included=condition.high_included)
-    found = np.asarray(pc.or_(above.mask(highs), pc.is_null(highs, nan_is_null=True)))
-    found = found & np.asarray(pc.or_(below.mask(lows), pc.is_null(lows, nan_is_null=True)))
-    flags: Flags = found
+    overlap = np.asarray(pc.or_(above.mask(highs), pc.is_null(highs, nan_is_null=True)))
+    overlap = overlap & np.asarray(pc.or_(below.mask(lows), pc.is_null(lows, nan_is_null=True)))
+    flags: Flags = overlap
     return flags
 
 
 def _widened(bounds: Any, *, upper: bool = False) -> Any:
-    """Bounds by which 0.0 and -0.0 are not told apart."""
+    """Bounds that do not distinguish 0.0 from -0.0."""
     if not pa.types.is_floating(bounds.type):
         return bounds
     zero = pa.scalar(0.0 if upper else -0.0, bounds.type)

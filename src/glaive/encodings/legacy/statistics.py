@@ -1,8 +1,8 @@
-"""Statistics of pages: how many nulls, and bounds of the values.
+"""Statistics of pages: the number of nulls, and bounds of the values.
 
-Bounds need not be attained. Where a page has no value to go by, integers, booleans and
-decimals get the least and the greatest of their type, floats the infinities, and byte strings
-null, which means unknown. Floats leave NaN aside and bound zero by -0.0 and +0.0.
+Bounds need not be attained. Where a page has only nulls, integers, booleans and decimals get
+the smallest and the greatest value of their type, floats the infinities, and byte strings
+null, which means unknown. Bounds of floats ignore NaN; zero is bounded by -0.0 and +0.0.
 
 Specification: "Statistics" in ``docs/format/legacy.md``.
 """
@@ -20,18 +20,17 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.buffers import flags_of, pack_flags
-from glaive.arrow.build import block_from_array, validity_flags
+from glaive.arrow.build import block_from_array, offset_bits, validity_flags
 from glaive.memory import items_of
+from glaive.types import Int64s
 
 __all__ = ["STATISTICS", "PageBounds", "has_statistics", "measure_pages"]
 
 STATISTICS: Final = ("null_count", "min_value", "max_value")
-"""Names of what is known of a page, in the order they are kept in."""
+"""Names of the statistics of a page, in the order they are stored in."""
 
-_MOST_BYTES: Final = 64
-"""Longer bounds of byte strings are cut."""
-
-Int64s = NDArray[np.int64]
+_MAX_BOUND_BYTES: Final = 64
+"""Longer bounds of byte strings are shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def has_statistics(kind: pa.DataType) -> bool:
         or types.is_float64(kind)
         or types.is_temporal(kind)
         or types.is_decimal128(kind)
-        or _is_bytes(kind)
+        or offset_bits(kind) is not None
     )
 
 
@@ -65,9 +64,9 @@ def measure_pages(array: pa.Array, bounds: Int64s) -> PageBounds:
     nulls = np.zeros(len(starts), np.int64)
     if flags is not None:
         nulls = np.add.reduceat(~flags, starts, dtype=np.int64)
-    if _is_bytes(kind) or pa.types.is_decimal(kind):
+    if offset_bits(kind) or pa.types.is_decimal(kind):
         lows, highs = _ordered_bounds(array, bounds)
-        if _is_bytes(kind):
+        if offset_bits(kind):
             lows, highs = _cut(lows, upper=False), _cut(highs, upper=True)
         return PageBounds(nulls, lows, highs)
     known = nulls < counts
@@ -81,18 +80,8 @@ def measure_pages(array: pa.Array, bounds: Int64s) -> PageBounds:
     if pa.types.is_floating(kind):
         low, high = _float_bounds(values, flags, starts)
     else:
-        low, high = _whole_bounds(values, flags, starts, known)
+        low, high = _integer_bounds(values, flags, starts, known)
     return PageBounds(nulls, _as_type(low, kind), _as_type(high, kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    return (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-    )
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[Any]:
@@ -112,7 +101,7 @@ def _as_bits(flags: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(flags), buffers, 0)
 
 
-def _whole_bounds(
+def _integer_bounds(
     values: NDArray[Any], flags: NDArray[np.bool_] | None, starts: Int64s, known: NDArray[np.bool_]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     if flags is None:
@@ -147,7 +136,7 @@ def _flag_bounds(
 
 
 def _ordered_bounds(array: pa.Array, bounds: Int64s) -> tuple[pa.Array, pa.Array]:
-    """Least and greatest value per page, null where there is none.
+    """Smallest and greatest value per page, null where there is none.
 
     Arrow compares the values of a page in one call; grouping all pages in one costs four
     times as much.
@@ -165,7 +154,7 @@ def _ordered_bounds(array: pa.Array, bounds: Int64s) -> tuple[pa.Array, pa.Array
 
 
 def _filled(array: Any, unknown: NDArray[np.bool_], low: bytes, high: bytes) -> pa.Array:
-    """Decimals whose unknown ones have all bytes ``low``, but for the last one."""
+    """Fill unknown decimals with the byte ``low``, and ``high`` as the last one."""
     width = array.type.byte_width
     raw = items_of(array.buffers()[1], np.uint8, len(array) * width).reshape(-1, width).copy()
     raw[unknown] = np.frombuffer(low * (width - 1) + high, np.uint8)
@@ -175,25 +164,27 @@ def _filled(array: Any, unknown: NDArray[np.bool_], low: bytes, high: bytes) -> 
 def _cut(bounds: Any, *, upper: bool) -> pa.Array:
     """Shorten long bounds; an upper one that cannot be rounded up is null."""
     lengths = np.asarray(pc.binary_length(bounds).fill_null(0))
-    if not len(lengths) or int(lengths.max()) <= _MOST_BYTES:
+    if not len(lengths) or int(lengths.max()) <= _MAX_BOUND_BYTES:
         return bounds  # type: ignore[no-any-return]  # an array
     text = pa.types.is_string(bounds.type) or pa.types.is_large_string(bounds.type)
-    made = [
-        value if value is None or size <= _MOST_BYTES else _shorten(value, text=text, upper=upper)
+    shortened = [
+        value
+        if value is None or size <= _MAX_BOUND_BYTES
+        else _shorten(value, text=text, upper=upper)
         for value, size in zip(bounds.to_pylist(), lengths.tolist(), strict=True)
     ]
-    cut: pa.Array = pa.array(made, bounds.type)
+    cut: pa.Array = pa.array(shortened, bounds.type)
     return cut
 
 
 def _shorten(value: Any, *, text: bool, upper: bool) -> Any:
     if not text:
-        head = value[:_MOST_BYTES]
+        head = value[:_MAX_BOUND_BYTES]
         if not upper:
             return head
         head = head.rstrip(b"\xff")
         return head[:-1] + bytes([head[-1] + 1]) if head else None
-    head = value.encode()[:_MOST_BYTES].decode(errors="ignore")
+    head = value.encode()[:_MAX_BOUND_BYTES].decode(errors="ignore")
     if not upper:
         return head
     while head:

@@ -1,7 +1,7 @@
-"""Variable binary: bytes, and offsets into the file that say where each value begins and ends.
+"""Variable binary: bytes, and offsets into the file of the start and end of each value.
 
-A page is its offsets, one more than values, 64 bits each and counted from the start of the
-file. A value of no bytes is null where the column may be null, and empty where it may not.
+A page consists of its offsets, one more than values, 64 bits each and counted from the start
+of the file. A value of no bytes is null in a nullable column, and empty in others.
 
 Specification: "Variable binary" in ``docs/format/legacy.md``.
 """
@@ -13,22 +13,22 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Variable
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.legacy.pages import Ends, Pages, Spans, adjacent
 from glaive.errors import CorruptFileError
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_buffer, items_of
+from glaive.types import Int64s
 
 __all__ = ["encode_var_binary", "offsets_of", "read_var_binary"]
 
-Int64s = NDArray[np.int64]
 _MAX_32 = 2**31 - 1
 
 
 def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Variable] | Variable:
-    """The values of spans as one block; offsets of 32 bits where asked for and sufficient.
+    """The values of spans as one block; offsets of 32 bits where requested and sufficient.
 
-    The bytes are a view of the file where those of all spans lie behind each other.
+    The bytes are a view of the file where those of all spans are adjacent.
 
     Raises
     ------
@@ -44,18 +44,18 @@ def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Varia
             if len(starts) and adjacent(starts, sizes):
                 text = data.slice(int(starts[0]), total)
             else:
-                text = gather_pieces(data, starts, sizes, pages.where)
+                text = gather_ranges(data, starts, sizes, pages.where)
             bits = offset_bits if total <= _MAX_32 else 64
             return Variable(offsets_of(ends.lengths, bits), bits, text, len(ends.lengths))
 
         _check_disjoint(pages, spans, sizes)
         return pages.data.fetch(ends.firsts, sizes, then, pages.where)
 
-    return chain(pages.ends(spans), fetch)
+    return and_then(pages.ends(spans), fetch)
 
 
 def _check_disjoint(pages: Pages, spans: Spans, sizes: Int64s) -> None:
-    """Bound what is copied when each page is read once: its bytes are no other page's."""
+    """Limit what is copied when each page is read once: pages do not share bytes."""
     once = bool((spans.page[1:] > spans.page[:-1]).all())
     if once and int(sizes.sum(dtype=np.float64)) > pages.data.size:
         raise CorruptFileError(
@@ -76,9 +76,9 @@ def offsets_of(lengths: NDArray[np.signedinteger], bits: int) -> pa.Buffer:
 
 
 def encode_var_binary(block: Variable, start: int) -> tuple[pa.Buffer, pa.Buffer]:
-    """Bytes of all values, which will stand at ``start`` in the file, and their offsets.
+    """Bytes of all values, to be written at ``start`` in the file, and their offsets.
 
-    Pages share the offset between them: the last of one is the first of the next.
+    Adjacent pages share an offset: the last of one is the first of the next.
     """
     ends = items_of(block.offsets, f"<i{block.offset_bits // 8}", block.count + 1)
     first, last = int(ends[0]), int(ends[-1])

@@ -1,11 +1,11 @@
 """Validity and list offsets into repetition and definition levels.
 
 Shredding walks a column from the row inward. :class:`Entries` is the state on the way: one
-entry per thing that will get a level, with what ended it, if anything did. Levels are
-numbered from the inside, so they are assigned only when the leaf is reached
-(:func:`to_levels`); until then an entry remembers *which layer* ended it.
+entry per future level, with the null or empty list that ended it, if any. Levels are numbered
+from the inside, so they are assigned only when the leaf is reached (:func:`to_levels`); until
+then an entry remembers *which layer* ended it.
 
-The way back, from levels to offsets and validity, is in ``glaive.kernels.levels``.
+The reverse, from levels to offsets and validity, is in ``glaive.kernels.levels``.
 
 Specification: "Levels" in ``docs/format/levels.md``.
 """
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.encodings.leaf import Layer
+from glaive.types import Int64s
 
 __all__ = [
     "Entries",
@@ -38,16 +39,16 @@ __all__ = [
 _ALIVE = 0
 
 ANY_LEVEL = 65535
-"""No level is higher."""
+"""The highest level there is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of a column part of the way in.
+    """The entries of a column, shredded down to some layer.
 
     ``rep`` numbers list layers from the outside (0 starts a row); ``ended`` is 0 for entries
-    that go on and else ``2 * layer + 1`` (null) or ``2 * layer + 2`` (empty), layers counted
-    from the outside. ``slotted`` tells which entries have a slot in the current array (None:
+    that continue, else ``2 * layer + 1`` (null) or ``2 * layer + 2`` (empty), layers counted
+    from the outside. ``slotted`` flags the entries that have a slot in the current array (None:
     all): those that an outer list ended have none.
     """
 
@@ -60,7 +61,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels of a leaf as they are stored, with layers inner-most first."""
+    """Stored levels of a leaf, with layers inner-most first."""
 
     rep: NDArray[np.uint16] | None
     definition: NDArray[np.uint16] | None
@@ -76,8 +77,8 @@ def start(rows: int) -> Entries:
 def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
     """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid.
 
-    What is below a null counts as null: pylance reads a member of a struct without asking
-    the struct.
+    What is below a null counts as null: pylance reads a member of a struct without looking at
+    the validity of the struct.
     """
     if valid is None or valid.all():
         below_null = entries.ended is not None and _has_ended(entries)
@@ -92,7 +93,7 @@ def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
 
 
 def flat_levels(rows: int, valid: NDArray[np.bool_] | None) -> Levels:
-    """Levels of a column without lists and structs: what :func:`add_items` would lead to."""
+    """Levels of a column without lists and structs: the same as by :func:`add_items`."""
     if valid is None or valid.all():
         return Levels(None, None, (Layer.ALL_VALID_ITEM,), rows)
     definition = np.logical_not(valid).view(np.uint8).astype(np.uint16)
@@ -100,9 +101,9 @@ def flat_levels(rows: int, valid: NDArray[np.bool_] | None) -> Levels:
 
 
 def add_lists(
-    entries: Entries, lengths: NDArray[np.int64], valid: NDArray[np.bool_] | None
+    entries: Entries, lengths: Int64s, valid: NDArray[np.bool_] | None
 ) -> tuple[Entries, NDArray[np.bool_] | None]:
-    """Pass a list layer: every list that goes on becomes one entry per item.
+    """Pass a list layer: every list that continues becomes one entry per item.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def add_lists(
     counts[where] = np.maximum(slot_lengths, 1)
     total = int(counts.sum())
     first = np.cumsum(counts) - counts
-    # Items after the first of a list repeat at this layer; the first keeps what began it.
+    # Items after the first of a list repeat at this layer; the first keeps the level of the list.
     lists = 1 + sum(layer.is_list for layer in entries.layers)
     rep = np.full(total, lists, np.uint16)
     rep[first] = entries.rep if entries.rep is not None else 0
@@ -256,7 +257,7 @@ def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
     steps = []
     for at, layer in enumerate(layers):
         beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
-        # Without a list outside every entry has a slot: no level needs to be looked at.
+        # Without a list outside every entry has a slot: no level needs to be compared.
         slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
         steps.append(
             LayerStep(

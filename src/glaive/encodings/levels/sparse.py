@@ -1,7 +1,7 @@
-"""Which slots are null, and which lists have how many items, kept as positions.
+"""Validity of slots and sizes of lists, kept as positions.
 
-A column of a million empty lists and a few others takes a few numbers this way. Positions
-ascend; ranges and single slots are found by bisection, all of a batch at once.
+A column of a million empty lists and a few filled ones takes a few numbers this way. Positions
+ascend; ranges and single slots are found by bisection, a batch at a time.
 
 Specification: "Sparse structure" in ``docs/format/planes.md``.
 """
@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Variable
 from glaive.arrow.buffers import pack_flags
-from glaive.arrow.build import MAX_IMPLIED
+from glaive.arrow.build import MAX_IMPLIED_BYTES
 from glaive.arrow.gather import take_block
 from glaive.errors import UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
+from glaive.types import Int64s
 
-__all__ = ["MOST_LISTS", "Flags", "ListSlots", "Validity", "bitmap_of", "place_values"]
+__all__ = ["MAX_IMPLIED_LISTS", "Flags", "ListSlots", "Validity", "bitmap_of", "place_values"]
 
-Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-MOST_LISTS = MAX_IMPLIED // 8
-"""Lists of an array at most, whose offsets no bytes of the file stand for."""
+MAX_IMPLIED_LISTS = MAX_IMPLIED_BYTES // 8
+"""Lists of an array at most: the file has no bytes for their offsets."""
 
 _NONE = np.zeros(0, np.int64)
 _NONE.setflags(write=False)
@@ -59,10 +59,10 @@ class Validity:
         low, high = self.positions.searchsorted((start, stop)).tolist()
         if high - low == (stop - start if self.are_valid else 0):
             return None
-        _check_count(stop - start, MAX_IMPLIED, "values, nearly all of them null or none,")
-        found = np.full(stop - start, not self.are_valid)
-        found[self.positions[low:high] - start] = self.are_valid
-        return found
+        _check_count(stop - start, MAX_IMPLIED_BYTES, "values, nearly all of them null,")
+        flags = np.full(stop - start, not self.are_valid)
+        flags[self.positions[low:high] - start] = self.are_valid
+        return flags
 
     def flags_at(self, slots: Int64s) -> Flags | None:
         """One flag per slot given; None when all of them are valid."""
@@ -72,8 +72,8 @@ class Validity:
         listed = np.zeros(len(slots), np.bool_)
         if len(self.positions):
             listed = self.positions[np.minimum(at, len(self.positions) - 1)] == slots
-        found = listed if self.are_valid else ~listed
-        return None if found.all() else found
+        flags = listed if self.are_valid else ~listed
+        return None if flags.all() else flags
 
     def rank(self, slots: Int64s) -> Int64s:
         """Number of valid slots in front of each slot given."""
@@ -81,7 +81,7 @@ class Validity:
         return before if self.are_valid else slots - before
 
     def repeated(self, times: int) -> Self:
-        """The same for slots that stand ``times`` in a row for each of these."""
+        """The same with each slot repeated ``times`` times."""
         positions = np.add.outer(self.positions * times, np.arange(times)).reshape(-1)
         return replace(self, count=self.count * times, positions=positions)
 
@@ -95,14 +95,13 @@ class Validity:
             return partial[0]
         if not any(layer.are_valid for layer in partial):
             return cls(count, np.unique(np.concatenate([layer.positions for layer in partial])))
-        # Of lists of positions only: a few bytes can stand for billions of slots.
-        found = np.empty(0, np.int64)
-        for at, layer in enumerate(sorted(partial, key=lambda one: not one.are_valid)):
-            if at == 0:
-                found = layer.positions
-            else:
-                found = found[np.isin(found, layer.positions, invert=not layer.are_valid)]
-        return cls(count, found, are_valid=True)
+        # Only positions are stored: a few bytes can describe billions of slots.
+        first, *rest = sorted(partial, key=lambda layer: not layer.are_valid)
+        positions = first.positions
+        for layer in rest:
+            listed = np.isin(positions, layer.positions)
+            positions = positions[listed if layer.are_valid else ~listed]
+        return cls(count, positions, are_valid=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +118,13 @@ class ListSlots:
         first, last = int(ends[0]), int(ends[-1])
         if high - low == stop - start:
             return ends - first, first, last
-        _check_count(stop - start, MOST_LISTS, "lists, nearly all of them empty,")
+        _check_count(stop - start, MAX_IMPLIED_LISTS, "lists, nearly all of them empty,")
         offsets = np.zeros(stop - start + 1, np.int64)
         offsets[self.positions[low:high] - start + 1] = np.diff(ends)
         np.cumsum(offsets, out=offsets)
         return offsets, first, last
 
-    def pick(self, slots: Int64s) -> tuple[Int64s, Int64s]:
+    def take(self, slots: Int64s) -> tuple[Int64s, Int64s]:
         """Offsets (from 0) of the lists in the slots given, and the positions of their items."""
         count = len(self.positions)
         offsets = np.zeros(len(slots) + 1, np.int64)
@@ -140,10 +139,10 @@ class ListSlots:
         return offsets, np.repeat(begin - offsets[:-1], sizes) + np.arange(total)
 
 
-def _check_count(count: int, most: int, what: str) -> None:
+def _check_count(count: int, most: int, items: str) -> None:
     if count > most:
         raise UnsupportedFeatureError(
-            f"{count} {what} in one array: at most {most} are made at a time. Read fewer rows at a "
+            f"{count} {items} in one array, at most {most} are allowed. Read fewer rows at a "
             "time; if the file should not have as many, it is damaged."
         )
 
@@ -156,7 +155,7 @@ def bitmap_of(flags: Flags | None) -> tuple[pa.Buffer | None, int]:
 
 
 def place_values(block: Block, flags: Flags | None) -> Block:
-    """Give each value one of the flagged slots, in order; the others hold a placeholder.
+    """Put the values into the flagged slots, in order; other slots hold a placeholder.
 
     Bytes of strings are not copied.
     """

@@ -1,4 +1,4 @@
-"""What the message of a sparse structure says, checked, and its sequences as they are read.
+"""The parsed and checked message of a sparse structure, and reading its sequences.
 
 Specification: "Sparse structure" in ``docs/format/planes.md``.
 """
@@ -17,42 +17,34 @@ from glaive.encodings.levels.sparse import ListSlots, Validity
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
-__all__ = [
-    "MAX_LISTED",
-    "MAX_SLOTS",
-    "LayerForm",
-    "ListForm",
-    "NumberForm",
-    "ValidityForm",
-]
+__all__ = ["MAX_LISTED", "MAX_SLOTS", "LayerLayout", "ListLayout", "NumberLayout", "ValidityLayout"]
 
 MAX_SLOTS = 2**32 - 1
 """Slots of a layer at most."""
 
 MAX_LISTED = 2**28
-"""Numbers of a sequence at most: 2 GiB. A few bytes can stand for any number of them."""
+"""Numbers of a sequence at most: 2 GiB. A few bytes can describe any number of them."""
 
 _BITS = 64
 _NULL_POSITIONS, _VALID_POSITIONS = 1, 2
 
-Int64s = NDArray[np.int64]
 Buffers = Iterator[pa.Buffer]
 
 
-class NumberForm(NamedTuple):
+class NumberLayout(NamedTuple):
     """A sequence of 64-bit numbers, not read yet."""
 
     encoding: ValueEncoding
     length: int
 
     @classmethod
-    def of(cls, encoding: Any, count: int, slots: int, what: str, where: Where) -> Self:
-        """Check that so many numbers can be listed for so many slots."""
+    def of(cls, encoding: Any, count: int, slots: int, name: str, where: Where) -> Self:
+        """Check that ``count`` numbers can be listed for ``slots`` slots."""
         if count > min(slots, MAX_LISTED):
             raise CorruptFileError(
-                what,
+                name,
                 expected=f"at most {MAX_LISTED}, and at most {slots}, one per slot",
                 found=str(count),
                 where=where,
@@ -61,36 +53,36 @@ class NumberForm(NamedTuple):
 
     @property
     def buffers(self) -> int:
-        """Buffers the sequence takes: none where its description says it all."""
+        """Buffers of the sequence: none where the message describes all numbers."""
         return int(self.encoding.has_payload)
 
-    def read(self, buffers: Buffers, what: str, where: Where) -> NDArray[Any]:
+    def read(self, buffers: Buffers, name: str, where: Where) -> NDArray[Any]:
         """Take the sequence's buffer, if it has one, and decode the numbers."""
         data = next(buffers) if self.encoding.has_payload else pa.py_buffer(b"")
-        return read_numbers(self.encoding, data, self.length, _BITS, what, where)
+        return read_numbers(self.encoding, data, self.length, _BITS, name, where)
 
-    def read_positions(self, buffers: Buffers, slots: int, what: str, where: Where) -> Int64s:
+    def read_positions(self, buffers: Buffers, slots: int, name: str, where: Where) -> Int64s:
         """Ascending positions below ``slots``."""
-        found = self.read(buffers, what, where)
-        if len(found) and (found[-1] >= slots or (found[1:] <= found[:-1]).any()):
+        positions = self.read(buffers, name, where)
+        if len(positions) and (positions[-1] >= slots or (positions[1:] <= positions[:-1]).any()):
             raise CorruptFileError(
-                what,
+                name,
                 expected=f"ascending numbers below {slots}",
-                found=f"{found.min()} to {found.max()} in some order",
+                found=f"{positions.min()} to {positions.max()} in some order",
                 where=where,
             )
-        return found.astype(np.int64)
+        return positions.astype(np.int64)
 
 
-class ValidityForm(NamedTuple):
+class ValidityLayout(NamedTuple):
     """Which slots are null, not read yet."""
 
-    positions: NumberForm
+    positions: NumberLayout
     are_valid: bool
 
     @classmethod
     def of(cls, message: Any, slots: int, where: Where) -> Self:
-        """Parse and check the validity of a layer with so many slots."""
+        """Parse and check the validity of a layer of ``slots`` slots."""
         if message.meaning not in (_NULL_POSITIONS, _VALID_POSITIONS):
             raise CorruptFileError(
                 "meaning of validity",
@@ -98,7 +90,7 @@ class ValidityForm(NamedTuple):
                 found=str(message.meaning),
                 where=where,
             )
-        positions = NumberForm.of(
+        positions = NumberLayout.of(
             message.positions, message.num_positions, slots, "validity positions", where
         )
         return cls(positions, message.meaning == _VALID_POSITIONS)
@@ -109,16 +101,16 @@ class ValidityForm(NamedTuple):
         return Validity(slots, positions, self.are_valid)
 
 
-class ListForm(NamedTuple):
-    """Which lists have how many items, not read yet."""
+class ListLayout(NamedTuple):
+    """The sizes of lists, not read yet."""
 
-    positions: NumberForm
-    counts: NumberForm
+    positions: NumberLayout
+    counts: NumberLayout
     items: int
 
     @classmethod
     def of(cls, message: Any, slots: int, where: Where) -> Self:
-        """Parse and check the lists of a layer with so many slots."""
+        """Parse and check the lists of a layer of ``slots`` slots."""
         lists, items = message.num_non_empty_positions, message.num_child_slots
         if items > MAX_SLOTS or items < lists:
             raise CorruptFileError(
@@ -128,8 +120,8 @@ class ListForm(NamedTuple):
                 where=where,
             )
         return cls(
-            NumberForm.of(message.non_empty_positions, lists, slots, "positions of lists", where),
-            NumberForm.of(message.counts, lists, slots, "counts of lists", where),
+            NumberLayout.of(message.non_empty_positions, lists, slots, "positions of lists", where),
+            NumberLayout.of(message.counts, lists, slots, "counts of lists", where),
             items,
         )
 
@@ -138,7 +130,7 @@ class ListForm(NamedTuple):
         positions = self.positions.read_positions(buffers, slots, "positions of lists", where)
         counts = self.counts.read(buffers, "counts of lists", where)
         ends = np.zeros(len(counts) + 1, np.uint64)
-        # Checked before they are added up, so that nothing can wrap around.
+        # Checked before the sum, so that it cannot wrap around.
         good = not len(counts) or (counts.min() > 0 and counts.max() <= self.items)
         if good:
             np.cumsum(counts, out=ends[1:])
@@ -152,31 +144,28 @@ class ListForm(NamedTuple):
         return ListSlots(positions, ends.astype(np.int64))
 
 
-class LayerForm(NamedTuple):
+class LayerLayout(NamedTuple):
     """One layer of ``slots`` slots, not read yet."""
 
     slots: int
-    validity: ValidityForm
-    lists: ListForm | None = None
+    validity: ValidityLayout
+    lists: ListLayout | None = None
     dimension: int = 1
 
     @classmethod
     def of(cls, message: Any, slots: int, where: Where) -> Self:
-        """Read a layer of so many slots; the numbers of its sequences fit."""
-        kind = message.WhichOneof("layer")
-        if kind is None:
+        """Parse a layer of ``slots`` slots; check the lengths of its sequences."""
+        name = message.WhichOneof("layer")
+        if name is None:
             raise CorruptFileError(
-                "layer of a sparse structure",
-                expected="items or lists",
-                found="none",
-                where=where,
+                "layer of a sparse structure", expected="items or lists", found="none", where=where
             )
-        if kind == "validity":
-            return cls(slots, ValidityForm.of(message.validity, slots, where))
-        layer = getattr(message, kind)
-        validity = ValidityForm.of(layer.validity, slots, where)
-        if kind == "list":
-            return cls(slots, validity, ListForm.of(layer, slots, where))
+        if name == "validity":
+            return cls(slots, ValidityLayout.of(message.validity, slots, where))
+        layer = getattr(message, name)
+        validity = ValidityLayout.of(layer.validity, slots, where)
+        if name == "list":
+            return cls(slots, validity, ListLayout.of(layer, slots, where))
         return cls(slots, validity, None, layer.dimension)
 
     @property

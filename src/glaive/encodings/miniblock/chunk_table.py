@@ -97,9 +97,10 @@ class ChunkTable:
     """Chunk i has ``sizes[i]`` bytes from ``offsets[i]`` and ``counts[i]`` values from
     ``firsts[i]`` on; ``offsets`` and ``firsts`` have one item more, the end.
 
-    ``shift`` is the power of two of the values in every chunk but the last, or -1 when
-    they differ or there are several pages; with a single chunk it is larger than any value
-    number. ``rows`` is None without repetition: then rows are values.
+    ``shift`` is the power of two of the values in every chunk but the last of a page, or -1 when
+    they differ; with a single chunk it is larger than any value number. ``pages`` is None for
+    one page, and else has for each the number of its first chunk, and of the first of the page
+    behind the last. ``rows`` is None without repetition: then rows are values.
     """
 
     offsets: NDArray[np.int64]
@@ -108,6 +109,7 @@ class ChunkTable:
     counts: NDArray[np.int64]
     shift: int
     rows: RowIndex | None = None
+    pages: NDArray[np.int64] | None = None
 
     @property
     def chunks(self) -> int:
@@ -117,15 +119,21 @@ class ChunkTable:
     def find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunk that holds each value number."""
         chunk: Int64s
-        if self.shift >= 0:
+        if self.shift >= 0 and self.pages is None:
             chunk = np.minimum(values >> self.shift, self.chunks - 1)
+        elif self.shift >= 0 and self.pages is not None:
+            # Few numbers to be searched, not one for every chunk.
+            starts = self.firsts[self.pages]
+            page = starts[1:-1].searchsorted(values, "right")
+            chunk = self.pages[page] + ((values - starts[page]) >> self.shift)
+            np.minimum(chunk, self.pages[page + 1] - 1, out=chunk)
         else:
             chunk = self.firsts[1:-1].searchsorted(values, "right")
         return chunk
 
     def find_one(self, value: int) -> int:
         """Return the chunk that holds one value number."""
-        if self.shift >= 0:
+        if self.shift >= 0 and self.pages is None:
             return min(value >> self.shift, len(self.sizes) - 1)
         return int(self.firsts[1:-1].searchsorted(value, "right"))
 
@@ -190,7 +198,10 @@ class ChunkTable:
         if len(chunks) > 1:
             offsets[:-1] += (pages.starts - offsets[first]).repeat(chunks)
             offsets[-1] = offsets[-2] + sizes[-1]
-            return cls(offsets, sizes, firsts, counts, -1, rows)
+            logs[last] = logs[0]
+            shift = int(logs[0]) if chunks[0] > 1 and (logs == logs[0]).all() else -1
+            borders = np.append(0, chunks.cumsum())
+            return cls(offsets, sizes, firsts, counts, shift, rows, borders)
         shift = _ONE_CHUNK
         if len(table) > 1:
             shift = int(logs[0]) if (logs[:-1] == logs[0]).all() else -1

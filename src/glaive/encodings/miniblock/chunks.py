@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
+from glaive.arrow.slices import slice_block
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
@@ -66,10 +67,14 @@ class Items(NamedTuple):
         return cls(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
 
     def of(self, ids: slice | NDArray[np.int64]) -> Items:
-        """The same for some of the chunks."""
+        """The same for some of the chunks; for neighbours, with the items that they use only."""
         if self.bases is None or self.limits is None:
             return self
-        return Items(self.block, self.total, self.bases[ids], self.limits[ids])
+        bases, limits = self.bases[ids], self.limits[ids]
+        if not isinstance(ids, slice) or not len(bases):
+            return Items(self.block, self.total, bases, limits)
+        low, count = bases.item(0), bases.item(-1) + limits.item(-1) - bases.item(0)
+        return Items(slice_block(self.block, low, count), count, bases - low, limits)
 
 
 class ChunkReader:
@@ -116,15 +121,15 @@ class ChunkReader:
             data,
             starts,
             sizes,
-            level_pieces=layout.level_pieces,
-            value_pieces=layout.pieces - layout.level_pieces,
+            level_buffers=layout.level_buffers,
+            value_buffers=layout.pieces - layout.level_buffers,
             value_width=layout.value_width,
             where=self._where,
         )
 
     def pieces_of(self, headers: ChunkHeaders) -> ValuePieces:
         """The pieces that are no levels."""
-        first = self._layout.level_pieces
+        first = self._layout.level_buffers
         return ValuePieces(headers.starts[first:], headers.sizes[first:])
 
     def decode(
@@ -165,7 +170,7 @@ class ChunkReader:
     ) -> Block:
         """Value ``index`` of the one chunk with these pieces and ``count`` values."""
         layout = self._layout
-        values = pieces[layout.level_pieces :]
+        values = pieces[layout.level_buffers :]
         block = layout.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items, None)
 

@@ -26,9 +26,9 @@ from glaive.encodings.predicate import (
 from glaive.encodings.protocol import MiniChunks
 from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
-from glaive.kernels.keep import DeletionMask, keep_bits
+from glaive.kernels.compact import DeletionMask, compact_bits
 from glaive.kernels.levels import validity_from_levels
-from glaive.kernels.match import IntegerRanges, match_pieces, test_of_flags
+from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.types import Where
 
 __all__ = ["Evaluated", "Loaded", "find_in_chunks", "keep_in_chunks"]
@@ -120,7 +120,7 @@ def _match(layout: MiniBlockLayout, chunks: MiniChunks, test: IntegerRanges) -> 
     block = layout.value.decode_mini(chunks)
     if not isinstance(block, FixedWidth) or block.bits != test.bits:
         return None
-    return match_pieces(
+    return match_plain(
         block.values, np.zeros(1, np.int64), np.array([block.count], np.int64), test, chunks.where
     )
 
@@ -146,7 +146,7 @@ def keep_in_chunks(
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     pieces = small.chunks.pieces_of(headers)
     chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
-    values = layout.value.keep_mini(chunks, rows[0] - first, gone)
+    values = layout.value.compact_mini(chunks, rows[0] - first, gone)
     if values is None:
         return None
     validity = None
@@ -154,9 +154,9 @@ def keep_in_chunks(
         total = table.firsts.item(ids.stop) - first
         validity = _validity(layout, small, data, headers, counts, total)
         if validity is not None:
-            validity = keep_bits(validity, rows[0] - first, gone)
-    nulls = 0 if validity is None else gone.kept - count_bits(validity, gone.kept)
-    return Leaf(values, gone.kept, gone.kept, layout.layers, None, None, validity, nulls)
+            validity = compact_bits(validity, rows[0] - first, gone)
+    nulls = 0 if validity is None else gone.live - count_bits(validity, gone.live)
+    return Leaf(values, gone.live, gone.live, layout.layers, None, None, validity, nulls)
 
 
 def _validity(

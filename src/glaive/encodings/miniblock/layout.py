@@ -35,9 +35,9 @@ MAX_ENTRIES = 2**48
 
 
 @lru_cache(maxsize=64)
-def _header(level_pieces: int, value_pieces: int, value_width: int) -> Struct:
-    sizes = "H" * value_pieces if value_width == 2 else "I" * value_pieces
-    return Struct("<H" + "H" * level_pieces + sizes)
+def _header(level_buffers: int, value_buffers: int, value_width: int) -> Struct:
+    sizes = "H" * value_buffers if value_width == 2 else "I" * value_buffers
+    return Struct("<H" + "H" * level_buffers + sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class MiniBlockLayout:
         Bytes of a chunk word, and of a value buffer's size in chunk headers: 2 or 4.
     header, header_room
         The chunk header, and its bytes with fill.
-    level_pieces, pieces
+    level_buffers, pieces
         Buffers per chunk: of levels, and in all.
     signature
         Equal for pages that can be read as one. Without lists each may have FSST symbols of its
@@ -73,7 +73,7 @@ class MiniBlockLayout:
     value_width: int
     header: Struct
     header_room: int
-    level_pieces: int
+    level_buffers: int
     pieces: int
     signature: bytes
 
@@ -117,7 +117,7 @@ class MiniBlockLayout:
             given = message.HasField(field)
             parts[name] = read_encoding(getattr(message, field), where) if given else None
         _check_repetition(limits.max_rep, parts["rep"], message.repetition_index_depth, where)
-        level_pieces = (parts["rep"] is not None) + (parts["definition"] is not None)
+        level_buffers = (parts["rep"] is not None) + (parts["definition"] is not None)
         width = 4 if message.has_large_chunk else 2
         if isinstance(value, Fsst) and value.joins and not (parts["rep"] or parts["dictionary"]):
             message.value_compression.fsst.symbol_table = b""
@@ -131,10 +131,10 @@ class MiniBlockLayout:
             limits=limits,
             nullable_item=layers == (Layer.NULLABLE_ITEM,),
             value_width=width,
-            header=_header(level_pieces, num_buffers, width),
-            header_room=(header_size(level_pieces, num_buffers, width) + 7) & ~7,
-            level_pieces=level_pieces,
-            pieces=level_pieces + num_buffers,
+            header=_header(level_buffers, num_buffers, width),
+            header_room=(header_size(level_buffers, num_buffers, width) + 7) & ~7,
+            level_buffers=level_buffers,
+            pieces=level_buffers + num_buffers,
             signature=key,
         )
 

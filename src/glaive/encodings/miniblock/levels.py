@@ -21,9 +21,8 @@ from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
-from glaive.kernels.bitpack import LevelForm, unpack_level_bits
 from glaive.kernels.chunks import ChunkHeaders, count_levels
-from glaive.kernels.level_runs import unpack_run_bits
+from glaive.kernels.level_bits import LevelEncoding, unpack_level_bits, unpack_run_bits
 from glaive.memory import as_array
 from glaive.types import Where
 
@@ -187,7 +186,7 @@ def empty_leaf(layout: MiniBlockLayout) -> Leaf:
     return Leaf(None, 0, 0, layout.layers, rep, definition)
 
 
-def _bit_form(codec: ValueEncoding | None) -> tuple[LevelForm, int] | None:
+def _bit_form(codec: ValueEncoding | None) -> tuple[LevelEncoding, int] | None:
     """How to read levels of 0 and 1 straight into a bitmap, if their encoding allows it."""
     if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
         return "inline", 0

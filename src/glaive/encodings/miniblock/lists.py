@@ -25,11 +25,11 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
-from glaive.kernels.chunks import find_row, most_levels
+from glaive.kernels.chunks import find_row, max_levels
 from glaive.kernels.list_levels import (
-    Located,
-    pick_levels,
+    LocatedRows,
     read_levels,
+    select_levels,
 )
 from glaive.kernels.records import LevelPage
 from glaive.types import Where
@@ -93,7 +93,7 @@ class ListReader:
                 rep_width=rep[1],
                 definition=definition[0] if definition else 0,
                 def_width=definition[1] if definition else 0,
-                value_pieces=layout.pieces - layout.level_pieces,
+                value_buffers=layout.pieces - layout.level_buffers,
                 value_width=layout.value_width,
                 max_rep=limits.max_rep,
                 visible_max=limits.visible_def,
@@ -198,7 +198,7 @@ class ListReader:
         rows = _index(table).starts
         counts = np.append(0, np.cumsum((rows[1:] - rows[:-1])[ids]))
         max_rep = self._layout.limits.max_rep
-        most = most_levels(table.counts[ids], counts, table.sizes[ids], max_rep=max_rep)
+        most = max_levels(table.counts[ids], counts, table.sizes[ids], max_rep=max_rep)
         if levels > most:
             raise CorruptFileError(
                 "level counts of mini-block chunks",
@@ -215,7 +215,7 @@ class ListReader:
         starts: Int64s,
         table: ChunkTable,
         rows: Int64s,
-        located: Located,
+        located: LocatedRows,
         order: Int64s | None,
     ) -> RowPick:
         """The rows at these positions, out of the chunks located.
@@ -224,7 +224,7 @@ class ListReader:
         """
         index = _index(table)
         if self._page is not None:
-            picked = pick_levels(
+            picked = select_levels(
                 data,
                 starts,
                 table.sizes,
@@ -238,16 +238,18 @@ class ListReader:
             )
             if picked is not None:
                 pieces = ValuePieces(picked.starts, picked.sizes)
-                return RowPick(picked.rep, picked.definition, picked.slots, picked.places, pieces)
+                return RowPick(
+                    picked.rep, picked.definition, picked.slots, picked.positions, pieces
+                )
         if order is not None:
             back = np.empty(len(order), np.int64)
             back[order] = np.arange(len(order))
             rows = rows[back]
-            located = Located(located.ids, located.begin[back], located.last[back])
+            located = LocatedRows(located.ids, located.begin[back], located.last[back])
         return self._select(self._decode(data, starts, table, located.ids), table, rows, located)
 
     def _select(
-        self, chunks: _Chunks, table: ChunkTable, rows: Int64s, located: Located
+        self, chunks: _Chunks, table: ChunkTable, rows: Int64s, located: LocatedRows
     ) -> RowPick:
         index, ids = _index(table), located.ids
         row_starts = index.starts[ids]

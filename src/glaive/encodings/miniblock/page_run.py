@@ -2,12 +2,13 @@
 
 Small pages cost far more to open than to decode. Where many of them are encoded alike, their
 small buffers are read and checked with one pass for each kind, a row is found by a number that
-counts through all pages, and all their chunks are handed to one codec call. Two kinds of pages
+counts through all pages, and all their chunks are handed to one codec call. Three kinds of pages
 are read like this:
 
 - those of many small files, which lie in one buffer;
 - those of a list column in a mapped file: writers begin a new page every 65,535 levels or so,
-  hence a column of a million lists has a hundred pages.
+  hence a column of a million lists has a hundred pages;
+- those of a column in several mapped files, out of which rows are taken.
 
 A page that is damaged is named: the tables name it themselves, and when chunks cannot be read,
 the pages are read one by one.
@@ -15,9 +16,10 @@ the pages are read one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +30,20 @@ from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import PageClaims
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.reader import Dictionaries, MiniBlockReader, Opened
-from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PageParts, PageReader
+from glaive.encodings.protocol import (
+    NO_RANGES,
+    MemoryRanges,
+    PageBytes,
+    PageParts,
+    PageReader,
+    PageSignature,
+)
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.fsst_tables import FsstTables
 from glaive.errors import CorruptFileError
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
 
-__all__ = ["PageRun", "join_mapped"]
+__all__ = ["PageRun", "join_files", "join_mapped"]
 
 PIECE_VALUES = 512 * 1024
 """Values after which a reader of all rows should cut: what is decoded at once stays in cache."""
@@ -56,6 +65,17 @@ class PageRun(MiniBlockReader):
         super().__init__(_layout(parts), page, int(self._entries.sum()), int(self._items.sum()))
         pieces = (np.cumsum(self._entries) - 1) // PIECE_VALUES
         self.cuts = np.cumsum(self._rows)[:-1][np.diff(pieces) > 0].tolist()
+
+    @property
+    def pages(self) -> Sequence[MiniBlockReader]:
+        """The pages, in the order of their rows, where they are of mapped files."""
+        return self._parts.pages
+
+    @property
+    def mapped_end(self) -> int | None:
+        """That of the page that ends last."""
+        ends = [page.mapped_end for page in self.pages]
+        return max(end for end in ends if end is not None) if None not in ends else None
 
     @property
     def nbytes(self) -> int:
@@ -96,10 +116,10 @@ class PageRun(MiniBlockReader):
         """Read and check the small buffers of all pages, with one pass for each kind."""
         layout, parts, where = self.layout, self._parts, self.page.where
         data, starts, sizes = parts.data, parts.starts.T, parts.sizes.T
-        words = gather_pieces(data, starts[0], sizes[0], where)
+        words = gather_ranges(data, starts[0], sizes[0], where)
         index = dictionaries = None
         if layout.rep is not None:
-            index = gather_pieces(data, starts[-1], sizes[-1], where)
+            index = gather_ranges(data, starts[-1], sizes[-1], where)
         if layout.dictionary is not None:
             dictionaries = Dictionaries(data, starts[2], sizes[2], self._items)
         numbers = (sizes[0], sizes[-1], starts[1], sizes[1], self._entries, self._rows)
@@ -124,33 +144,60 @@ def join_mapped(pages: Sequence[PageReader]) -> list[PageReader]:
 
     Pages without lists stay apart: one is large enough, and its chunks stay in the cache.
     """
-    if len(pages) < 2:
-        return list(pages)
+
+    def signature(page: PageReader) -> PageSignature | None:
+        lists = isinstance(page, MiniBlockReader) and page.layout.rep is not None
+        return page.page_signature() if lists else None
+
+    return _joined(pages, signature)
+
+
+def join_files(pages: Sequence[PageReader]) -> list[PageReader]:
+    """Neighbouring pages of mapped files, those of equal signatures as one.
+
+    Over-reads of kernels end before the memory of a file does: see ``file/v2/reading/joined.py``.
+    """
+
+    def signature(page: PageReader) -> PageSignature | None:
+        found = page.page_signature()
+        if isinstance(page, MiniBlockReader) and found is not None:
+            return PageSignature(page.layout.signature, found.join)  # wherever it is mapped
+        return found
+
+    return _joined(_separate(pages), signature)
+
+
+def _joined(
+    pages: Sequence[PageReader], signature_of: Callable[[PageReader], PageSignature | None]
+) -> list[PageReader]:
     joined: list[PageReader] = []
-    for signature, group in groupby(pages, lambda page: page.page_signature()):
+    for signature, group in groupby(pages, signature_of):
         neighbours = list(group)
-        blocks = [page for page in neighbours if isinstance(page, MiniBlockReader)]
-        lists = [page for page in blocks if page.layout.rep is not None]
-        if signature is None or len(lists) < max(2, len(neighbours)):
+        if signature is None or len(neighbours) == 1:
             joined += neighbours
             continue
-        for first in range(0, len(lists), MAX_PAGES):
-            joined.append(PageRun(_parts(lists[first : first + MAX_PAGES])))
+        for first in range(0, len(neighbours), MAX_PAGES):
+            joined.append(signature.join(_parts(neighbours[first : first + MAX_PAGES])))
     return joined
 
 
-def _parts(pages: Sequence[MiniBlockReader]) -> PageParts[MiniBlockReader]:
-    """Pages of one mapping, which any of their buffers keeps."""
-    ranges = np.array([page.page.ranges for page in pages], np.int64)
-    starts, sizes = ranges[:, :, 0], ranges[:, :, 1]
-    low, high = int(starts.min()), int((starts + sizes).max())
+def _separate(pages: Sequence[PageReader]) -> list[PageReader]:
+    """The pages that runs among these were joined of, in their order."""
+    separated: list[PageReader] = []
+    for page in pages:
+        separated += page.pages if isinstance(page, PageRun) else [page]
+    return separated
+
+
+def _parts(pages: Sequence[Any]) -> PageParts[Any]:
+    """Mapped pages, counted from the lowest address of all; any of their buffers keeps a file."""
     held = [page.page.at_hand or [] for page in pages]
+    starts = np.array([[part.address for part in buffers] for buffers in held], np.int64)
+    sizes = np.array([[part.size for part in buffers] for buffers in held], np.int64)
     # An empty buffer may be anywhere.
-    buffers = zip(held[0], pages[0].page.ranges, strict=True)
-    origin = next(buffer.address - part.offset for buffer, part in buffers if part.size)
-    data = pa.foreign_buffer(origin + low, high - low, held)
+    low = int(starts[sizes > 0].min(initial=np.iinfo(np.int64).max))
+    starts = np.where(sizes > 0, starts - low, 0)
+    data = pa.foreign_buffer(low, int((starts + sizes).max()), held)
     where = replace(pages[0].page.where, page=None)
     which = np.arange(len(pages))
-    return PageParts(
-        pages, which, data, starts - low, sizes, where, lambda at: pages[at].page.where
-    )
+    return PageParts(pages, which, data, starts, sizes, where, lambda at: pages[at].page.where)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,14 +24,17 @@ from glaive.encodings.miniblock.lists import ListReader
 from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
-from glaive.kernels.keep import DeletionMask
-from glaive.kernels.list_levels import Located, locate_rows
+from glaive.kernels.compact import DeletionMask
+from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.types import ByteRange, Where
 
 __all__ = ["ONE_REQUEST", "Dictionaries", "MiniBlockReader", "Opened", "without_chunks"]
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
+
+_FEW: Final = 64
+"""Chunks for each row of a take from which on rows are sorted rather than chunks marked."""
 
 T = TypeVar("T")
 Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
@@ -155,6 +158,11 @@ class MiniBlockReader(PageReader):
             chunks = table.find(rows)
             ids = chunks[np.flatnonzero(np.diff(chunks, prepend=-1))]
         return np.stack([at_hand[1].address + table.offsets[ids], table.sizes[ids]], axis=1)
+
+    @property
+    def mapped_end(self) -> int | None:
+        """See the contract."""
+        return self.page.mapped_end
 
     # ------------------------------------------------------------------ fetching
 
@@ -293,10 +301,13 @@ class MiniBlockReader(PageReader):
             return self._with_chunks(small, chunks, located.ids, pick)
         chunk = table.find(rows)
         index = rows - table.firsts[chunk]
-        touched = np.zeros(table.chunks, np.bool_)
-        touched[chunk] = True
-        ids = np.flatnonzero(touched)
-        slot = (np.cumsum(touched) - 1)[chunk]
+        if len(rows) * _FEW < table.chunks:
+            ids, slot = np.unique(chunk, return_inverse=True)
+        else:  # a few times quicker, but its cost grows with the chunks
+            touched = np.zeros(table.chunks, np.bool_)
+            touched[chunk] = True
+            ids = np.flatnonzero(touched)
+            slot = (np.cumsum(touched) - 1)[chunk]
         return self._with_chunks(
             small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
         )
@@ -327,7 +338,7 @@ class MiniBlockReader(PageReader):
         lists: ListReader,
         small: Opened,
         rows: NDArray[np.int64],
-        located: Located,
+        located: LocatedRows,
         order: NDArray[np.int64] | None,
         data: pa.Buffer,
         starts: NDArray[np.int64],

@@ -1,10 +1,10 @@
-"""Pages of blobs: descriptions of where values lie, which are elsewhere in the file.
+"""Pages of blobs: descriptors of values that are elsewhere in the file.
 
-The page is a mini-block page of pairs of ``u64``, position and size. Pairs without a size
-are empty values at position 0, else nulls: the position then holds ``level << 16``, where
-the level says what is null, the value or a struct around it.
+The page is a mini-block page of pairs of ``u64``, position and size. A size of 0 is an empty
+value at position 0, else a null: the position is then ``level << 16``, where the level says
+what is null, the value or a struct around it.
 
-A page gives descriptions; :meth:`BlobPage.with_values` makes one that goes on to the values.
+A page returns descriptors; :meth:`BlobPage.with_values` makes one that returns the values.
 
 Specification: "Pages" in ``docs/format/blobs.md``.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.buffers import pack_flags
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import read_layers
 from glaive.encodings.protocol import PageBytes, PageReader
@@ -29,7 +29,7 @@ from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer, items_of
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = ["BlobPage", "value_ranges"]
 
@@ -39,16 +39,12 @@ _LEVEL_SHIFT = np.uint64(16)
 
 @page_layout
 class BlobPage(PageReader):
-    """Descriptions of blobs, or the blobs they describe."""
+    """Blob descriptors, or the blobs that they describe."""
 
     wire_name: ClassVar[str] = "blob_layout"
 
     def __init__(
-        self,
-        inner: PageReader,
-        layers: tuple[Layer, ...],
-        where: Where,
-        end: int | None = None,
+        self, inner: PageReader, layers: tuple[Layer, ...], where: Where, end: int | None = None
     ) -> None:
         self.rows = inner.rows
         self._inner = inner
@@ -92,17 +88,17 @@ class BlobPage(PageReader):
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``."""
         then = partial(self._finish, stop - start)
-        return chain(self._inner.read(start, stop), then)
+        return and_then(self._inner.read(start, stop), then)
 
-    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The rows at these positions."""
         distinct = len(rows) if len(rows) < 2 else len(np.unique(rows))
-        return chain(self._inner.take(rows), partial(self._finish, distinct))
+        return and_then(self._inner.take(rows), partial(self._finish, distinct))
 
     # ------------------------------------------------------------------ descriptions
 
     def _finish(self, distinct: int, inner: Leaf) -> Fetch[Leaf] | Leaf:
-        """Nulls out of descriptions, then their values where these are wanted."""
+        """Extract nulls from descriptors, then fetch the values if requested."""
         values = inner.values
         if inner.rows and not (
             isinstance(values, FixedWidth)
@@ -112,7 +108,7 @@ class BlobPage(PageReader):
             and inner.null_count == 0
         ):
             raise CorruptFileError(
-                "blob page", expected="one description per row", found="something else",
+                "blob page", expected="one descriptor per row", found="something else",
                 where=self._where,
             )  # fmt: skip
         pairs = np.zeros((0, 2), np.uint64)
@@ -166,21 +162,17 @@ class BlobPage(PageReader):
 
 
 def value_ranges(
-    positions: NDArray[np.uint64],
-    sizes: NDArray[np.uint64],
-    end: int,
-    where: Where,
-    distinct: int,
+    positions: NDArray[np.uint64], sizes: NDArray[np.uint64], end: int, where: Where, distinct: int
 ) -> list[ByteRange]:
-    """Where the values that are not empty lie.
+    """Where the values that are not empty are stored.
 
     Parameters
     ----------
     end
         First byte of the file that belongs to no value.
     distinct
-        How many of the rows are different ones; their values do not overlap, so that a
-        damaged page makes nobody read more than the file for each repeat of a row.
+        How many distinct rows there are; their values do not overlap, so that a damaged page
+        cannot cause reads of more than the file for each repeat of a row.
 
     Raises
     ------
@@ -188,7 +180,7 @@ def value_ranges(
         A value lies outside of the file, or values overlap.
     """
     last = np.uint64(end)
-    # Positions far out are cut off first: the sum below must not wrap around.
+    # Positions are limited first: the sum below must not wrap around.
     wrong = (sizes > 0) & (
         (sizes > last) | (positions > last) | (np.minimum(positions, last) + sizes > last)
     )
@@ -201,12 +193,12 @@ def value_ranges(
             where=where,
         )
     filled = np.flatnonzero(sizes)
-    places = np.stack((positions[filled], sizes[filled]), axis=1)
-    total = int(places[:, 1].sum())
+    ranges = np.stack((positions[filled], sizes[filled]), axis=1)
+    total = int(ranges[:, 1].sum())
     if total > end:  # repeats, or damage
-        once = np.unique(places, axis=0)
+        once = np.unique(ranges, axis=0)
         if len(filled) == distinct or int(once[:, 1].sum()) > end:
             raise CorruptFileError(
                 "blobs", expected=f"at most {end} bytes in all", found=f"{total}", where=where
             )
-    return [ByteRange(*place) for place in places.tolist()]
+    return [ByteRange(*pair) for pair in ranges.tolist()]

@@ -1,7 +1,7 @@
-"""Constant pages: every value is null, or all values that are not are the same one.
+"""Constant pages: every value is null, or all values that are not null are equal.
 
 ============== ================================== =====================================
-form           buffers                            values
+layout         buffers                            values
 ============== ================================== =====================================
 all null       none                               none
 with levels    rep, def                           none: nulls, or lists without items
@@ -15,11 +15,11 @@ or of variable width, is stored as its Arrow buffers::
 
     u32 buffers | u32 size of each | bytes of each
 
-The type of the column is not known here: a scalar of fixed width comes back with 8 bits per
-stored byte. For a boolean that is one byte of which bit 0 counts, so who builds a boolean
-array from 8-bit values must look at bit 0 of each.
+The type of the column is not known here: a scalar of fixed width has 8 bits per stored byte.
+For a boolean that is one byte whose bit 0 counts, so boolean arrays are built from bit 0 of
+each 8-bit value.
 
-An empty struct has a column of this layout as well, all null, though its rows need not be.
+The column of an empty struct also has this layout, all null, though its rows may be valid.
 
 Specification: "Constant pages" in ``docs/format/pages.md``.
 """
@@ -49,34 +49,36 @@ from glaive.encodings.protocol import (
     ValueEncoding,
 )
 from glaive.encodings.registry import page_layout, read_encoding
-from glaive.errors import CorruptFileError, RowIndexError, SchemaError
+from glaive.encodings.row_ranges import rows_beyond
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["MAX_INLINE", "ConstantPage", "encode_constant_page"]
 
 MAX_INLINE = 32
-"""Bytes of a scalar of fixed width up to which it stands in the message."""
+"""A longer scalar of fixed width is stored in a buffer, not in the message."""
 
 Levels = NDArray[np.uint16]
 
-_MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can stand for
+_MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can describe
 
 
 class _Loaded(NamedTuple):
-    """The value and levels of a page, and the entry each row starts at (None: one each)."""
+    """The value and levels of a page, and the first entry of each row (None: one each)."""
 
     scalar: Block | None
     rep: Levels | None
     definition: Levels | None
-    row_starts: NDArray[np.int64] | None
+    row_starts: Int64s | None
 
 
 @page_layout
 @dataclass(slots=True)
 class ConstantPage(PageReader):
-    """A page of one value, or of none. Its buffers are small: read once and kept."""
+    """A page of one value or none. Its buffers are small: read once and kept."""
 
     wire_name: ClassVar[str] = "constant_layout"
 
@@ -122,9 +124,9 @@ class ConstantPage(PageReader):
         return self
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``: a cut of the levels, and one value."""
+        """Rows ``start`` to ``stop``: a slice of the levels, and one value."""
         if not 0 <= start <= stop <= self.rows:
-            raise self._beyond(start, stop)
+            raise rows_beyond(start, stop, self.rows, self.page.where)
 
         def cut(loaded: _Loaded) -> Leaf:
             first, last = start, stop
@@ -134,10 +136,10 @@ class ConstantPage(PageReader):
 
         return self._with(cut)
 
-    def take(self, rows: NDArray[np.int64]) -> Fetch[Leaf] | Leaf:
+    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """The levels of these rows, and one value."""
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self.rows):
-            raise self._beyond(int(rows.min()), int(rows.max()))
+            raise rows_beyond(int(rows.min()), int(rows.max()), self.rows, self.page.where)
 
         def pick(loaded: _Loaded) -> Leaf:
             at, entries = rows, len(rows)
@@ -162,9 +164,14 @@ class ConstantPage(PageReader):
             return NO_RANGES
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
 
-    def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges:
-        """Nothing beside."""
+    def take_ranges(self, rows: Int64s) -> MemoryRanges:
+        """No further ranges."""
         return NO_RANGES
+
+    @property
+    def mapped_end(self) -> int | None:
+        """See the contract."""
+        return self.page.mapped_end
 
     def _with(self, then: Callable[[_Loaded], Leaf]) -> Fetch[Leaf] | Leaf:
         if self.loaded is not None:
@@ -174,7 +181,7 @@ class ConstantPage(PageReader):
         return Fetch(self.page.ranges, lambda got: then(self.load(got)))
 
     def load(self, buffers: list[pa.Buffer]) -> _Loaded:
-        """Parse and check the buffers of the page, and keep what they say."""
+        """Parse and check the buffers of the page, and keep the result."""
         where = self.page.where
         scalar: Block | None = None
         if self.inline is not None:
@@ -197,9 +204,7 @@ class ConstantPage(PageReader):
         self.loaded = _Loaded(scalar, rep, definition, self._row_starts(rep, definition))
         return self.loaded
 
-    def _row_starts(
-        self, rep: Levels | None, definition: Levels | None
-    ) -> NDArray[np.int64] | None:
+    def _row_starts(self, rep: Levels | None, definition: Levels | None) -> Int64s | None:
         """Entry at which each row starts, with the number of entries at the end."""
         if rep is None and (self.limits.max_rep == 0 or self.rows == 0):
             if definition is None or len(definition) == self.rows:
@@ -219,9 +224,7 @@ class ConstantPage(PageReader):
             where=self.page.where,
         )
 
-    def _leaf(
-        self, loaded: _Loaded, at: slice | NDArray[np.int64], entries: int, rows: int
-    ) -> Leaf:
+    def _leaf(self, loaded: _Loaded, at: slice | Int64s, entries: int, rows: int) -> Leaf:
         rep = None if loaded.rep is None else loaded.rep[at]
         definition = None if loaded.definition is None else loaded.definition[at]
         visible = entries
@@ -241,11 +244,6 @@ class ConstantPage(PageReader):
                 leaf.null_count = rows
         return leaf
 
-    def _beyond(self, low: int, high: int) -> RowIndexError:
-        return RowIndexError(
-            f"rows {low} to {high} of a page of {self.rows} rows (in {self.page.where})"
-        )
-
 
 def _read_levels(
     name: str,
@@ -254,7 +252,7 @@ def _read_levels(
     rows: int | None,
     where: Where,
 ) -> Levels | None:
-    """Read ``u16`` levels; ``rows`` is how many there must be where that is known."""
+    """Read ``u16`` levels; ``rows`` is their number where it is known."""
     encoding, count = how
     if encoding is None:
         if data.size % 2:
@@ -334,15 +332,13 @@ def encode_constant_page(
     rows
         Rows of the page.
     value
-        A block of one value (booleans: one byte, bit 0), which all visible entries that are
-        not null have; None when there is no such entry.
+        A block with the value of all visible entries that are not null (booleans: one byte,
+        bit 0); None when there is no such entry.
     rep, definition
         Levels, one per entry. With neither and no value, all rows are null.
     rep_encoding, def_encoding
         Block encodings of the levels, from 2.2 on and only without a value; raw when None.
     """
-    from glaive.format.pb import encodings21_pb2 as pb
-
     constant = pb.ConstantLayout(layers=[pb.RepDefLayer.ValueType(layer) for layer in layers])
     buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = []
     if value is not None:
@@ -355,10 +351,7 @@ def encode_constant_page(
             buffers.append(b"".join((head, *scalar)))
     if rep is None and definition is None:
         return EncodedPage(pb.PageLayout(constant_layout=constant), buffers, rows)
-    for levels, encoding, field in (
-        (rep, rep_encoding, "rep"),
-        (definition, def_encoding, "def"),
-    ):
+    for levels, encoding, field in ((rep, rep_encoding, "rep"), (definition, def_encoding, "def")):
         if levels is None:
             buffers.append(b"")
         elif encoding is None or value is not None:
@@ -377,9 +370,9 @@ def _write_scalar(value: Block) -> list[bytes]:
         flags = as_array(value.values)[: max(value.bits // 8, 1)]
         return [bytes([flags[0] & 1]) if value.bits == 1 else flags.tobytes()]
     if isinstance(value, Variable):
-        kind = f"<i{value.offset_bits // 8}"
-        first, stop = as_array(value.offsets, kind)[:2].tolist()
-        return [np.array([0, stop - first], kind).tobytes(), bytes(value.data[first:stop])]
+        dtype = f"<i{value.offset_bits // 8}"
+        first, stop = as_array(value.offsets, dtype)[:2].tolist()
+        return [np.array([0, stop - first], dtype).tobytes(), bytes(value.data[first:stop])]
     raise SchemaError(
         f"a constant page holds a value of fixed or variable width, found {type(value).__name__}"
     )

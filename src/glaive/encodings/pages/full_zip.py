@@ -42,12 +42,12 @@ from glaive.encodings.protocol import (
     ValueEncoding,
 )
 from glaive.encodings.registry import page_layout, read_encoding
-from glaive.encodings.row_ranges import RowRuns, join_buffers
+from glaive.encodings.row_ranges import RowRuns, join_buffers, rows_beyond
 from glaive.encodings.values.flat import Flat
-from glaive.errors import CorruptFileError, RowIndexError, SchemaError
-from glaive.kernels.levels import validity_from_levels
-from glaive.kernels.zipped import (
-    EntryForm,
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import (
+    EntryLayout,
     Unzipped,
     check_ranges,
     gather_rows,
@@ -55,6 +55,7 @@ from glaive.kernels.zipped import (
     unzip_rows,
     zip_entries,
 )
+from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
 
 __all__ = ["FullZipPage", "encode_full_zip_page"]
@@ -68,13 +69,13 @@ _INDEX_WIDTHS = (1, 2, 4, 8)
 @page_layout
 @dataclass(slots=True)
 class FullZipPage(PageReader):
-    """A page of zipped entries. Nothing is kept between calls."""
+    """A page of full-zip entries. Nothing is kept between calls."""
 
     wire_name: ClassVar[str] = "full_zip_layout"
 
     rows: int
     page: PageBytes
-    form: EntryForm
+    entry: EntryLayout
     values: ValueEncoding
     layers: tuple[Layer, ...]
     num_items: int
@@ -96,32 +97,32 @@ class FullZipPage(PageReader):
                 found=f"{bits[0]} bits of repetition, {bits[1]} of definition",
                 where=where,
             )
-        kind = message.WhichOneof("details")
-        width = message.bits_per_value if kind == "bits_per_value" else 0
-        prefix = message.bits_per_offset // 8 if kind == "bits_per_offset" else 0
-        if kind is None or width % 8 or (kind == "bits_per_offset" and prefix not in (4, 8)):
+        details = message.WhichOneof("details")
+        width = message.bits_per_value if details == "bits_per_value" else 0
+        prefix = message.bits_per_offset // 8 if details == "bits_per_offset" else 0
+        if details is None or width % 8 or (details == "bits_per_offset" and prefix not in (4, 8)):
             raise CorruptFileError(
-                "width of zipped values",
+                "width of full-zip values",
                 expected="a multiple of 8 bits, or lengths of 32 or 64 bits",
-                found=f"{kind} of {getattr(message, kind) if kind else 'nothing'}",
+                found=f"{details} of {getattr(message, details) if details else 'nothing'}",
                 where=where,
             )
-        form = EntryForm(*bits, *limits, width // 8, prefix)
+        entry = EntryLayout(*bits, *limits, width // 8, prefix)
         return cls(
             page.rows,
             page,
-            form,
+            entry,
             read_encoding(message.value_compression, where),
             layers,
             message.num_items,
             message.num_visible_items,
-            _check_sizes(message, form, page),
+            _check_sizes(message, entry, page),
         )
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
-        """Rows ``start`` to ``stop``: a view when nothing is zipped in, else unzipped."""
+        """Rows ``start`` to ``stop``: a view of plain values, else unzipped."""
         if not 0 <= start <= stop <= self.rows:
-            raise self._beyond(start, stop)
+            raise rows_beyond(start, stop, self.rows, self.page.where)
         if start == stop:
             return self._empty()
         if self.page.at_hand is not None:
@@ -131,7 +132,7 @@ class FullZipPage(PageReader):
         return self._fetch(np.arange(start, stop))
 
     def take(self, rows: Rows) -> Fetch[Leaf] | Leaf:
-        """Rows by position: a view of one row or of neighbours, a gather of others."""
+        """Rows by position: a view of one row or of consecutive rows, else a gather."""
         count = len(rows)
         if not count:
             return self._empty()
@@ -139,7 +140,7 @@ class FullZipPage(PageReader):
         if count > 1:
             low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= self.rows:
-            raise self._beyond(low, high)
+            raise rows_beyond(low, high, self.rows, self.page.where)
         if high - low == count - 1 and (count == 1 or bool((np.diff(rows) == 1).all())):
             return self.read(low, high + 1)
         at_hand = self.page.at_hand
@@ -149,30 +150,35 @@ class FullZipPage(PageReader):
             return self._equal_rows(at_hand[0], rows)
         index = as_array(at_hand[1], f"<u{self.index_width}")
         starts, stops = index[rows].astype(np.int64), index[rows + 1].astype(np.int64)
-        return self._leaf(unzip(at_hand[0], starts, stops, self.form, self.page.where), count)
+        return self._leaf(unzip(at_hand[0], starts, stops, self.entry, self.page.where), count)
 
     def take_ranges(self, rows: Rows) -> MemoryRanges | None:
-        """The entries of the rows, where all have one size."""
+        """The entries of the rows, where all have the same size."""
         at_hand = self.page.at_hand
         if at_hand is None or self.index_width:
             return None
-        stride = self.form.stride
+        stride = self.entry.stride
         return np.stack([at_hand[0].address + stride * rows, np.full(len(rows), stride)], axis=1)
+
+    @property
+    def mapped_end(self) -> int | None:
+        """See the contract."""
+        return self.page.mapped_end
 
     def page_signature(self) -> PageSignature | None:
         """Plain values of one width, without levels."""
-        if self.index_width or self.form.control or not isinstance(self.values, Flat):
+        if self.index_width or self.entry.control or not isinstance(self.values, Flat):
             return None
-        width, values, layers = self.form.width, self.values, self.layers
+        width, values, layers = self.entry.width, self.values, self.layers
         return PageSignature((width, values, layers), partial(PlainRun, width, values, layers))
 
     def _fetch(self, rows: Rows) -> Fetch[Leaf] | Leaf:
-        """Ask for just the bytes of some rows, after their entries in the row index."""
+        """Request only the bytes of some rows, after their entries in the row index."""
         runs = RowRuns.of(rows)
         where = self.page.where
         data = self.page.ranges[0]
         if not self.index_width:
-            wanted = runs.equal_rows(data.offset, self.form.stride)
+            wanted = runs.equal_rows(data.offset, self.entry.stride)
             return Fetch(wanted, lambda got: self._equal_rows(join_buffers(got), runs.order))
 
         def with_index(got: list[pa.Buffer]) -> Fetch[Leaf]:
@@ -184,7 +190,7 @@ class FullZipPage(PageReader):
             return Fetch(
                 wanted,
                 lambda zipped: self._leaf(
-                    unzip(join_buffers(zipped), at, ends, self.form, where), len(at)
+                    unzip(join_buffers(zipped), at, ends, self.entry, where), len(at)
                 ),
             )
 
@@ -206,11 +212,11 @@ class FullZipPage(PageReader):
                 found=f"{int(bounds[0])} to {int(bounds[-1])}",
                 where=self.page.where,
             )
-        zipped = unzip(buffers[0], bounds[:-1], bounds[1:], self.form, self.page.where)
+        zipped = unzip(buffers[0], bounds[:-1], bounds[1:], self.entry, self.page.where)
         counts = (zipped.entries, zipped.visible)
         if stop - start == self.rows and counts != (self.num_items, self.num_visible_items):
             raise CorruptFileError(
-                "zipped entries",
+                "full-zip entries",
                 expected=f"{self.num_items} items, {self.num_visible_items} visible",
                 found=f"{counts[0]} items, {counts[1]} visible",
                 where=self.page.where,
@@ -218,17 +224,17 @@ class FullZipPage(PageReader):
         return self._leaf(zipped, stop - start)
 
     def _equal_rows(self, data: pa.Buffer, rows: Rows | tuple[int, int]) -> Leaf:
-        """Rows of one size each, by position or as a range."""
-        form, where = self.form, self.page.where
+        """Rows of equal size, by position or as a range."""
+        entry, where = self.entry, self.page.where
         count = rows[1] - rows[0] if isinstance(rows, tuple) else len(rows)
-        if form.control:
-            definition, values = unzip_rows(data, form, rows, where)
+        if entry.control:
+            definition, values = unzip_rows(data, entry, rows, where)
             return self._leaf(Unzipped(None, definition, count, count, None, 0, values), count)
         if isinstance(rows, tuple):
-            values = data.slice(rows[0] * form.width, count * form.width)
+            values = data.slice(rows[0] * entry.width, count * entry.width)
         else:
-            values = gather_rows(data, form.width, rows, where=where)
-        block = self.values.decode_values(FixedWidth(values, form.width * 8, count), where)
+            values = gather_rows(data, entry.width, rows, where=where)
+        block = self.values.decode_values(FixedWidth(values, entry.width * 8, count), where)
         return Leaf(block, count, count, self.layers)
 
     def _leaf(self, zipped: Unzipped, rows: int) -> Leaf:
@@ -236,7 +242,7 @@ class FullZipPage(PageReader):
         block: Block | None = None
         if zipped.visible:
             if zipped.offsets is None:
-                block = FixedWidth(zipped.values, self.form.width * 8, zipped.visible)
+                block = FixedWidth(zipped.values, self.entry.width * 8, zipped.visible)
             else:
                 block = Variable(zipped.offsets, zipped.offset_bits, zipped.values, zipped.visible)
             block = self.values.decode_values(block, self.page.where)
@@ -250,41 +256,33 @@ class FullZipPage(PageReader):
 
     def _empty(self) -> Leaf:
         levels = np.empty(0, np.uint16)
-        rep = levels if self.form.bits_rep else None
-        plain = self.layers == _NULLABLE or not self.form.bits_def
+        rep = levels if self.entry.bits_rep else None
+        plain = self.layers == _NULLABLE or not self.entry.bits_def
         return Leaf(None, 0, 0, self.layers, rep, None if plain else levels)
 
-    def _beyond(self, low: int, high: int) -> RowIndexError:
-        return RowIndexError(
-            f"rows {low} to {high} of a page of {self.rows} rows (in {self.page.where})"
-        )
 
-
-def _check_sizes(message: Any, form: EntryForm, page: PageBytes) -> int:
+def _check_sizes(message: Any, entry: EntryLayout, page: PageBytes) -> int:
     """Check buffer sizes and counts; return the width of a number in the row index, or 0."""
     sizes = [part.size for part in page.ranges]
     rows, where = page.rows, page.where
-    indexed = bool(form.prefix or form.max_rep)
+    indexed = bool(entry.prefix or entry.max_rep)
     if len(sizes) != 1 + indexed:
         raise CorruptFileError(
-            "full-zip page",
-            expected=f"{1 + indexed} buffers",
-            found=str(len(sizes)),
-            where=where,
+            "full-zip page", expected=f"{1 + indexed} buffers", found=str(len(sizes)), where=where
         )
     counts = (message.num_items, message.num_visible_items)
-    if counts[1] > counts[0] or (not form.max_rep and counts != (rows, rows)):
+    if counts[1] > counts[0] or (not entry.max_rep and counts != (rows, rows)):
         raise CorruptFileError(
-            "zipped entries",
+            "full-zip entries",
             expected=f"for {rows} rows as many items, and no more visible ones",
             found=f"{counts[0]} items, {counts[1]} visible",
             where=where,
         )
     if not indexed:
-        if sizes[0] != rows * form.stride:
+        if sizes[0] != rows * entry.stride:
             raise CorruptFileError(
-                "zipped entries",
-                expected=f"{rows * form.stride} bytes ({rows} rows of {form.stride})",
+                "full-zip entries",
+                expected=f"{rows * entry.stride} bytes ({rows} rows of {entry.stride})",
                 found=f"{sizes[0]} bytes",
                 where=where,
             )
@@ -331,8 +329,6 @@ def encode_full_zip_page(
         For values of fixed width without levels its one buffer *is* the buffer of
         ``values``: nothing is copied.
     """
-    from glaive.format.pb import encodings21_pb2 as pb
-
     if isinstance(values, FixedWidth) and values.bits == 1:
         flags = np.unpackbits(as_array(values.values), count=values.count, bitorder="little")
         values = FixedWidth(pa.py_buffer(flags.data), 8, values.count)
@@ -362,20 +358,20 @@ def encode_full_zip_page(
     offsets = None
     if isinstance(block, FixedWidth):
         full_zip.bits_per_value = block.bits
-        form = EntryForm(*bits, *limits, width=block.bits // 8)
-        data, size = block.values, visible * form.width
+        entry = EntryLayout(*bits, *limits, width=block.bits // 8)
+        data, size = block.values, visible * entry.width
         data = data.slice(0, size)
     else:
         full_zip.bits_per_offset = block.offset_bits
-        form = EntryForm(*bits, *limits, prefix=block.offset_bits // 8)
-        offsets = as_array(block.offsets, f"<i{form.prefix}")[: visible + 1]
-        data, size = block.data, int(offsets[-1]) - int(offsets[0]) + visible * form.prefix
+        entry = EntryLayout(*bits, *limits, prefix=block.offset_bits // 8)
+        offsets = as_array(block.offsets, f"<i{entry.prefix}")[: visible + 1]
+        data, size = block.data, int(offsets[-1]) - int(offsets[0]) + visible * entry.prefix
     buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = [data]
-    if form.control or form.prefix:
-        buffers[0], starts = zip_entries(rep, definition, form, data, offsets, rows)
-        if form.prefix or form.max_rep:
-            # The width comes from what the entries can have at most, as upstream does it.
-            most = size + entries * form.control
+    if entry.control or entry.prefix:
+        buffers[0], starts = zip_entries(rep, definition, entry, data, offsets, rows)
+        if entry.prefix or entry.max_rep:
+            # The width is that of the largest possible size of all entries, as upstream.
+            most = size + entries * entry.control
             width = next(w for w in _INDEX_WIDTHS if most < 1 << (8 * w))
             buffers.append(pa.py_buffer(starts.astype(f"<u{width}").data))
     return EncodedPage(pb.PageLayout(full_zip_layout=full_zip), buffers, rows)

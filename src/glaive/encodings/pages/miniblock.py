@@ -9,14 +9,14 @@ buffer content                present
 last   repetition index       when the column has lists
 ====== ====================== ===========================================================
 
-Reading finds the chunks in the chunk table, parses their headers together, and hands all
-their levels and all their values to one codec call each. On a mapped file nothing is
-fetched; else the small buffers come first and are kept, then just the chunks that are
-needed. A page that is read whole, or is small, comes with one request.
+Reading finds the chunks in the chunk table, parses all their headers at once, and decodes all
+levels and all values with one codec call each. On a mapped file nothing is fetched; else the
+small buffers are read first and kept, then only the chunks that are needed. A page that is
+small or read as a whole takes one request.
 
-Memory: a chunk has as many levels as it has rows and values, and with lists in lists at most
-255 more for each of its bytes. Values that take no bytes (all null, all alike) are bounded by
-the rows of the file, and by 2 GiB for an array.
+Memory: a chunk has as many levels as rows and values, and with lists in lists at most 255 more
+for each of its bytes. Values that take no bytes (all null, all equal) are limited by the rows
+of the file, and by 2 GiB for an array.
 
 Specification: "Mini-block pages" in ``docs/format/pages.md``.
 """
@@ -27,25 +27,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.miniblock.chunk_table import PageClaims
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.page_run import PageRun
-from glaive.encodings.miniblock.reader import (
-    Dictionaries,
-    MiniBlockReader,
-    Opened,
-    without_chunks,
-)
+from glaive.encodings.miniblock.reader import Dictionaries, MiniBlockReader, Opened, without_chunks
 from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PageSignature
 from glaive.encodings.registry import page_layout
 
 __all__ = ["MiniBlockPage"]
 
 MAX_JOINED_DICTIONARY = 32 * 1024
-"""Bytes of a dictionary at most in pages with lists that are read as one: all are loaded."""
+"""Bytes of a dictionary at most in pages with lists that are joined: all are loaded."""
 
 _ZERO = np.zeros(1, np.int64)
 _ZERO.setflags(write=False)
@@ -75,7 +69,7 @@ class MiniBlockPage(MiniBlockReader):
         layout, page, words = self.layout, self.page, buffers[0]
         index = buffers[-1] if layout.rep is not None else None
         sizes = (words.size, 0 if index is None else index.size, page.ranges[1].size)
-        # One array, as a page is opened for few rows, too.
+        # One array, because a page may be opened for a few rows only.
         numbers = np.array([(*sizes, self.num_items, self.rows)], np.int64).T
         word_sizes, index_sizes, chunk_sizes, num_items, rows = numbers
         claims = PageClaims(
@@ -83,8 +77,8 @@ class MiniBlockPage(MiniBlockReader):
         )
         dictionary = None
         if layout.dictionary is not None:
-            items = _of_one(self.num_dictionary_items)
-            dictionary = Dictionaries(buffers[1], _ZERO, _of_one(buffers[1].size), items)
+            items, size = np.array([[self.num_dictionary_items], [buffers[1].size]], np.int64)
+            dictionary = Dictionaries(buffers[1], _ZERO, size, items)
         return Opened.of_pages(layout, claims, words, index, dictionary, page.where)
 
     def opening_ranges(self) -> MemoryRanges:
@@ -96,22 +90,17 @@ class MiniBlockPage(MiniBlockReader):
         return np.array([(buffer.address, buffer.size) for buffer in buffers], np.int64)
 
     def page_signature(self) -> PageSignature | None:
-        """Equal encodings; with lists, mapped in one piece, and with small dictionaries."""
+        """Equal encodings; with lists also one mapping, and small dictionaries."""
         layout, page = self.layout, self.page
         if layout.rep is None:
             return PageSignature(layout.signature, PageRun)
         if page.at_hand is None:
             return None
         if layout.dictionary is not None and (
-            # Indices are moved to the place of their dictionary among all of them.
+            # Indices are shifted by the position of their dictionary among all of them.
             (layout.value.number_bits or 0) < 32 or page.ranges[2].size > MAX_JOINED_DICTIONARY
         ):
             return None
         pairs = zip(page.at_hand, page.ranges, strict=True)
         origins = {buffer.address - part.offset for buffer, part in pairs if part.size}
         return PageSignature((layout.signature, *origins), PageRun) if len(origins) == 1 else None
-
-
-def _of_one(number: int) -> NDArray[np.int64]:
-    """What there is one of per page."""
-    return np.array([number], np.int64)

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from glaive.arrow.blocks import Block
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.pages.miniblock import MiniBlockPage
@@ -24,6 +21,7 @@ from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import value_plane
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
+from glaive.types import Int64s
 
 __all__ = ["Chunked"]
 
@@ -38,7 +36,7 @@ class Chunked(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The mini-block page that these values and levels are."""
+        """The equivalent mini-block page."""
         if not message.HasField("levels"):
             raise wrong_structure("chunked", "levels, since it is dense", "none", page)
         layout = _layout(message, message.num_items)
@@ -85,12 +83,12 @@ class _ChunkedSlots(SlotValues):
         self._page = page
 
     def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of these slots, null or not."""
-        return chain(self._page.read(start, stop), _values)
+        """The values of the slots, null or not."""
+        return and_then(self._page.read(start, stop), _values)
 
-    def take(self, slots: NDArray[np.int64], valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of these slots, null or not."""
-        return chain(self._page.take(slots), _values)
+    def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
+        """The values of the slots, null or not."""
+        return and_then(self._page.take(slots), _values)
 
 
 def _values(leaf: Leaf) -> Block | None:

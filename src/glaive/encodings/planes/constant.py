@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
@@ -23,19 +21,20 @@ from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import value_plane
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s
 
 __all__ = ["ConstantValues"]
 
 
 @value_plane
 class ConstantValues(ValuePlane):
-    """The same value everywhere."""
+    """One value for all slots."""
 
     wire_name: ClassVar[str] = "constant"
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The constant page with a scalar and no levels that this is."""
+        """The equivalent constant page: a scalar without levels."""
         if any(layer is not Layer.ALL_VALID_ITEM for layer in layers):
             named = ", ".join(layer.name.lower() for layer in layers)
             raise wrong_structure("constant", "valid items only, since it is dense", named, page)
@@ -73,9 +72,9 @@ class _OneValue(SlotValues):
         self._value = value
 
     def read(self, start: int, stop: int, valid: Validity) -> Block:
-        """The value, so many times."""
+        """The repeated value."""
         return blocks.Constant(self._value, stop - start)
 
-    def take(self, slots: NDArray[np.int64], valid: Validity) -> Block:
-        """The value, so many times."""
+    def take(self, slots: Int64s, valid: Validity) -> Block:
+        """The repeated value."""
         return blocks.Constant(self._value, len(slots))

@@ -25,5 +25,5 @@ class Dense(StructuralPlane):
     def open_page(
         cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
     ) -> PageReader:
-        """Leave the page to its values, which have the levels."""
+        """Let the value plane open the page: it has the levels."""
         return plane.open_dense(values, read_layers(message.layers, page.where), page)

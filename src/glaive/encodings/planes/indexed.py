@@ -1,4 +1,4 @@
-"""Indexed values: a number for each slot, null or not, into large items that are zipped.
+"""Indexed values: an index for each slot, null or not, into large full-zip items.
 
 Buffers: the indices, if they have a payload; the items; their positions, if sizes vary. Only
 with sparse structure.
@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.integer_sequence import read_numbers
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.sparse import Validity
@@ -27,6 +27,7 @@ from glaive.encodings.protocol import PageBytes, PageReader, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_plane
 from glaive.errors import CorruptFileError
 from glaive.memory import as_buffer
+from glaive.types import Int64s
 
 __all__ = ["Indexed"]
 
@@ -44,7 +45,7 @@ class Indexed(ValuePlane):
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """Refuse: such values have no levels."""
+        """Refuse: indexed values have no levels."""
         raise wrong_structure("indexed", "sparse", "dense", page)
 
     @classmethod
@@ -59,7 +60,7 @@ class Indexed(ValuePlane):
 
 
 class _IndexedSlots(SlotValues):
-    """Reads the indices once and keeps them; items as they are needed."""
+    """Reads the indices once and keeps them; reads items when they are needed."""
 
     __slots__ = ("_encoding", "_indices", "_items", "_page", "_slots")
 
@@ -73,11 +74,11 @@ class _IndexedSlots(SlotValues):
         self._indices: Indices | None = None
 
     def read(self, start: int, stop: int, valid: Validity) -> Step:
-        """The items of these slots; each is read once."""
+        """The items of the slots; each is read once."""
         return self._with_indices(lambda indices: self._resolve(indices[start:stop]))
 
-    def take(self, slots: NDArray[np.int64], valid: Validity) -> Step:
-        """The items of these slots; each is read once."""
+    def take(self, slots: Int64s, valid: Validity) -> Step:
+        """The items of the slots; each is read once."""
         return self._with_indices(lambda indices: self._resolve(indices[slots]))
 
     def _with_indices(self, then: Callable[[Indices], Step]) -> Step:
@@ -109,7 +110,7 @@ class _IndexedSlots(SlotValues):
             used, inverse = np.unique(indices, return_inverse=True)
             numbers = inverse.astype(np.uint32)
             step = self._items.take(used.astype(np.int64))
-        return chain(step, partial(_dictionary, numbers))
+        return and_then(step, partial(_dictionary, numbers))
 
 
 def _dictionary(indices: Indices, leaf: Leaf) -> Block | None:

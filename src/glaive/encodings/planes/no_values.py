@@ -1,6 +1,6 @@
 """No values: every leaf is null, or no list has an item.
 
-No buffers. With dense structure the column is a leaf of which every row is null.
+No buffers. With dense structure every row of the column is null.
 
 Specification: "No values" in ``docs/format/planes.md``.
 """
@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.sparse import Validity
 from glaive.encodings.pages.constant import ConstantPage
@@ -19,19 +16,20 @@ from glaive.encodings.plane_protocol import SlotValues, ValuePlane, wrong_struct
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import value_plane
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s
 
 __all__ = ["NoValues"]
 
 
 @value_plane
 class NoValues(ValuePlane):
-    """Nothing but nulls."""
+    """Only nulls."""
 
     wire_name: ClassVar[str] = "no_values"
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The constant page of nulls that this is."""
+        """The equivalent constant page of nulls."""
         if layers != (Layer.NULLABLE_ITEM,):
             named = ", ".join(layer.name.lower() for layer in layers)
             expected = "one nullable item, since it is dense"
@@ -41,11 +39,11 @@ class NoValues(ValuePlane):
 
     @classmethod
     def open_sparse(cls, message: Any, slots: int, page: PageBytes) -> tuple[SlotValues, int]:
-        """Nothing for any slot."""
-        return _Nothing(), 0
+        """No value for any slot."""
+        return _NoSlotValues(), 0
 
 
-class _Nothing(SlotValues):
+class _NoSlotValues(SlotValues):
     """No value for any slot."""
 
     __slots__ = ()
@@ -53,5 +51,5 @@ class _Nothing(SlotValues):
     def read(self, start: int, stop: int, valid: Validity) -> None:
         """No value."""
 
-    def take(self, slots: NDArray[np.int64], valid: Validity) -> None:
+    def take(self, slots: Int64s, valid: Validity) -> None:
         """No value."""

@@ -1,15 +1,15 @@
-"""Sparse structure: each layer says which of its slots are null, and how long its lists are.
+"""Sparse structure: each layer stores the validity of its slots and the sizes of its lists.
 
 Layers are outer-most first. The first has a slot for each row; a list layer has a slot in the
-next for each item, an item layer (a struct or the leaf) passes its slots on. Lists of structs
-of a fixed size have as many slots in the next layer for each of theirs, null or not; a page
-counts its rows in those, as pages with levels do. After the
-buffers of the values there is one for each sequence of numbers with a payload, layer by
-layer: the positions of lists with items, their counts, the positions of validity.
+next layer for each item, an item layer (a struct or the leaf) one for each of its slots.
+Fixed-size lists of structs have ``dimension`` slots in the next layer for each slot, null or
+not; a page counts its rows in those, as pages with levels do. After the buffers of the values
+there is one for each sequence of numbers with a payload, layer by layer: the positions of
+lists with items, their counts, the positions of validity.
 
 The sequences are read once and kept: 8 bytes for each null or valid slot listed, 16 for each
-list with items. Positions ascend and counts are at least 1, so that their number is bounded by the
-slots of the layer, which are 4,294,967,295 at most.
+list with items. Positions ascend and counts are at least 1, so that the slots of the layer
+(4,294,967,295 at most) limit their number.
 
 Specification: "Sparse structure" in ``docs/format/planes.md``.
 """
@@ -23,22 +23,21 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.sparse import ListSlots, Validity, bitmap_of
-from glaive.encodings.levels.sparse_layout import MAX_SLOTS, LayerForm
+from glaive.encodings.levels.sparse_layout import MAX_SLOTS, LayerLayout
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.plane_protocol import SlotValues, StructuralPlane, ValuePlane, part_of
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import structural_plane
-from glaive.errors import CorruptFileError, RowIndexError
+from glaive.encodings.row_ranges import rows_beyond
+from glaive.errors import CorruptFileError
+from glaive.types import Int64s
 
 __all__ = ["Sparse", "SparsePage"]
-
-Int64s = NDArray[np.int64]
 
 
 class _LoadedLayer(NamedTuple):
@@ -56,7 +55,7 @@ class _Structure(NamedTuple):
 
 @structural_plane
 class Sparse(StructuralPlane):
-    """Structure apart from the values."""
+    """Structure stored apart from the values."""
 
     wire_name: ClassVar[str] = "sparse"
 
@@ -65,21 +64,21 @@ class Sparse(StructuralPlane):
         cls, message: Any, plane: type[ValuePlane], values: Any, page: PageBytes
     ) -> PageReader:
         """Parse a ``SparseStructure``; check the numbers and buffers."""
-        forms: list[LayerForm] = []
+        layouts: list[LayerLayout] = []
         group = _entries_per_slot(message.layers, page)
         slots = page.rows // group
         for layer in message.layers:
-            forms.append(LayerForm.of(layer, slots, page.where))
-            slots = forms[-1].children
-        if not forms or page.rows > MAX_SLOTS or forms[-1].lists is not None:
+            layouts.append(LayerLayout.of(layer, slots, page.where))
+            slots = layouts[-1].children
+        if not layouts or page.rows > MAX_SLOTS or layouts[-1].lists is not None:
             raise CorruptFileError(
                 "layers of a sparse structure",
                 expected=f"some, the last one of items, for at most {MAX_SLOTS} rows",
-                found=f"{len(forms)} layers for {page.rows} rows",
+                found=f"{len(layouts)} layers for {page.rows} rows",
                 where=page.where,
             )
         slot_values, first = plane.open_sparse(values, slots, page)
-        buffers = sum(form.buffers for form in forms)
+        buffers = sum(layout.buffers for layout in layouts)
         if len(page.ranges) != first + buffers:
             raise CorruptFileError(
                 "buffers of a page with sparse structure",
@@ -88,7 +87,7 @@ class Sparse(StructuralPlane):
                 where=page.where,
             )
         part = part_of(page, first, buffers, page.rows)
-        return SparsePage(tuple(forms), slot_values, part, group)
+        return SparsePage(tuple(layouts), slot_values, part, group)
 
 
 def _entries_per_slot(layers: Any, page: PageBytes) -> int:
@@ -108,16 +107,16 @@ def _entries_per_slot(layers: Any, page: PageBytes) -> int:
 
 
 class SparsePage(PageReader):
-    """A page that reads its structure once and keeps it. ``page`` has the buffers of that."""
+    """A page that reads its structure, the buffers of ``page``, once and keeps it."""
 
     wire_name: ClassVar[str] = Sparse.wire_name
 
     def __init__(
-        self, forms: tuple[LayerForm, ...], values: SlotValues, page: PageBytes, group: int
+        self, layouts: tuple[LayerLayout, ...], values: SlotValues, page: PageBytes, group: int
     ) -> None:
         self.rows = page.rows
         self._group = group
-        self._forms = forms
+        self._layouts = layouts
         self._values = values
         self._page = page
         self._structure: _Structure | None = None
@@ -132,23 +131,18 @@ class SparsePage(PageReader):
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``: a range of slots in every layer."""
         if not 0 <= start <= stop <= self.rows:
-            raise self._beyond(start, stop)
+            raise rows_beyond(start, stop, self.rows, self._page.where)
         return self._with(partial(self._read, start, stop))
 
     def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
-        """The slots of these rows; those of one list of fixed size stand together."""
+        """The slots of these rows; those of one fixed-size list are adjacent."""
         if len(rows):
             low, high = int(rows.min()), int(rows.max())
             if low < 0 or high >= self.rows:
-                raise self._beyond(low, high)
+                raise rows_beyond(low, high, self.rows, self._page.where)
             if low == high and len(rows) == 1:
                 return self.read(low, low + 1)
         return self._with(partial(self._take, rows))
-
-    def _beyond(self, low: int, high: int) -> RowIndexError:
-        return RowIndexError(
-            f"rows {low} to {high} of a page of {self.rows} rows (in {self._page.where})"
-        )
 
     # ------------------------------------------------------------------ structure
 
@@ -163,18 +157,20 @@ class SparsePage(PageReader):
         """Read and check all sequences, and keep them."""
         buffers, where = iter(got), self._page.where
         layers = []
-        for form in self._forms:
-            # The order of their buffers.
-            lists = None if form.lists is None else form.lists.read(buffers, form.slots, where)
-            validity = form.validity.read(buffers, form.slots, where)
-            layers.append(_LoadedLayer(validity, lists, form.dimension))
+        for layout in self._layouts:
+            # In the order of the buffers.
+            slots, lists = layout.slots, None
+            if layout.lists is not None:
+                lists = layout.lists.read(buffers, slots, where)
+            validity = layout.validity.read(buffers, slots, where)
+            layers.append(_LoadedLayer(validity, lists, layout.dimension))
         inner: list[Validity] = []
         for layer in layers:
             # Null lists have no items; null lists of a fixed size do.
             inner = [] if layer.lists is not None else [*inner, layer.validity]
             if layer.dimension > 1:
                 inner = [validity.repeated(layer.dimension) for validity in inner]
-        leaves = Validity.of_all(inner, self._forms[-1].slots)
+        leaves = Validity.of_all(inner, self._layouts[-1].slots)
         self._structure = structure = _Structure(tuple(layers), leaves)
         return structure
 
@@ -193,7 +189,7 @@ class SparsePage(PageReader):
         finish = partial(_leaf, shape, stop - start)
         if first == last:
             return finish(None)
-        return chain(self._values.read(first, last, structure.leaves), finish)
+        return and_then(self._values.read(first, last, structure.leaves), finish)
 
     def _take(self, rows: Int64s, structure: _Structure) -> Fetch[Leaf] | Leaf:
         shape: list[Slots] = []
@@ -203,18 +199,18 @@ class SparsePage(PageReader):
             bitmap, nulls = bitmap_of(layer.validity.flags_at(at))
             offsets = None
             if layer.lists is not None:
-                offsets, at = layer.lists.pick(at)
+                offsets, at = layer.lists.take(at)
             shape.append(Slots(count, bitmap, nulls, offsets))
             if layer.dimension > 1:
                 at = np.add.outer(at * layer.dimension, np.arange(layer.dimension)).reshape(-1)
         finish = partial(_leaf, shape, len(rows))
         if not len(at):
             return finish(None)
-        return chain(self._values.take(at, structure.leaves), finish)
+        return and_then(self._values.take(at, structure.leaves), finish)
 
 
 def _leaf(shape: list[Slots], rows: int, values: Block | None) -> Leaf:
-    """The leaf of some rows; a single layer is told as validity alone."""
+    """The leaf of some rows; a single layer becomes plain validity."""
     if len(shape) == 1:
         only = shape[0]
         return Leaf(

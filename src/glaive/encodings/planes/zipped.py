@@ -1,8 +1,8 @@
 """Zipped values: one after the other, as in full-zip pages.
 
-Buffers: the entries; then, unless all have one size, the position of each row and the size
-of all. With sparse structure an entry is a value (with its length, if that varies), a row is
-an entry, and only slots that are valid have one.
+Buffers: the entries; then, unless all have the same size, the position of each row and the
+size of all. With sparse structure each entry is a row and consists of a value (with its
+length, if that varies); only valid slots have one.
 
 Specification: "Zipped values" in ``docs/format/planes.md``.
 """
@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.sparse import Flags, Validity, place_values
 from glaive.encodings.pages.full_zip import FullZipPage
@@ -26,7 +25,7 @@ from glaive.encodings.registry import value_plane
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["Zipped", "open_values"]
 
@@ -36,13 +35,13 @@ _MAX_ITEMS = 2**32 - 1
 
 @value_plane
 class Zipped(ValuePlane):
-    """Large values, each on its own."""
+    """Large values, each stored on its own."""
 
     wire_name: ClassVar[str] = "zipped"
 
     @classmethod
     def open_dense(cls, message: Any, layers: tuple[Layer, ...], page: PageBytes) -> PageReader:
-        """The full-zip page that these values and levels are."""
+        """The equivalent full-zip page."""
         if not message.HasField("levels"):
             raise wrong_structure("zipped", "levels, since it is dense", "none", page)
         layout = _layout(message, page.where)
@@ -59,7 +58,7 @@ class Zipped(ValuePlane):
 
 
 def open_values(message: Any, page: PageBytes, first: int) -> tuple[PageReader, int]:
-    """Open values without levels, and count their buffers, which begin at number ``first``."""
+    """Open values without levels; returns the page and its buffer count, from ``first`` on."""
     if message.HasField("levels"):
         raise wrong_structure("zipped", "no levels, since it is sparse", "levels", page)
     layout = _layout(message, page.where)
@@ -100,22 +99,22 @@ class _ZippedSlots(SlotValues):
         self._where = where
 
     def read(self, start: int, stop: int, valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of the valid slots, and placeholders for the others."""
+        """The values of the valid slots, and placeholders for null slots."""
         self._check(valid)
         first, last = valid.rank(np.array((start, stop))).tolist()
         if first == last:
             return None
         flags = None if last - first == stop - start else valid.flags(start, stop)
-        return chain(self._page.read(first, last), partial(_placed, flags))
+        return and_then(self._page.read(first, last), partial(_placed, flags))
 
-    def take(self, slots: NDArray[np.int64], valid: Validity) -> Fetch[Block | None] | Block | None:
-        """The values of the valid slots, and placeholders for the others."""
+    def take(self, slots: Int64s, valid: Validity) -> Fetch[Block | None] | Block | None:
+        """The values of the valid slots, and placeholders for null slots."""
         self._check(valid)
         flags = valid.flags_at(slots)
         rows = valid.rank(slots if flags is None else slots[flags])
         if not len(rows):
             return None
-        return chain(self._page.take(rows), partial(_placed, flags))
+        return and_then(self._page.take(rows), partial(_placed, flags))
 
     def _check(self, valid: Validity) -> None:
         if valid.valid_count != self._page.rows:

@@ -15,19 +15,25 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``InlineBi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    ChunkBuffers,
+    EncodedBlocks,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
-from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import (
     BLOCK,
     chunk_widths,
@@ -36,13 +42,10 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_one,
 )
-from glaive.kernels.keep import DeletionMask, keep_inline
+from glaive.kernels.compact import DeletionMask, compact_inline
 from glaive.kernels.match import IntegerRanges, match_inline
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["InlineBitpacking"]
 
@@ -60,10 +63,7 @@ class InlineBitpacking(ValueEncoding):
     def from_wire(cls, message: Any, where: Where) -> Self:
         """Parse an ``InlineBitpacking`` of words of 8, 16, 32 or 64 bits."""
         if message.HasField("values"):
-            raise UnsupportedFeatureError(
-                f"compressed buffer in an 'inline_bitpacking' encoding (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
+            raise newer_lance("compressed buffer in an 'inline_bitpacking' encoding", where)
         bits = message.uncompressed_bits_per_value
         if bits not in WORD_BITS:
             raise CorruptFileError(
@@ -76,8 +76,6 @@ class InlineBitpacking(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``InlineBitpacking``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         return pb.CompressiveEncoding(
             inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=self.bits)
         )
@@ -105,30 +103,25 @@ class InlineBitpacking(ValueEncoding):
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         return match_inline(chunks.data, starts, sizes, chunks.counts, test, chunks.where)
 
-    def keep_mini(self, chunks: MiniChunks, low: int, gone: DeletionMask) -> FixedWidth:
-        """Unpack one chunk after the other, and copy what stays."""
+    def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> FixedWidth:
+        """Unpack one chunk after the other, and copy the values that are not deleted."""
         starts, sizes, counts = chunks.starts[0], chunks.sizes[0], chunks.counts
-        kept = keep_inline(chunks.data, starts, sizes, counts, self.bits, low, gone, chunks.where)
-        return FixedWidth(kept, self.bits, gone.kept)
+        kept = compact_inline(
+            chunks.data, starts, sizes, counts, self.bits, low, deleted, chunks.where
+        )
+        return FixedWidth(kept, self.bits, deleted.live)
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> FixedWidth:
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
         """Unpack the wanted values only: one or two words each."""
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         values = take_inline(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> FixedWidth:
         """Unpack one value from one or two words."""
-        start, size = pieces[0]
+        start, size = buffers[0]
         value = unpack_one(data, start, size, count, index, self.bits, where)
         return FixedWidth(pa.py_buffer(value.to_bytes(self.bits // 8, "little")), self.bits, 1)
 
@@ -143,18 +136,13 @@ class InlineBitpacking(ValueEncoding):
         return EncodedChunks((data,), (sizes,), counts)
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Unpack blocks of up to 1,024 values each."""
         values = unpack_inline(data, starts, sizes, counts, self.bits, where)
         return FixedWidth(values, self.bits, int(counts.sum()))
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Pack blocks of up to 1,024 values each, every one with its own width."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         if len(counts) and int(counts.max()) > BLOCK:
@@ -164,7 +152,7 @@ class InlineBitpacking(ValueEncoding):
             )
         values, count = fixed.values, int(counts.sum())
         if (counts[:-1] != BLOCK).any() or not counts[-1:].all():
-            # Give every block 1,024 places: the kernel packs at that stride.
+            # Pad every block to 1,024 values: the kernel packs at that stride.
             padded = np.zeros((len(counts), BLOCK), f"<u{self.bits // 8}")
             padded[np.arange(BLOCK) < counts[:, None]] = as_array(values, padded.dtype)[:count]
             values, count = as_buffer(padded), padded.size

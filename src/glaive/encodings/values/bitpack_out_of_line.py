@@ -1,4 +1,4 @@
-"""Out-of-line bit-packing: many words with one width, which the message tells.
+"""Out-of-line bit-packing: many words with one width, which the message specifies.
 
 A block of ``n`` words of ``bits`` bits, packed to ``width`` bits:
 
@@ -16,33 +16,29 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``OutOfLin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
+from glaive.encodings.protocol import EncodedBlocks, ValueEncoding, newer_lance
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
-from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import chunk_widths, pack_out_of_line, unpack_out_of_line
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["OutOfLineBitpacking"]
 
-MAX_IMPLIED = 65_536
+MAX_IMPLIED_VALUES = 65_536
 """Values of a block of width 0 at most."""
 
 
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class OutOfLineBitpacking(ValueEncoding):
-    """For levels: all of a page with the width of its highest level."""
+    """For levels: all levels of a page have the width of the highest one."""
 
     wire_name: ClassVar[str] = "out_of_line_bitpacking"
 
@@ -53,10 +49,7 @@ class OutOfLineBitpacking(ValueEncoding):
     def from_wire(cls, message: Any, where: Where) -> Self:
         """Parse an ``OutOfLineBitpacking`` whose values are ``Flat`` of the packed width."""
         if message.values.WhichOneof("compression") != "flat":
-            raise UnsupportedFeatureError(
-                f"values of an 'out_of_line_bitpacking' encoding that are not flat (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
+            raise newer_lance("'out_of_line_bitpacking' values that are not flat", where)
         bits, width = message.uncompressed_bits_per_value, message.values.flat.bits_per_value
         if bits not in WORD_BITS or width > bits:
             raise CorruptFileError(
@@ -69,8 +62,6 @@ class OutOfLineBitpacking(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``OutOfLineBitpacking``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         packed = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.width))
         return pb.CompressiveEncoding(
             out_of_line_bitpacking=pb.OutOfLineBitpacking(
@@ -79,25 +70,20 @@ class OutOfLineBitpacking(ValueEncoding):
         )
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
-        """Unpack all blocks; those of width 0 hold few values, as no bytes bound their number."""
-        if not self.width and len(counts) and int(counts.max()) > MAX_IMPLIED:
+        """Unpack all blocks; with width 0 no bytes limit the number of values, so it is checked."""
+        if not self.width and len(counts) and int(counts.max()) > MAX_IMPLIED_VALUES:
             raise CorruptFileError(
                 "values packed to 0 bits",
-                expected=f"at most {MAX_IMPLIED} in a block",
+                expected=f"at most {MAX_IMPLIED_VALUES} in a block",
                 found=str(int(counts.max())),
                 where=where,
             )
         values = unpack_out_of_line(data, starts, sizes, counts, self.bits, self.width, where)
         return FixedWidth(values, self.bits, int(counts.sum()))
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Pack all blocks.
 
         Raises

@@ -1,7 +1,7 @@
 """Byte stream split: the lowest bytes of a chunk's values, then the next ones, …
 
-Saves nothing by itself; general compression gains more on streams of alike bytes, as the
-signs and exponents of floats are. One buffer per chunk, in mini-blocks only.
+Saves nothing by itself; general compression gains more on streams of similar bytes, such as
+the signs and exponents of floats. One buffer per chunk, in mini-blocks only.
 
 Specification: "Byte stream split" in ``docs/format/encodings.md``; message
 ``ByteStreamSplit``.
@@ -9,24 +9,26 @@ Specification: "Byte stream split" in ``docs/format/encodings.md``; message
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    ChunkBuffers,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import fixed_width
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bytesplit import WORD_BITS, join_bytes, split_bytes, take_bytes
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["ByteStreamSplit"]
 
@@ -46,10 +48,7 @@ class ByteStreamSplit(ValueEncoding):
     def from_wire(cls, message: Any, where: Where) -> Self:
         """Parse a ``ByteStreamSplit`` of flat values."""
         if message.values.WhichOneof("compression") != "flat":
-            raise UnsupportedFeatureError(
-                f"values of a 'byte_stream_split' encoding that are not flat (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
+            raise newer_lance("values of a 'byte_stream_split' encoding that are not flat", where)
         bits = message.values.flat.bits_per_value
         if bits not in WORD_BITS:
             raise CorruptFileError(
@@ -59,8 +58,6 @@ class ByteStreamSplit(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``ByteStreamSplit``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         values = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.bits))
         return pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=values))
 
@@ -70,9 +67,7 @@ class ByteStreamSplit(ValueEncoding):
         values = join_bytes(chunks.data, chunks.starts[0], chunks.counts, self.bits, chunks.where)
         return FixedWidth(values, self.bits, int(chunks.counts.sum()))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> FixedWidth:
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
         """Join the bytes of the wanted values only."""
         self._check_sizes(chunks.sizes[0], chunks.counts, chunks.where)
         values = take_bytes(
@@ -81,15 +76,10 @@ class ByteStreamSplit(ValueEncoding):
         return FixedWidth(values, self.bits, len(chunk))
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> FixedWidth:
         """Join the bytes of one value."""
-        start, size = pieces[0]
+        start, size = buffers[0]
         if size != count * self.bits // 8:
             self._check_sizes(np.array([size]), np.array([count]), where)
         if not 0 <= index < count:
@@ -108,9 +98,7 @@ class ByteStreamSplit(ValueEncoding):
         data = split_bytes(fixed.values, counts, self.bits)
         return EncodedChunks((data,), (counts * width,), counts)
 
-    def _check_sizes(
-        self, sizes: NDArray[np.int64], counts: NDArray[np.int64], where: Where
-    ) -> None:
+    def _check_sizes(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
         width = self.bits // 8
         wrong = sizes != counts * width
         if wrong.any():

@@ -1,4 +1,4 @@
-"""Constant: every value of a block is the same, and stands in the message.
+"""Constant: all values of a block are equal; the value is stored in the message.
 
 The blocks themselves are empty.
 
@@ -8,11 +8,10 @@ Specification: "Constant" in ``docs/format/encodings.md``; message ``Constant``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
@@ -20,10 +19,8 @@ from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Constant"]
 
@@ -31,7 +28,7 @@ __all__ = ["Constant"]
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Constant(ValueEncoding):
-    """``value`` holds the bytes of the one value; none where there are no values."""
+    """``value`` holds the bytes of the value; empty where there are no values."""
 
     wire_name: ClassVar[str] = "constant"
 
@@ -39,7 +36,7 @@ class Constant(ValueEncoding):
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> Self:
-        """Parse a ``Constant``; only one of no values at all may be without a value."""
+        """Parse a ``Constant``; the value is missing only where there are no values."""
         if message.HasField("value") and not message.value:
             raise CorruptFileError(
                 "constant", expected="the bytes of its value", found="none", where=where
@@ -48,8 +45,6 @@ class Constant(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Constant``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         return pb.CompressiveEncoding(constant=pb.Constant(value=self.value or None))
 
     @property
@@ -59,30 +54,25 @@ class Constant(ValueEncoding):
 
     @property
     def number_bits(self) -> int:
-        """Width of the one value."""
+        """Width of the value."""
         return len(self.value) * 8
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> blocks.Constant:
         """Return the value and its count; nothing is repeated in memory."""
         count = int(counts.sum())
         if count and not self.value:
             raise CorruptFileError(
                 "constant",
-                expected=f"the bytes of the value of {count} values",
+                expected=f"the bytes of the value, for {count} values",
                 found="none",
                 where=where,
             )
         value = FixedWidth(pa.py_buffer(self.value), len(self.value) * 8, 1)
         return blocks.Constant(value, count)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Check that the values are the constant, and write nothing.
 
         Raises

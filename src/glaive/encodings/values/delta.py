@@ -1,7 +1,7 @@
 """Delta: a first number, and the distance from each number to the next.
 
 A block of ``n`` numbers has ``n - 1`` deltas, in an encoding of their own; the first number
-stands in the message and is the same for all blocks. Sums wrap around.
+is in the message and is the same for all blocks. Sums wrap around.
 
 Specification: "Delta" in ``docs/format/encodings.md``; message ``Delta``.
 """
@@ -9,11 +9,10 @@ Specification: "Delta" in ``docs/format/encodings.md``; message ``Delta``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.integer_sequence import numbers_of
@@ -22,11 +21,9 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.range import check_number_bits
 from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Delta"]
 
@@ -57,8 +54,6 @@ class Delta(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Delta`` around the encoding of the deltas."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         delta = pb.Delta(
             uncompressed_bits_per_value=self.bits, base=self.base, deltas=self.deltas.to_wire()
         )
@@ -66,16 +61,11 @@ class Delta(ValueEncoding):
 
     @property
     def has_payload(self) -> bool:
-        """The deltas, if they have one."""
+        """Whether the deltas have one."""
         return self.deltas.has_payload
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Add up the deltas of every block."""
         inner = np.maximum(counts - 1, 0)
@@ -93,12 +83,12 @@ class Delta(ValueEncoding):
                 later[first] = False
                 sums[later] = deltas
                 np.cumsum(sums, out=sums)
-                # Blocks restart: take back what those before them added up to.
+                # Blocks restart at 0: subtract the sum of the blocks before.
                 sums -= np.repeat(sums[first], counts[filled])
         sums += np.array(self.base, sums.dtype)
         return FixedWidth(as_buffer(sums), self.bits, total)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Encode the deltas of every block.
 
         Raises

@@ -1,9 +1,9 @@
-"""Dictionary in block context: every value is the number of one of a few items.
+"""Dictionary in block context: every value is an index into a few items.
 
 A block is ``u64`` bytes of the indices, ``u64`` bytes of the items, the indices (32 bits
 before their own encoding), the items. A part without payload is empty; when neither has one,
-so is the block. Mini-block pages do not use this message: their layout names the dictionary
-itself.
+so is the block. Mini-block pages do not use this message: their layout contains the
+dictionary itself.
 
 Specification: "Dictionary" in ``docs/format/encodings.md``; message ``Dictionary``.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +24,15 @@ from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Dictionary"]
 
 _HEADER = 16
 _INDEX_BITS = 32
-_MAX_IMPLIED = 65_536  # no bytes bound their number
+_MAX_IMPLIED = 65_536  # items without payload: no bytes limit their number
 
 
 @value_encoding
@@ -64,8 +62,6 @@ class Dictionary(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Dictionary`` with both inner encodings."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         dictionary = pb.Dictionary(
             indices=self.indices.to_wire(),
             items=self.items.to_wire(),
@@ -75,7 +71,7 @@ class Dictionary(ValueEncoding):
 
     @property
     def has_payload(self) -> bool:
-        """The indices or the items, if one of them has any."""
+        """Whether the indices or the items have one."""
         return self.indices.has_payload or self.items.has_payload
 
     @property
@@ -84,14 +80,9 @@ class Dictionary(ValueEncoding):
         return self.items.number_bits
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> blocks.Dictionary:
-        """Decode indices and items; with several blocks the items of all stand together."""
+        """Decode indices and items; the items of several blocks are concatenated."""
         at = starts + (_HEADER if self.has_payload else 0)
         parts = self._parts(data, starts, sizes, where)
         total = int(counts.sum())
@@ -111,13 +102,7 @@ class Dictionary(ValueEncoding):
             indices = indices + np.repeat(shifts, counts)
         return blocks.Dictionary(FixedWidth(as_buffer(indices), _INDEX_BITS, total), items, total)
 
-    def _parts(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        where: Where,
-    ) -> NDArray[np.int64]:
+    def _parts(self, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
         """Bytes of indices and of items in every block."""
         parts = np.zeros((len(starts), 2), np.int64)
         if not self.has_payload:
@@ -135,8 +120,8 @@ class Dictionary(ValueEncoding):
             parts[i] = first, second
         return parts
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
-        """Write the indices of each block, and all items with each."""
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
+        """Write the indices of each block, each with all items."""
         if not isinstance(block, blocks.Dictionary) or block.indices.bits != _INDEX_BITS:
             raise SchemaError(
                 f"encoding {self.wire_name!r} takes 32-bit indices, found {_kind(block)}"
@@ -146,12 +131,12 @@ class Dictionary(ValueEncoding):
         if not self.has_payload:
             return EncodedBlocks(indices.data, indices.sizes)
         stops = np.cumsum(indices.sizes)
-        pieces: list[NDArray[np.uint8]] = []
+        parts: list[NDArray[np.uint8]] = []
         bounds = zip((stops - indices.sizes).tolist(), stops.tolist(), strict=True)
         for start, stop in bounds:
             header = struct.pack("<QQ", stop - start, len(items.data))
-            pieces += [np.frombuffer(header, np.uint8), indices.data[start:stop], items.data]
-        data = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
+            parts += [np.frombuffer(header, np.uint8), indices.data[start:stop], items.data]
+        data = np.concatenate(parts) if parts else np.empty(0, np.uint8)
         return EncodedBlocks(data, indices.sizes + (_HEADER + len(items.data)))
 
 

@@ -1,11 +1,11 @@
-"""Fixed-size list: embeddings and other short vectors of one length.
+"""Fixed-size list: embeddings and other short vectors of equal length.
 
 ======= ========================================================================
 context layout
 ======= ========================================================================
 mini    for each level with nulls, outer to inner, one buffer with the validity
         bits of the chunk's items; then the buffers of the items
-block   as values, one behind the other
+block   as values, back to back
 values  for each level with nulls, outer to inner, the validity bits of the
         value's items (whole bytes); then the items
 ======= ========================================================================
@@ -18,7 +18,7 @@ Specification: "Fixed-size list" in ``docs/format/encodings.md``; message ``Fixe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,11 +30,9 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["FixedSizeList"]
 
@@ -44,7 +42,7 @@ CHUNK_VALUES = 4096
 
 
 class _Level(NamedTuple):
-    """One level of lists: items of one value down to here, and whether they have nulls."""
+    """One level of lists: items of a value at this level, and whether they can be null."""
 
     dimension: int
     items: int
@@ -78,8 +76,6 @@ class FixedSizeList(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``FixedSizeList`` around the encoding of the items."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         message = pb.FixedSizeList(
             items_per_value=self.items_per_value,
             values=self.values.to_wire(),
@@ -131,7 +127,7 @@ class FixedSizeList(ValueEncoding):
         while isinstance(here, FixedSizeList):
             here = here.values
         if isinstance(here, Constant) and not here.value:
-            return Flat(0)  # nulls: all there is of them is validity
+            return Flat(0)  # nulls, which have validity only
         if not isinstance(here, Flat):
             raise self._refuse(f"a value with items of encoding {here.wire_name!r}", None)
         return here
@@ -153,10 +149,8 @@ class FixedSizeList(ValueEncoding):
         items = self.values.decode_mini(inner)
         return FixedList(items, dimension, validity, int(chunks.counts.sum()))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> Block:
-        """Read the wanted values; without nulls and split bytes, no others."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Block:
+        """Read the wanted values; no others if items have no nulls and fill whole bytes."""
         levels, leaf = self._levels(), self.values
         while isinstance(leaf, FixedSizeList):
             leaf = leaf.values
@@ -167,13 +161,13 @@ class FixedSizeList(ValueEncoding):
         return ValueEncoding.take_mini(self, chunks, chunk, index)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut into chunks of a power of two of values, of about 8 KiB."""
+        """Divide into chunks of about 8 KiB; their number of values is a power of two."""
         leaf, validities = self._flattened(block)
         levels, bits, count = self._levels(), self._leaf().bits, block.count
         widths = [level.items for level in levels if level.has_validity]
         widths.append(levels[-1].items * bits)
         rows = 2
-        # Every chunk starts at a whole byte of each buffer, so none is shifted.
+        # Every chunk starts at a whole byte of each buffer, so that no bits are shifted.
         while any(rows * width % 8 for width in widths):
             rows *= 2
         size = self.bits_per_value // 8
@@ -191,28 +185,23 @@ class FixedSizeList(ValueEncoding):
         return EncodedChunks(buffers, sizes, counts)
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedList:
-        """Decode values that follow each other."""
+        """Decode values that are back to back."""
         rows = Flat(self.bits_per_value).decode_blocks(data, starts, sizes, counts, where)
         return self.decode_values(rows, where)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
-        """Write values one behind the other."""
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
+        """Write values back to back."""
         return Flat(self.bits_per_value).encode_blocks(self.encode_values(block), counts)
 
     def decode_values(self, block: Block, where: Where) -> FixedList:
-        """Part validity from items; without nulls nothing is copied."""
+        """Separate validity from items; without nulls nothing is copied."""
         bits = self.bits_per_value
         if not isinstance(block, FixedWidth) or block.bits != bits:
-            found = f"{block.bits} bits" if isinstance(block, FixedWidth) else "variable width"
+            width = f"{block.bits} bits" if isinstance(block, FixedWidth) else "variable width"
             raise CorruptFileError(
-                "values of a fixed-size list", expected=f"{bits} bits", found=found, where=where
+                "values of a fixed-size list", expected=f"{bits} bits", found=width, where=where
             )
         levels, leaf, count = self._levels(), self._leaf().bits, block.count
         validities: list[pa.Buffer | None] = []
@@ -222,8 +211,9 @@ class FixedSizeList(ValueEncoding):
             part = rows[:, at : at + _bytes(level.items)]
             validities.append(_joined_bits(part, level.items) if level.has_validity else None)
             at += _bytes(level.items) * level.has_validity
-        whole = levels[-1].items * leaf
-        items = block.values if not at and not whole % 8 else _joined_bits(rows[:, at:], whole)
+        value_bits = levels[-1].items * leaf
+        copied = at or value_bits % 8
+        items = _joined_bits(rows[:, at:], value_bits) if copied else block.values
         result: Block = FixedWidth(items, leaf, count * levels[-1].items)
         for level, validity in zip(reversed(levels), reversed(validities), strict=True):
             lists = count * level.items // level.dimension
@@ -234,14 +224,14 @@ class FixedSizeList(ValueEncoding):
         """Put validity in front of the items; without nulls nothing is copied."""
         leaf, validities = self._flattened(block)
         count, bits = block.count, self.bits_per_value
-        whole = self.item_count * leaf.bits
-        if not validities and not whole % 8:
+        value_bits = self.item_count * leaf.bits
+        if not validities and not value_bits % 8:
             return FixedWidth(leaf.values, bits, count)
         out = allocate(count * bits // 8)
         rows = as_array(out).reshape(count, bits // 8)
         at = 0
         widths = [level.items for level in self._levels() if level.has_validity]
-        for source, width in zip([*validities, leaf.values], [*widths, whole], strict=True):
+        for source, width in zip([*validities, leaf.values], [*widths, value_bits], strict=True):
             rows[:, at : at + _bytes(width)] = _split_bits(source, width, count)
             at += _bytes(width)
         return FixedWidth(out, bits, count)
@@ -255,8 +245,8 @@ class FixedSizeList(ValueEncoding):
                 raise _unfit(here)
             if here.validity is not None and not level.has_validity:
                 raise SchemaError(
-                    f"lists of {level.dimension} items have nulls inside, "
-                    "but the encoding was chosen for lists without"
+                    f"lists of {level.dimension} items contain nulls, "
+                    "but the encoding was chosen for lists without nulls"
                 )
             if level.has_validity:
                 bits = _bytes(here.count * here.dimension)
@@ -272,7 +262,7 @@ def _bytes(bits: int) -> int:
 
 
 def _joined_bits(rows: NDArray[np.uint8], width: int) -> pa.Buffer:
-    """Put the first ``width`` bits of every row one behind the other."""
+    """Concatenate the first ``width`` bits of every row."""
     if width % 8:
         bits = np.unpackbits(rows, axis=1, count=width, bitorder="little")
         return as_buffer(np.packbits(bits.reshape(-1), bitorder="little"))
@@ -292,6 +282,6 @@ def _split_bits(source: pa.Buffer, width: int, count: int) -> NDArray[np.uint8]:
 
 def _unfit(block: Block) -> SchemaError:
     return SchemaError(
-        "a fixed-size list takes items of fixed width or lists of such, of one dimension "
+        "a fixed-size list takes items of fixed width or lists of them, of one dimension "
         f"per level; found {type(block).__name__}"
     )

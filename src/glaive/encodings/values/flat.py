@@ -1,4 +1,4 @@
-"""Flat: values of a fixed width back to back, as they are.
+"""Flat: plain values of a fixed width, back to back.
 
 ======= ========================================================================
 context layout
@@ -14,27 +14,30 @@ Specification: "Flat" in ``docs/format/encodings.md``; message ``Flat``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    ChunkBuffers,
+    EncodedBlocks,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width
-from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.flat import join_bits, take_flat
-from glaive.kernels.match import IntegerRanges, match_pieces
-from glaive.kernels.zipped import gather_pieces
+from glaive.kernels.full_zip import gather_ranges
+from glaive.kernels.match import IntegerRanges, match_plain
 from glaive.memory import as_array
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 _SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 
@@ -49,7 +52,7 @@ MAX_BITS = 2**34
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Flat(ValueEncoding):
-    """Quickest to read, never smaller; ``bits`` is 1 or a multiple of 8."""
+    """Quickest to read, saves nothing; ``bits`` is 1 or a multiple of 8."""
 
     wire_name: ClassVar[str] = "flat"
 
@@ -59,10 +62,7 @@ class Flat(ValueEncoding):
     def from_wire(cls, message: Any, where: Where) -> Self:
         """Parse a ``Flat`` without buffer compression."""
         if message.HasField("data"):
-            raise UnsupportedFeatureError(
-                f"compressed buffer in a 'flat' encoding (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
+            raise newer_lance("compressed buffer in a 'flat' encoding", where)
         bits = message.bits_per_value
         if bits != 1 and (bits == 0 or bits % 8 or bits > MAX_BITS):
             raise CorruptFileError(
@@ -75,8 +75,6 @@ class Flat(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Flat``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         return pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.bits))
 
     @classmethod
@@ -89,36 +87,29 @@ class Flat(ValueEncoding):
         return stats.raw_bytes + stats.overhead(chunks), cls(bits)
 
     def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
-        """Join the chunks; a view when their values are neighbours, as with one chunk."""
+        """Join the chunks; a view when their values are adjacent, as in one chunk."""
         return self._join(
             chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
         )
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
-        """Compare the values where they are."""
+        """Compare the values in place."""
         if test.bits != self.bits:
             return None
         self._check(chunks.sizes[0], chunks.counts, chunks.where)
-        return match_pieces(chunks.data, chunks.starts[0], chunks.counts, test, chunks.where)
+        return match_plain(chunks.data, chunks.starts[0], chunks.counts, test, chunks.where)
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> FixedWidth:
-        """Copy the wanted values, and look at no others."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
+        """Copy the wanted values only."""
         starts, sizes = chunks.starts[0], chunks.sizes[0]
         values = take_flat(chunks.data, starts, sizes, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> FixedWidth:
         """Copy the value."""
-        start, size = pieces[0]
+        start, size = buffers[0]
         bits = self.bits
         if size != (count * bits + 7) // 8 or not 0 <= index < count:
             wrong = np.array([size])
@@ -132,7 +123,7 @@ class Flat(ValueEncoding):
         return FixedWidth(pa.py_buffer(raw), bits, 1)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut into chunks of about 4 KiB; no value is copied."""
+        """Divide into chunks of about 4 KiB; no value is copied."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         values = _chunk_values(self.bits)
         counts = np.full(-(-fixed.count // values), values, np.int64)
@@ -142,18 +133,13 @@ class Flat(ValueEncoding):
         return EncodedChunks((as_array(fixed.values)[: int(sizes.sum())],), (sizes,), counts)
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Join the blocks; a single one is not copied."""
         return self._join(data, starts, sizes, counts, where)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
-        """Cut into blocks; copies single bits only, and only when there are several blocks."""
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
+        """Divide into blocks; only bits of several blocks are copied."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         sizes = (counts * self.bits + 7) // 8
         values = as_array(fixed.values)
@@ -171,11 +157,11 @@ class Flat(ValueEncoding):
         return fixed_width(block, self.bits, self.wire_name)
 
     def encode_values(self, block: Block) -> FixedWidth:
-        """Values go into a full-zip page as they are."""
+        """Values of a full-zip page are plain."""
         return fixed_width(block, self.bits, self.wire_name)
 
-    def _check(self, sizes: NDArray[np.int64], counts: NDArray[np.int64], where: Where) -> None:
-        # As many values as the bytes can hold at most: products of them cannot wrap around.
+    def _check(self, sizes: Int64s, counts: Int64s, where: Where) -> None:
+        # First limit the count to what the bytes can hold, so that products cannot wrap around.
         wrong = (counts > 8 * sizes // self.bits) | (sizes != (counts * self.bits + 7) // 8)
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -188,12 +174,7 @@ class Flat(ValueEncoding):
             )
 
     def _join(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         self._check(sizes, counts, where)
         total = int(counts.sum())
@@ -205,12 +186,12 @@ class Flat(ValueEncoding):
         elif bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
             values = data.slice(int(starts[0]), (total * self.bits + 7) // 8)
         else:
-            values = gather_pieces(data, starts, sizes, where)
+            values = gather_ranges(data, starts, sizes, where)
         return FixedWidth(values, self.bits, total)
 
 
 def _chunk_values(bits: int) -> int:
-    """Values of a chunk: doubled from 2 while below 8,186 bytes, up to 4,096."""
+    """Values of a chunk: doubled from 2 while below 8,186 bytes, at most 4,096."""
     values = 2
     while 2 * ((values * bits + 7) // 8) < CHUNK_BYTES and 2 * values <= CHUNK_VALUES:
         values *= 2

@@ -1,4 +1,4 @@
-"""FSST: text in which frequent pieces of up to 8 bytes are written as one byte.
+"""FSST: text in which frequent substrings of up to 8 bytes are written as one byte.
 
 Each value is encoded on its own, so it can be read alone; the encoded values are then stored
 with the inner encoding, ``Variable``. In block context the format has no FSST.
@@ -8,41 +8,36 @@ Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
-from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import ChunkBuffers, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.variable import Variable, one_string, strings_of
 from glaive.encodings.writing.string_stats import VariableStats
 from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
-from glaive.kernels.fsst_search import TextTest, search_chunks
+from glaive.kernels.fsst_search import StringTest, search_chunks
 from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Fsst"]
 
 MIN_LONGEST = 5
-"""Bytes the longest value needs before codes are worth their table."""
+"""A page whose longest value has fewer bytes keeps plain values."""
 
 MIN_BYTES = 32_768
-"""Bytes of values and offsets below which a page keeps plain values."""
+"""A page with fewer bytes of values and offsets keeps plain values."""
 
 MIN_SAVING = 0.03
-"""Share that FSST must save: below it decoding costs more than the bytes."""
+"""Share that FSST must save: decoding costs more than a smaller saving gains."""
 
 
 @value_encoding
@@ -63,8 +58,6 @@ class Fsst(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``Fsst`` with its table of 2312 bytes."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         fsst = pb.Fsst(symbol_table=self.table.to_bytes(), values=self.values.to_wire())
         return pb.CompressiveEncoding(fsst=fsst)
 
@@ -72,7 +65,7 @@ class Fsst(ValueEncoding):
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Train on a sample and estimate from it; None where text is short or gains little.
 
-        Ask for text only: binary values are rarely worth it.
+        Call it for text only: binary values rarely gain.
         """
         if not isinstance(stats, VariableStats):
             return None
@@ -81,15 +74,15 @@ class Fsst(ValueEncoding):
         if stats.longest < MIN_LONGEST or plain < MIN_BYTES:
             return None
         coding = stats.coding
-        left = round(stats.data_bytes * coding.share)
-        size = left + plain - stats.data_bytes + TABLE_BYTES
+        encoded = round(stats.data_bytes * coding.share)
+        size = encoded + plain - stats.data_bytes + TABLE_BYTES
         if size > plain * (1 - MIN_SAVING):
             return None
         return size, cls(coding.table, Variable(block.offset_bits))
 
     @classmethod
     def trained(cls, stats: VariableStats, values: ValueEncoding) -> Self:
-        """Train on a sample, whether it pays or not."""
+        """Train on a sample, whether it gains or not."""
         return cls(stats.coding.table, values)
 
     @property
@@ -99,13 +92,13 @@ class Fsst(ValueEncoding):
 
     @property
     def joins(self) -> bool:
-        """Whether pages with other symbols can be read with these; see ``FsstTables``."""
+        """Whether the page can be joined with pages of other symbols; see ``FsstTables``."""
         return isinstance(self.values, Variable) and self.table.encoded
 
-    def match_text(self, chunks: MiniChunks, test: TextTest) -> pa.Buffer | None:
-        """Which texts pass, one bit each; decoded chunk by chunk, and kept nowhere.
+    def match_text(self, chunks: MiniChunks, test: StringTest) -> pa.Buffer | None:
+        """Which strings pass, one bit each; decoded chunk by chunk, and not kept.
 
-        None when the codes are not stored as they are.
+        None when the codes are encoded further.
         """
         if not isinstance(self.values, Variable) or not self.table.encoded:
             return None
@@ -135,30 +128,23 @@ class Fsst(ValueEncoding):
         )
         return blocks.Variable(*strings, int(chunks.counts.sum()))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> blocks.Variable:
-        """Read and decode the wanted values, and no others."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
+        """Read and decode the wanted values only."""
         return self.decode_values(self.values.take_mini(chunks, chunk, index), chunks.where)
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> blocks.Variable:
         """Read and decode the value."""
         inner = self.values
         if not isinstance(inner, Variable):
-            return self.decode_values(inner.take_one(data, pieces, count, index, where), where)
-        codes = read_one(data, *pieces[0], count, index, inner.offset_bits, where)
+            return self.decode_values(inner.take_one(data, buffers, count, index, where), where)
+        codes = read_one(data, *buffers[0], count, index, inner.offset_bits, where)
         return one_string(decode_one(self.table, codes, where), inner.offset_bits)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Encode every value, then cut into chunks."""
-        return self.values.encode_mini(self._coded(block))
+        """Encode every value, then divide into chunks."""
+        return self.values.encode_mini(self._encoded(block))
 
     def decode_values(self, block: Block, where: Where) -> blocks.Variable:
         """Decode every value."""
@@ -173,8 +159,8 @@ class Fsst(ValueEncoding):
 
     def encode_values(self, block: Block) -> Block:
         """Encode every value."""
-        return self.values.encode_values(self._coded(block))
+        return self.values.encode_values(self._encoded(block))
 
-    def _coded(self, block: Block) -> blocks.Variable:
+    def _encoded(self, block: Block) -> blocks.Variable:
         strings = strings_of(block, self.wire_name)
         return blocks.Variable(*encode_strings(self.table, strings, block.count), block.count)

@@ -1,4 +1,4 @@
-"""FSST over several pages, each with symbols of its own; see :mod:`glaive.encodings.values.fsst`.
+"""FSST of joined pages with a symbol table each; see :mod:`glaive.encodings.values.fsst`.
 
 Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 """
@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
+from glaive.arrow.buffers import inverse_permutation
+from glaive.arrow.gather import concat_blocks, take_block
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
+from glaive.kernels.fsst import decode_strings
 from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
@@ -28,14 +31,15 @@ __all__ = ["FsstTables"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FsstTables(ValueEncoding):
-    """Text of pages that lie in one buffer, in order. Read only.
+    """Text of pages in one buffer, in any order. Read only.
 
     Parameters
     ----------
     tables
         The symbols of each page.
-    starts
-        First byte of the chunks of each page, ascending.
+    pages, starts
+        Numbers of the pages in the order in which they lie in the buffer, and the first byte of
+        the chunks of each, ascending.
     offset_bits
         Width of offsets: 32 or 64.
     """
@@ -43,17 +47,19 @@ class FsstTables(ValueEncoding):
     wire_name: ClassVar[str] = "fsst"
 
     tables: Sequence[SymbolTable]
-    starts: NDArray[np.int64]
+    pages: Int64s
+    starts: Int64s
     offset_bits: int
 
     @classmethod
-    def of_pages(cls, values: Sequence[ValueEncoding], starts: NDArray[np.int64]) -> FsstTables:
+    def of_pages(cls, values: Sequence[ValueEncoding], starts: Int64s) -> FsstTables:
         """Join the encodings of pages, all ``Fsst`` that :attr:`~Fsst.joins`."""
         tables = [value.table for value in values if isinstance(value, Fsst)]
         inner = getattr(values[0], "values", None)
         if len(tables) != len(values) or not isinstance(inner, Variable):
-            raise TypeError("pages of plain strings with FSST symbols are joined")
-        return cls(tables, starts, inner.offset_bits)
+            raise TypeError("only pages of plain strings with FSST symbols can be joined")
+        pages = np.argsort(starts, kind="stable")
+        return cls(tables, pages, starts[pages], inner.offset_bits)
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
@@ -61,13 +67,12 @@ class FsstTables(ValueEncoding):
         return Fsst.from_wire(message, where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
-        """Refuse: each page has a message of its own."""
+        """Refuse: each page has its own message."""
         raise TypeError("symbols of several pages are not written")
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
         """Decode chunks of any of the pages, in their order."""
-        page = self.starts.searchsorted(chunks.starts[0], "right") - 1
-        pages, counts = np.unique(page, return_counts=True)
+        pages, counts = np.unique(self._pages_of(chunks), return_counts=True)
         strings = decode_pages(
             [self.tables[page] for page in pages.tolist()],
             counts,
@@ -79,3 +84,27 @@ class FsstTables(ValueEncoding):
             chunks.where,
         )
         return blocks.Variable(*strings, int(chunks.counts.sum()))
+
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Block:
+        """Read and decode the wanted values, page by page."""
+        page = self._pages_of(chunks)[chunk]
+        order = np.argsort(page, kind="stable")
+        codes = Variable(self.offset_bits).take_mini(chunks, chunk[order], index[order])
+        pages, firsts = np.unique(page[order], return_index=True)
+        width = codes.offset_bits // 8
+        stops = [*firsts[1:].tolist(), len(page)]
+        parts = []
+        for number, first, stop in zip(pages.tolist(), firsts.tolist(), stops, strict=True):
+            offsets = codes.offsets.slice(first * width, (stop - first + 1) * width)
+            strings = Strings(offsets, codes.offset_bits, codes.data)
+            decoded = decode_strings(self.tables[number], strings, stop - first, chunks.where)
+            parts.append(blocks.Variable(*decoded, stop - first))
+        values = concat_blocks(parts)
+        in_order = bool((order[1:] > order[:-1]).all())
+        return values if in_order else take_block(values, inverse_permutation(order))
+
+    def _pages_of(self, chunks: MiniChunks) -> Int64s:
+        """The page of each chunk."""
+        rank = self.starts.searchsorted(chunks.starts[0], "right") - 1
+        numbers: Int64s = self.pages[rank]
+        return numbers

@@ -1,11 +1,11 @@
 """General compression: zstd or lz4 around another encoding.
 
-Where it applies depends on the context:
+What is compressed depends on the context:
 
 ======= =======================================================================
 context compressed
 ======= =======================================================================
-mini    value buffer 0 of each chunk; the others stay as they are
+mini    value buffer 0 of each chunk; the other buffers stay as they are
 block   the whole buffer
 values  each value on its own; the inner encoding must be of variable width
 ======= =======================================================================
@@ -16,11 +16,10 @@ Specification: "General compression" in ``docs/format/encodings.md``; message ``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Variable
 from glaive.encodings.compression import Scheme, compress, decompress
@@ -28,12 +27,10 @@ from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, 
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels.zipped import gather_pieces
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_array
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["General"]
 
@@ -68,13 +65,11 @@ class General(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``General`` around the inner encoding."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         number = pb.COMPRESSION_ALGORITHM_LZ4
         if self.scheme == "zstd":
             number = pb.COMPRESSION_ALGORITHM_ZSTD
-        how = pb.BufferCompression(scheme=number, level=self.level)
-        general = pb.General(compression=how, values=self.values.to_wire())
+        compression = pb.BufferCompression(scheme=number, level=self.level)
+        general = pb.General(compression=compression, values=self.values.to_wire())
         return pb.CompressiveEncoding(general=general)
 
     @property
@@ -91,10 +86,8 @@ class General(ValueEncoding):
         """Decompress buffer 0 of every chunk, then decode all chunks."""
         return self.values.decode_mini(self._decompressed(chunks))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> Block:
-        """Decompress the chunks given, then let the inner encoding pick."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Block:
+        """Decompress the given chunks, then take from them by the inner encoding."""
         return self.values.take_mini(self._decompressed(chunks), chunk, index)
 
     def _decompressed(self, chunks: MiniChunks) -> MiniChunks:
@@ -104,8 +97,8 @@ class General(ValueEncoding):
             self.scheme, chunks.data, chunks.starts[0], chunks.sizes[0], where
         )
         parts, all_sizes = [first], (sizes, *chunks.sizes[1:])
-        for starts, others in zip(chunks.starts[1:], chunks.sizes[1:], strict=True):
-            parts.append(gather_pieces(chunks.data, starts, others, where))
+        for starts, further in zip(chunks.starts[1:], chunks.sizes[1:], strict=True):
+            parts.append(gather_ranges(chunks.data, starts, further, where))
         all_starts, at = [], 0
         for part, each in zip(parts, all_sizes, strict=True):
             all_starts.append(at + np.cumsum(each) - each)
@@ -129,19 +122,14 @@ class General(ValueEncoding):
         )
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> Block:
-        """Decompress every buffer, then decode them together."""
+        """Decompress every buffer, then decode them at once."""
         inner, inner_sizes = decompress(self.scheme, data, starts, sizes, where)
         inner_starts = np.cumsum(inner_sizes) - inner_sizes
         return self.values.decode_blocks(inner, inner_starts, inner_sizes, counts, where)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Encode, then compress every buffer."""
         inner = self.values.encode_blocks(block, counts)
         starts = np.cumsum(inner.sizes) - inner.sizes
@@ -155,11 +143,11 @@ class General(ValueEncoding):
         if not isinstance(block, Variable):
             raise CorruptFileError(
                 "compressed values",
-                expected="values with a length each",
+                expected="values of variable width",
                 found="values of fixed width",
                 where=where,
             )
-        starts, sizes = _pieces(block)
+        starts, sizes = _value_ranges(block)
         data, sizes = decompress(self.scheme, block.data, starts, sizes, where)
         return self.values.decode_values(_variable(data, sizes, block.offset_bits), where)
 
@@ -174,18 +162,18 @@ class General(ValueEncoding):
                 f"{self.scheme} on each value takes values of variable width, "
                 f"found {type(inner).__name__}; store fixed widths without it"
             )
-        starts, sizes = _pieces(inner)
+        starts, sizes = _value_ranges(inner)
         data, sizes = compress(self.scheme, self.level, inner.data, starts, sizes)
         return _variable(data, sizes, inner.offset_bits)
 
 
-def _pieces(block: Variable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    kind = f"<i{block.offset_bits // 8}"
-    offsets = as_array(block.offsets, kind)[: block.count + 1].astype(np.int64)
+def _value_ranges(block: Variable) -> tuple[Int64s, Int64s]:
+    dtype = f"<i{block.offset_bits // 8}"
+    offsets = as_array(block.offsets, dtype)[: block.count + 1].astype(np.int64)
     return offsets[:-1], np.diff(offsets)
 
 
-def _variable(data: pa.Buffer, sizes: NDArray[np.int64], offset_bits: int) -> Variable:
+def _variable(data: pa.Buffer, sizes: Int64s, offset_bits: int) -> Variable:
     bits = 64 if offset_bits == 64 or data.size > _INT32_MAX else 32
     offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
     np.cumsum(sizes, out=offsets[1:])

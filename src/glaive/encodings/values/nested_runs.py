@@ -7,9 +7,9 @@ buffer content
 1      their lengths, as a block: numbers of 8, 16 or 32 bits
 ====== =====================================================================
 
-Blocks do not tell how many runs they hold. The part that is ``Flat``, or ``Flat`` under
-general compression, tells it for both; else lengths without a payload do, since one knows what
-they add up to. A block of two parts without payload has no bytes at all.
+Blocks do not store their number of runs. It follows from the size of the part that is ``Flat``,
+or ``Flat`` under general compression; else from lengths without a payload, as their sum is
+known. A block of two parts without payload has no bytes.
 
 Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``Rle``.
 """
@@ -17,27 +17,30 @@ Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.compression import decompress
 from glaive.encodings.integer_sequence import Numbers, numbers_of
-from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    EncodedBlocks,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
-from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.runs import collapse_runs, plan_runs
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["NestedRuns", "block_parts", "cut_runs", "runs_of"]
 
@@ -45,13 +48,11 @@ HEADER = 8
 LENGTH_BITS = (8, 16, 32)
 
 _FIRST_RUNS = 64
-"""Lengths that are added up first where their number is not told."""
-
-Int64s = NDArray[np.int64]
+"""Lengths that are summed first where their number is unknown."""
 
 
 class _Part(NamedTuple):
-    """The values or the lengths of all chunks: where they lie, and how many if it is known."""
+    """Location of the values or the lengths of all chunks, and their number if it is known."""
 
     encoding: ValueEncoding
     bits: int
@@ -72,7 +73,7 @@ class NestedRuns(ValueEncoding):
 
     @classmethod
     def of(cls, values: ValueEncoding, lengths: ValueEncoding, where: Where) -> Self:
-        """Check that both parts are what they may be."""
+        """Check the encodings of both parts."""
         widths = (values.number_bits, lengths.number_bits)
         if widths[0] not in WORD_BITS or widths[1] not in LENGTH_BITS:
             raise CorruptFileError(
@@ -81,21 +82,19 @@ class NestedRuns(ValueEncoding):
                 found=f"values of {widths[0]} bits, lengths of {widths[1]}",
                 where=where,
             )
-        told = any(isinstance(_inner(part), Flat) for part in (values, lengths))
-        if not told and lengths.has_payload:
-            raise _unknown(where)
+        known = any(isinstance(_inner(part), Flat) for part in (values, lengths))
+        if not known and lengths.has_payload:
+            raise newer_lance("an 'rle' encoding without a number of runs", where)
         return cls(values, lengths)
 
     @classmethod
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
-        """Parse an ``Rle`` of any form."""
+        """Parse an ``Rle`` with any encodings."""
         values = read_encoding(message.values, where)
         return cls.of(values, read_encoding(message.run_lengths, where), where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``Rle``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         runs = pb.Rle(values=self.values.to_wire(), run_lengths=self.lengths.to_wire())
         return pb.CompressiveEncoding(rle=runs)
 
@@ -106,7 +105,7 @@ class NestedRuns(ValueEncoding):
 
     @property
     def has_payload(self) -> bool:
-        """The values or the lengths, if one of them has any."""
+        """Whether the values or the lengths have one."""
         return self.values.has_payload or self.lengths.has_payload
 
     @property
@@ -125,12 +124,7 @@ class NestedRuns(ValueEncoding):
         )
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: Int64s,
-        sizes: Int64s,
-        counts: Int64s,
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Decode both parts of all blocks, and repeat the values."""
         if not self.has_payload:
@@ -173,17 +167,17 @@ class NestedRuns(ValueEncoding):
         raise CorruptFileError(
             "runs of a chunk",
             expected=f"as many values as lengths, which add up to {counts[at]}",
-            found=f"{runs[at]} runs that do not",
+            found=f"{runs[at]} runs that do not add up",
             where=where,
         )
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut into chunks as plain run-length encoding does, then encode the values of the runs.
+        """Divide into chunks like plain run-length encoding, then encode the values of the runs.
 
         Raises
         ------
         SchemaError
-            Lengths are other than bytes.
+            The lengths are not bytes.
         """
         if self.lengths != Flat(8):
             raise SchemaError("lengths of runs in chunks are written as bytes")
@@ -239,8 +233,8 @@ def runs_of(words: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
-    """Runs of each block where all lengths are told by a message: as many as add up to it."""
-    found = {}
+    """Runs of each block where the message describes all lengths: as many as add up to it."""
+    run_counts = {}
     none = np.zeros(1, np.int64)
     for count in np.unique(counts).tolist():
         runs = min(count, _FIRST_RUNS)
@@ -252,8 +246,8 @@ def _count_runs(lengths: ValueEncoding, counts: Int64s, where: Where) -> Int64s:
             if runs == count or ends[-1] >= count:
                 break
             runs = min(4 * runs, count)
-        found[count] = min(int(np.searchsorted(ends, count)) + 1, runs)
-    return np.array([found[count] for count in counts.tolist()], np.int64)
+        run_counts[count] = min(int(np.searchsorted(ends, count)) + 1, runs)
+    return np.array([run_counts[count] for count in counts.tolist()], np.int64)
 
 
 def block_parts(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where) -> Int64s:
@@ -287,18 +281,11 @@ def _part(
         data, sizes = decompress(encoding.scheme, data, starts, sizes, where)
         starts = np.cumsum(sizes) - sizes
         encoding = encoding.values
-    # A size that is no multiple does not pass the decoder, which wants exactly so many.
+    # The decoder checks the exact size, so a remainder is refused there.
     runs = sizes // (bits // 8) if isinstance(encoding, Flat) else None
     return _Part(encoding, bits, data, starts, sizes, runs)
 
 
-def _decode(part: _Part, runs: Int64s, what: str, where: Where) -> Numbers:
+def _decode(part: _Part, runs: Int64s, name: str, where: Where) -> Numbers:
     block = part.encoding.decode_blocks(part.data, part.starts, part.sizes, runs, where)
-    return numbers_of(block, part.bits, int(runs.sum()), what, where)
-
-
-def _unknown(where: Where) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"values and lengths of an 'rle' encoding of which none tells the number of runs "
-        f"(in {where}): the file was probably written by a newer Lance"
-    )
+    return numbers_of(block, part.bits, int(runs.sum()), name, where)

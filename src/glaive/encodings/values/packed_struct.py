@@ -1,31 +1,32 @@
 """Packed struct: the members of a row next to each other, for rows of a fixed width.
 
-One buffer per chunk, as ``Flat`` of the width of a row has it. Members are whole bytes wide
-and have no nulls; they are kept as they are.
+One buffer per chunk, like ``Flat`` of the width of a row. Members are whole bytes wide, have
+no nulls, and are stored plain.
 
 Specification: "Packed structs" in ``docs/format/encodings.md``; message ``PackedStruct``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Struct
-from glaive.encodings.packed_rows import pack_rows, part_rows
-from glaive.encodings.protocol import EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.packed_rows import pack_rows, split_rows
+from glaive.encodings.protocol import (
+    ChunkBuffers,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["PackedStruct"]
 
@@ -49,10 +50,7 @@ class PackedStruct(ValueEncoding):
                 "members are whole bytes; pylance loses booleans when it writes them"
             )
         if message.values.WhichOneof("compression") != "flat":
-            raise UnsupportedFeatureError(
-                f"rows of a 'packed_struct' encoding that are not flat (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
+            raise newer_lance("rows of a 'packed_struct' encoding that are not flat", where)
         total = message.values.flat.bits_per_value
         if not bits or 0 in bits or sum(bits) != total:
             raise CorruptFileError(
@@ -65,8 +63,6 @@ class PackedStruct(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``PackedStruct``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         packed = pb.PackedStruct(bits_per_value=self.bits, values=self._rows.to_wire())
         return pb.CompressiveEncoding(packed_struct=packed)
 
@@ -75,37 +71,30 @@ class PackedStruct(ValueEncoding):
         return Flat(sum(self.bits))
 
     def decode_mini(self, chunks: MiniChunks) -> Struct:
-        """Join the chunks and part the rows into members."""
+        """Join the chunks and split the rows into members."""
         return self._parted(self._rows.decode_mini(chunks))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> Struct:
-        """Copy the wanted rows, and look at no others."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> Struct:
+        """Copy the wanted rows only."""
         return self._parted(self._rows.take_mini(chunks, chunk, index))
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> Struct:
         """Copy the row."""
-        return self._parted(self._rows.take_one(data, pieces, count, index, where))
+        return self._parted(self._rows.take_one(data, buffers, count, index, where))
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Pack the rows and cut them into chunks of about 8 KiB."""
+        """Pack the rows and divide them into chunks of about 8 KiB."""
         return self._rows.encode_mini(self.encode_values(block))
 
     def decode_values(self, block: Block, where: Where) -> Struct:
-        """Part rows into members."""
+        """Split rows into members."""
         total = sum(self.bits)
         if not isinstance(block, FixedWidth) or block.bits != total:
-            found = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
+            width = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
             raise CorruptFileError(
-                "packed rows", expected=f"{total} bits", found=found, where=where
+                "packed rows", expected=f"{total} bits", found=width, where=where
             )
         return self._parted(block)
 
@@ -113,18 +102,18 @@ class PackedStruct(ValueEncoding):
         """Pack the rows."""
         members = block.members if isinstance(block, Struct) else ()
         fixed = [member for member in members if isinstance(member, FixedWidth)]
-        found = tuple([member.bits for member in fixed])
-        if len(fixed) != len(members) or found != self.bits:
+        bits = tuple([member.bits for member in fixed])
+        if len(fixed) != len(members) or bits != self.bits:
             raise SchemaError(
                 f"encoding 'packed_struct' was given {type(block).__name__} with members of "
-                f"{found} bits; it holds {self.bits}"
+                f"{bits} bits; it holds {self.bits}"
             )
         widths = [width // 8 for width in self.bits]
         rows = pack_rows([member.values for member in fixed], widths, block.count)
         return FixedWidth(rows, sum(self.bits), block.count)
 
     def _parted(self, rows: FixedWidth) -> Struct:
-        parts = part_rows(rows.values, [width // 8 for width in self.bits], rows.count)
+        parts = split_rows(rows.values, [width // 8 for width in self.bits], rows.count)
         members = [
             FixedWidth(part, width, rows.count)
             for part, width in zip(parts, self.bits, strict=True)

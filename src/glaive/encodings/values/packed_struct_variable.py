@@ -1,14 +1,14 @@
-"""Packed struct of variable width: the members of a row one behind the other.
+"""Packed struct of variable width: the members of a row back to back.
 
 ========= =====================================================================
 member    bytes in a row
 ========= =====================================================================
 fixed     its value
-variable  its length, 32 or 64 bits; then so many bytes
+variable  its length, 32 or 64 bits; then its bytes
 ========= =====================================================================
 
-Each member has an encoding of its own, for values that stand one by one. A null row has no
-bytes. In full-zip pages only.
+Each member has its own encoding, which encodes single values. A null row has no bytes. In
+full-zip pages only.
 
 Specification: "Packed structs" in ``docs/format/encodings.md``; message
 ``VariablePackedStruct``.
@@ -18,29 +18,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
-from glaive.kernels.zipped import gather_pieces
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Member", "VariablePackedStruct"]
 
 _INT32_MAX = 2**31 - 1
-
-Int64s = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,7 @@ class Member:
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class VariablePackedStruct(ValueEncoding):
-    """Rows whose width varies; one read gets a row with all of its members."""
+    """Rows of variable width; one read returns a row with all of its members."""
 
     wire_name: ClassVar[str] = "variable_packed_struct"
 
@@ -66,9 +61,9 @@ class VariablePackedStruct(ValueEncoding):
         """Parse a ``VariablePackedStruct``; check the widths of its members."""
         members = []
         for field in message.fields:
-            kind = field.WhichOneof("layout")
-            is_variable = kind == "bits_per_length"
-            bits = getattr(field, kind) if kind else 0
+            layout = field.WhichOneof("layout")
+            is_variable = layout == "bits_per_length"
+            bits = getattr(field, layout) if layout else 0
             if bits == 0 or bits % 8 or (is_variable and bits not in (32, 64)):
                 raise CorruptFileError(
                     "width of a packed member",
@@ -83,8 +78,6 @@ class VariablePackedStruct(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``VariablePackedStruct``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         fields = []
         for member in self.members:
             field = pb.VariablePackedStruct.FieldEncoding(value=member.values.to_wire())
@@ -97,39 +90,43 @@ class VariablePackedStruct(ValueEncoding):
         return pb.CompressiveEncoding(variable_packed_struct=packed)
 
     def decode_values(self, block: Block, where: Where) -> Struct:
-        """Part rows into members, then decode each member."""
+        """Split rows into members, then decode each member."""
         if not isinstance(block, Variable):
             raise CorruptFileError(
                 "packed rows", expected="a length in front of each", found="none", where=where
             )
-        ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
-        ends = ends.astype(np.int64)
-        filled = np.flatnonzero(ends[1:] > ends[:-1])
-        whole = len(filled) == block.count
-        starts, stops = (ends[:-1], ends[1:]) if whole else (ends[filled], ends[filled + 1])
-        places = None if whole else filled
+        offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+        offsets = offsets.astype(np.int64)
+        filled = np.flatnonzero(offsets[1:] > offsets[:-1])
+        all_filled = len(filled) == block.count
+        starts, stops = offsets[:-1], offsets[1:]
+        if not all_filled:
+            starts, stops = starts[filled], stops[filled]
+        filled_rows = None if all_filled else filled
         reader = _RowReader(block.data, starts.copy(), stops, where)
-        members = [self._decoded(member, reader, block.count, places) for member in self.members]
+        members = [
+            self._decoded(member, reader, block.count, filled_rows) for member in self.members
+        ]
         reader.finish()
         return Struct(tuple(members), block.count)
 
     def _decoded(
-        self, member: Member, reader: _RowReader, count: int, places: Int64s | None
+        self, member: Member, reader: _RowReader, count: int, filled_rows: Int64s | None
     ) -> Block:
-        """One member of all rows; those not at ``places`` have a value of zeros or no bytes."""
+        """One member of all rows; rows not in ``filled_rows`` have a value of zeros or no bytes."""
         size = member.bits // 8
         if not member.is_variable:
             values = reader.fixed(size)
-            if places is not None:
+            if filled_rows is not None:
                 spread = np.zeros((count, size), np.uint8)
-                spread[places] = as_array(values).reshape(len(places), size)
+                spread[filled_rows] = as_array(values).reshape(len(filled_rows), size)
                 values = pa.py_buffer(spread.data)
             block: Block = FixedWidth(values, member.bits, count)
         else:
             data, lengths = reader.variable(size)
-            if places is not None:
+            if filled_rows is not None:
                 spread_lengths = np.zeros(count, np.int64)
-                spread_lengths[places] = lengths
+                spread_lengths[filled_rows] = lengths
                 lengths = spread_lengths
             bits = 64 if size == 8 or data.size > _INT32_MAX else 32
             offsets = allocate((count + 1) * bits // 8)
@@ -140,24 +137,24 @@ class VariablePackedStruct(ValueEncoding):
         return member.values.decode_values(block, reader.where)
 
     def encode_values(self, block: Block) -> Variable:
-        """Encode each member, then put the members of each row together."""
+        """Encode each member, then join the members of each row."""
         if not isinstance(block, Struct) or len(block.members) != len(self.members):
             raise SchemaError(
                 f"encoding {self.wire_name!r} takes structs of {len(self.members)} members, found "
                 f"{type(block).__name__}"
             )
         sources: list[pa.Buffer] = []
-        pieces: list[tuple[Int64s, Int64s]] = []
+        parts: list[tuple[Int64s, Int64s]] = []
         at = 0
         for member, values in zip(self.members, block.members, strict=True):
             encoded = member.values.encode_values(values)
             for source, starts, sizes in _pieces(encoded, member):
                 sources.append(source)
-                pieces.append((starts + at, sizes))
+                parts.append((starts + at, sizes))
                 at += source.size
-        starts = np.stack([start for start, _ in pieces], axis=1)
-        sizes = np.stack([size for _, size in pieces], axis=1)
-        data = gather_pieces(
+        starts = np.stack([start for start, _ in parts], axis=1)
+        sizes = np.stack([size for _, size in parts], axis=1)
+        data = gather_ranges(
             join_buffers(sources), starts.reshape(-1), sizes.reshape(-1), "packed rows"
         )
         bits = 64 if data.size > _INT32_MAX else 32
@@ -167,7 +164,7 @@ class VariablePackedStruct(ValueEncoding):
 
 
 def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, Int64s]]:
-    """Memory with the bytes of a member, and where those of each row begin and how many."""
+    """Buffers with the bytes of a member; position and number of those of each row."""
     rows = np.arange(block.count, dtype=np.int64)
     if isinstance(block, FixedWidth) and not member.is_variable and block.bits == member.bits:
         width = block.bits // 8
@@ -178,9 +175,9 @@ def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, I
             f"member of a packed struct: expected {'variable' if member.is_variable else 'fixed'} "
             f"width, found {type(block).__name__}"
         )
-    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
-    starts = ends[:-1].astype(np.int64)
-    sizes = ends[1:] - starts
+    offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+    starts = offsets[:-1].astype(np.int64)
+    sizes = offsets[1:] - starts
     width = member.bits // 8
     if width == 4 and block.count and int(sizes.max()) > _INT32_MAX:
         raise SchemaError(
@@ -194,7 +191,7 @@ def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, I
 
 @dataclass(slots=True)
 class _RowReader:
-    """A place in each row, moved behind each member that is read."""
+    """A position in each row, advanced by each member that is read."""
 
     data: pa.Buffer
     at: Int64s
@@ -206,7 +203,7 @@ class _RowReader:
         return self._next(np.full(len(self.at), width, np.int64))
 
     def variable(self, width: int) -> tuple[pa.Buffer, Int64s]:
-        """A length of ``width`` bytes and so many bytes, of each row."""
+        """A length of ``width`` bytes and as many bytes, of each row."""
         words = as_array(self.fixed(width), f"<u{width}")
         if width == 8 and len(words) and int(words.max()) > self.data.size:
             raise self._beyond(int(np.argmax(words)), int(words.max()))
@@ -214,7 +211,7 @@ class _RowReader:
         return self._next(lengths), lengths
 
     def finish(self) -> None:
-        """Refuse rows that go on."""
+        """Refuse rows with bytes after the last member."""
         if bool((self.at != self.stops).any()):
             row = int(np.argmax(self.at != self.stops))
             raise CorruptFileError(
@@ -229,9 +226,9 @@ class _RowReader:
         if beyond.any():
             row = int(np.argmax(beyond))
             raise self._beyond(row, int(sizes[row]))
-        found = gather_pieces(self.data, self.at, sizes, self.where)
+        gathered = gather_ranges(self.data, self.at, sizes, self.where)
         self.at += sizes
-        return found
+        return gathered
 
     def _beyond(self, row: int, size: int) -> CorruptFileError:
         return CorruptFileError(

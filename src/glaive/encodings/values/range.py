@@ -1,4 +1,4 @@
-"""Range: numbers that follow each other at one distance.
+"""Range: numbers at equal distances.
 
 Value ``i`` of every block is ``start + step * i``. The blocks themselves are empty.
 
@@ -8,22 +8,19 @@ Specification: "Range" in ``docs/format/encodings.md``; message ``Range``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import fixed_width
 from glaive.errors import CorruptFileError, SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Range", "check_number_bits"]
 
@@ -56,8 +53,6 @@ class Range(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Range``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         numbers = pb.Range(uncompressed_bits_per_value=self.bits, start=self.start, step=self.step)
         return pb.CompressiveEncoding(range=numbers)
 
@@ -67,24 +62,19 @@ class Range(ValueEncoding):
         return False
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Count up; every block begins at ``start`` again."""
         total = int(counts.sum())
-        kind = np.dtype(f"<u{self.bits // 8}")
+        dtype = np.dtype(f"<u{self.bits // 8}")
         numbers = np.arange(total, dtype=np.uint64)
         if len(counts) > 1:
             numbers -= np.repeat(np.cumsum(counts) - counts, counts).astype(np.uint64)
         numbers *= np.uint64(self.step)
         numbers += np.uint64(self.start)
-        return FixedWidth(as_buffer(numbers.astype(kind, copy=False)), self.bits, total)
+        return FixedWidth(as_buffer(numbers.astype(dtype, copy=False)), self.bits, total)
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Check that the values are the range, and write nothing.
 
         Raises
@@ -93,16 +83,16 @@ class Range(ValueEncoding):
             There are other values.
         """
         fixed = fixed_width(block, self.bits, self.wire_name)
-        nothing = np.zeros(len(counts), np.int64)
-        wanted = self.decode_blocks(fixed.values, nothing, nothing, counts, Where("range"))
+        zeros = np.zeros(len(counts), np.int64)
+        wanted = self.decode_blocks(fixed.values, zeros, zeros, counts, Where("range"))
         size = wanted.count * self.bits // 8
         if not np.array_equal(as_array(wanted.values)[:size], as_array(fixed.values)[:size]):
             raise SchemaError(f"values other than {self.start}, + {self.step}, + {self.step}, …")
-        return EncodedBlocks(np.empty(0, np.uint8), nothing)
+        return EncodedBlocks(np.empty(0, np.uint8), zeros)
 
 
 def check_number_bits(bits: int, name: str, where: Where) -> int:
-    """Return ``bits`` if numbers of an encoding may have as many."""
+    """Return ``bits`` if numbers of an encoding may have this width."""
     if bits not in _BITS:
         raise CorruptFileError(
             f"width of numbers in a {name!r} encoding",

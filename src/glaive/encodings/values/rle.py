@@ -17,11 +17,10 @@ Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
@@ -30,13 +29,11 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.nested_runs import NestedRuns, block_parts, cut_runs
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats, fixed_width
 from glaive.errors import CorruptFileError
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.runs import collapse_runs, count_pairs, expand_runs, take_runs
-from glaive.kernels.zipped import gather_pieces
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["RunLength"]
 
@@ -48,7 +45,7 @@ _LENGTHS = Flat(LENGTH_BITS)
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class RunLength(ValueEncoding):
-    """Good for sorted or slowly changing columns; useless above ~50% distinct."""
+    """Good for sorted or slowly changing columns; gains nothing with runs of less than 2."""
 
     wire_name: ClassVar[str] = "rle"
 
@@ -65,15 +62,13 @@ class RunLength(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write an ``Rle``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         values = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.bits))
         lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=LENGTH_BITS))
         return pb.CompressiveEncoding(rle=pb.Rle(values=values, run_lengths=lengths))
 
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
-        """Words, when runs are smaller than the plain and not larger than the packed values."""
+        """Words, when runs are smaller than plain and not larger than bit-packed values."""
         if not isinstance(stats, FixedStats) or stats.word_bits is None:
             return None
         if stats.runs is None or stats.run_bytes is None:
@@ -98,10 +93,8 @@ class RunLength(ValueEncoding):
         )
         return FixedWidth(values, self.bits, int(chunks.counts.sum()))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> FixedWidth:
-        """Add up the lengths before each wanted value; expand nothing."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
+        """Sum the lengths before each wanted value; nothing is expanded."""
         values = take_runs(
             chunks.data,
             chunks.starts[0],
@@ -115,16 +108,11 @@ class RunLength(ValueEncoding):
         return FixedWidth(values, self.bits, len(chunk))
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut into chunks of up to 4,096 values and 8,186 bytes."""
+        """Divide into chunks of up to 4,096 values and 8,186 bytes."""
         return cut_runs(fixed_width(block, self.bits, self.wire_name))
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> FixedWidth:
         """Expand the runs of all blocks."""
         first, lengths, runs = self.block_runs(data, starts, sizes, where)
@@ -132,36 +120,30 @@ class RunLength(ValueEncoding):
         return FixedWidth(values, self.bits, int(counts.sum()))
 
     def block_runs(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        where: Where,
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Where the values and the lengths of each block begin, and how many runs it has."""
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """Start of the values and of the lengths of each block, and its number of runs."""
         heads = block_parts(data, starts, sizes, where)
         runs = self._runs(heads, sizes - HEADER - heads, where)
         first = starts + HEADER
         return first, first + heads, runs
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Collapse each block into its header, values and lengths."""
         fixed = fixed_width(block, self.bits, self.wire_name)
         pairs = count_pairs(fixed.values, counts, self.bits)
         values, lengths = collapse_runs(fixed.values, counts, pairs, self.bits)
         heads = pairs * (self.bits // 8)
         parts = as_buffer(np.concatenate([heads.view(np.uint8), values, lengths]))
-        # Header, values and lengths of each block in turn, out of the three arrays.
+        # Header, values and lengths of each block in turn, from the three arrays.
         sizes = np.stack([np.full(len(pairs), HEADER), heads, pairs], axis=1)
         ends = np.cumsum(sizes, axis=0)
         bases = np.array([0, len(pairs) * HEADER, len(pairs) * HEADER + len(values)])
         starts = ends - sizes + bases
-        data = gather_pieces(parts, starts.reshape(-1), sizes.reshape(-1), "run-length blocks")
+        data = gather_ranges(parts, starts.reshape(-1), sizes.reshape(-1), "run-length blocks")
         return EncodedBlocks(as_array(data), sizes.sum(axis=1))
 
-    def _runs(
-        self, value_sizes: NDArray[np.int64], length_sizes: NDArray[np.int64], where: Where
-    ) -> NDArray[np.int64]:
+    def _runs(self, value_sizes: Int64s, length_sizes: Int64s, where: Where) -> Int64s:
         wrong = value_sizes != length_sizes * (self.bits // 8)
         if wrong.any():
             i = int(np.argmax(wrong))

@@ -1,8 +1,7 @@
-"""Variable whose offsets are encoded, in mini-block chunks; from 2.3 on.
+"""Variable with encoded offsets, in mini-block chunks; from 2.3 on.
 
-The ``n + 1`` offsets of a chunk, from 0, stand in a buffer of their own in front of the
-buffer with the bytes; or, under an encoding without payload, nowhere: values that are all
-equally long need none.
+The ``n + 1`` offsets of a chunk, from 0, have their own buffer before the buffer with the
+bytes. Under an encoding without payload there is none: values of equal length need no offsets.
 
 Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 """
@@ -10,10 +9,9 @@ Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
@@ -21,12 +19,10 @@ from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
-from glaive.kernels.zipped import gather_pieces
+from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_buffer
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["SplitStrings", "checked_offset_bits", "stored_strings"]
 
@@ -35,7 +31,7 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SplitStrings(ValueEncoding):
-    """Bytes behind offsets of ``offset_bits`` bits that ``offsets`` encodes. Read only."""
+    """Bytes after offsets of ``offset_bits`` bits, encoded by ``offsets``. Read only."""
 
     wire_name: ClassVar[str] = "variable"
 
@@ -50,8 +46,6 @@ class SplitStrings(ValueEncoding):
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Variable``."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         return pb.CompressiveEncoding(variable=pb.Variable(offsets=self.offsets.to_wire()))
 
     @property
@@ -67,7 +61,7 @@ class SplitStrings(ValueEncoding):
         ends = np.cumsum(chunks.counts)
         filled = chunks.counts > 0
         sizes[filled] = last[ends[filled] - 1]
-        data = gather_pieces(chunks.data, chunks.starts[-1], sizes, chunks.where)
+        data = gather_ranges(chunks.data, chunks.starts[-1], sizes, chunks.where)
         bits = 64 if data.size > _INT32_MAX else self.offset_bits
         offsets = np.empty(total + 1, f"<i{bits // 8}")
         offsets[:total] = first
@@ -78,21 +72,19 @@ class SplitStrings(ValueEncoding):
         offsets[total] = data.size
         return blocks.Variable(as_buffer(offsets), bits, data, total)
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> blocks.Variable:
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
         """Decode the offsets of the chunks, and copy the bytes of the wanted values."""
         first, last = self._bounds(chunks)
         at = (np.cumsum(chunks.counts) - chunks.counts)[chunk] + index
         starts, sizes = first[at], last[at] - first[at]
-        data = gather_pieces(chunks.data, chunks.starts[-1][chunk] + starts, sizes, chunks.where)
+        data = gather_ranges(chunks.data, chunks.starts[-1][chunk] + starts, sizes, chunks.where)
         bits = 64 if data.size > _INT32_MAX else self.offset_bits
         offsets = np.zeros(len(chunk) + 1, f"<i{bits // 8}")
         np.cumsum(sizes, out=offsets[1:])
         return blocks.Variable(as_buffer(offsets), bits, data, len(chunk))
 
-    def _bounds(self, chunks: MiniChunks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Begin and end of every value in the bytes of its chunk; all within them."""
+    def _bounds(self, chunks: MiniChunks) -> tuple[Int64s, Int64s]:
+        """Start and end of every value within the bytes of its chunk, checked."""
         counts, where = chunks.counts + 1, chunks.where
         ends = np.cumsum(counts)
         sizes = chunks.sizes[0] if self.offsets.has_payload else np.zeros_like(counts)
@@ -115,12 +107,12 @@ class SplitStrings(ValueEncoding):
         return first, last
 
     def decode_values(self, block: Block, where: Where) -> blocks.Variable:
-        """Return the values: in a full-zip page every one has a length instead."""
+        """Return the values: in a full-zip page each has a length instead."""
         return stored_strings(block, where)
 
 
 def checked_offset_bits(bits: int | None, where: Where) -> int:
-    """The width of offsets; ``CorruptFileError`` for one that they cannot have."""
+    """The width of offsets; ``CorruptFileError`` for an invalid one."""
     if bits not in (32, 64):
         raise CorruptFileError(
             "offset width", expected="32 or 64 bits", found=f"{bits} bits", where=where
@@ -129,11 +121,11 @@ def checked_offset_bits(bits: int | None, where: Where) -> int:
 
 
 def stored_strings(block: Block, where: Where) -> blocks.Variable:
-    """The values of a full-zip page, which are stored as they are."""
+    """The values of a full-zip page, which are plain."""
     if not isinstance(block, blocks.Variable):
         raise CorruptFileError(
             "values of a full-zip page",
-            expected="a length in front of each",
+            expected="variable width",
             found="a fixed width",
             where=where,
         )

@@ -1,4 +1,4 @@
-"""Variable: byte strings behind offsets.
+"""Variable: byte strings with offsets.
 
 ======= ========================================================================
 context layout
@@ -15,27 +15,29 @@ Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
-from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
+from glaive.encodings.protocol import (
+    ChunkBuffers,
+    EncodedBlocks,
+    EncodedChunks,
+    MiniChunks,
+    ValueEncoding,
+    newer_lance,
+)
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.values.split_strings import SplitStrings, checked_offset_bits, stored_strings
 from glaive.encodings.writing.string_stats import VariableStats
-from glaive.errors import SchemaError, UnsupportedFeatureError
+from glaive.errors import SchemaError
+from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import CHUNK_BYTES, Strings, pack_blocks, pack_variable
-from glaive.types import Where
-
-if TYPE_CHECKING:
-    from glaive.format.pb import encodings21_pb2 as pb
+from glaive.types import Int64s, Where
 
 __all__ = ["Variable", "one_string", "strings_of"]
 
@@ -43,7 +45,7 @@ __all__ = ["Variable", "one_string", "strings_of"]
 @value_encoding
 @dataclass(frozen=True, slots=True)
 class Variable(ValueEncoding):
-    """Strings and binary as they are; ``offset_bits`` is 32 or 64.
+    """Plain strings and binary; ``offset_bits`` is 32 or 64.
 
     ``chunk_bytes`` matters to the writer only: chunks grow while they have fewer bytes.
     """
@@ -57,18 +59,13 @@ class Variable(ValueEncoding):
     def from_wire(cls, message: Any, where: Where) -> ValueEncoding:
         """Parse a ``Variable``: this class if its offsets are flat."""
         if message.HasField("values"):
-            raise UnsupportedFeatureError(
-                f"compressed bytes in a 'variable' encoding (in {where}): "
-                "the file was probably written by a newer Lance"
-            )
+            raise newer_lance("compressed bytes in a 'variable' encoding", where)
         if message.offsets.WhichOneof("compression") == "flat":
             return cls(checked_offset_bits(message.offsets.flat.bits_per_value, where))
         return SplitStrings.from_wire(message, where)
 
     def to_wire(self) -> pb.CompressiveEncoding:
         """Write a ``Variable`` with ``Flat`` offsets."""
-        from glaive.format.pb import encodings21_pb2 as pb
-
         offsets = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=self.offset_bits))
         return pb.CompressiveEncoding(variable=pb.Variable(offsets=offsets))
 
@@ -92,10 +89,8 @@ class Variable(ValueEncoding):
         )
         return blocks.Variable(*strings, int(chunks.counts.sum()))
 
-    def take_mini(
-        self, chunks: MiniChunks, chunk: NDArray[np.int64], index: NDArray[np.int64]
-    ) -> blocks.Variable:
-        """Read the wanted values, and no others."""
+    def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
+        """Read the wanted values only."""
         strings = take_variable(
             chunks.data,
             chunks.starts[0],
@@ -109,46 +104,36 @@ class Variable(ValueEncoding):
         return blocks.Variable(*strings, len(chunk))
 
     def take_one(
-        self,
-        data: pa.Buffer,
-        pieces: Sequence[tuple[int, int]],
-        count: int,
-        index: int,
-        where: Where,
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
     ) -> blocks.Variable:
         """Copy the value's bytes."""
-        raw = read_one(data, *pieces[0], count, index, self.offset_bits, where)
+        raw = read_one(data, *buffers[0], count, index, self.offset_bits, where)
         return one_string(raw, self.offset_bits)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
-        """Cut into chunks of about ``chunk_bytes``."""
+        """Divide into chunks of about ``chunk_bytes``."""
         strings = strings_of(block, self.wire_name)
         packed = pack_variable(*strings, block.count, self.offset_bits, target=self.chunk_bytes)
         return EncodedChunks((packed.data,), (packed.sizes,), packed.counts)
 
     def decode_blocks(
-        self,
-        data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        where: Where,
+        self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where
     ) -> blocks.Variable:
         """Join the blocks; a single block is not copied."""
         strings = unpack_blocks(data, starts, sizes, counts, self.offset_bits, where)
         return blocks.Variable(*strings, int(counts.sum()))
 
-    def encode_blocks(self, block: Block, counts: NDArray[np.int64]) -> EncodedBlocks:
+    def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Write offsets and bytes of each block."""
         strings = strings_of(block, self.wire_name)
         return EncodedBlocks(*pack_blocks(*strings, counts, self.offset_bits))
 
     def decode_values(self, block: Block, where: Where) -> blocks.Variable:
-        """Return the values: they are stored as they are."""
+        """Return the values: they are plain."""
         return stored_strings(block, where)
 
     def encode_values(self, block: Block) -> blocks.Variable:
-        """Return the values: they are stored as they are."""
+        """Return the values: they are plain."""
         return blocks.Variable(*strings_of(block, self.wire_name), block.count)
 
 

@@ -1,4 +1,4 @@
-"""Which array encodings a page of format 2.0 gets.
+"""Choose the array encodings of a page of format 2.0.
 
 ===================== ====================================================================
 type                  encoding
@@ -7,7 +7,7 @@ string                dictionary from 100 rows on when fewer than 100 differ, el
 other text, binary    binary
 Arrow dictionary      dictionary; nulls point to an item that is null
 packed struct         packed struct
-all else              flat under nullable
+other types           flat under nullable
 ===================== ====================================================================
 
 Specification: "What writers choose in format 2.0" in ``docs/format/arrays.md``.
@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.blocks import FixedWidth
-from glaive.arrow.build import block_from_array
+from glaive.arrow.build import block_from_array, offset_bits
 from glaive.arrow.slices import slice_bits
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet
-from glaive.encodings.arrays.binary import Binary, offset_bits
+from glaive.encodings.arrays.binary import Binary
 from glaive.encodings.arrays.dictionary import Dictionary
 from glaive.encodings.arrays.fixed_size_list import FixedSizeList
 from glaive.encodings.arrays.flat import Flat, fixed_bits
@@ -35,8 +35,8 @@ from glaive.errors import SchemaError
 
 __all__ = ["encode_values"]
 
-_LEAST_ROWS: Final = 100
-"""Rows from which on a page of strings may get a dictionary."""
+_MIN_DICTIONARY_ROWS: Final = 100
+"""A page with fewer strings gets no dictionary."""
 
 
 def encode_values(
@@ -58,11 +58,11 @@ def encode_values(
     if isinstance(kind, pa.BaseExtensionType):
         return encode_values(array.storage, out, scheme, level)
     if offset_bits(kind) is not None:
-        # Readers understand a dictionary of plain strings only.
-        if pa.types.is_string(kind) and len(array) >= _LEAST_ROWS:
-            made = Dictionary.write_text(array, out)
-            if made is not None:
-                return made
+        # Readers support dictionaries of plain strings only.
+        if pa.types.is_string(kind) and len(array) >= _MIN_DICTIONARY_ROWS:
+            dictionary = Dictionary.write_text(array, out)
+            if dictionary is not None:
+                return dictionary
         return Binary.write(array, out, scheme, level)
     if pa.types.is_dictionary(kind):
         return _dictionary(array, out)
@@ -101,7 +101,7 @@ def _plain(array: Any, out: Outlet) -> ArrayEncoding:
 
 
 def _dictionary(array: Any, out: Outlet) -> Dictionary:
-    """An Arrow dictionary as it is; nulls get an item of their own."""
+    """An Arrow dictionary, unchanged but for an item for nulls."""
     kind = array.type
     indices, items = array.indices, array.dictionary
     if indices.null_count:

@@ -1,4 +1,4 @@
-"""Pick whether values become a dictionary with indices, and how the two are stored.
+"""Choose whether values become a dictionary with indices, and how the two are stored.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
 """
@@ -22,14 +22,14 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.encodings.writing.fixed_stats import WORD_BITS, FixedStats
 from glaive.encodings.writing.fixed_width import MIN_GAIN, estimate, fixed_encoding
 from glaive.encodings.writing.string_stats import VariableStats, build_dictionary, dictionary_bytes
-from glaive.encodings.writing.variable_width import coded_bytes
+from glaive.encodings.writing.variable_width import encoded_bytes
 from glaive.errors import SchemaError
 from glaive.kernels.bitpack import BLOCK
 
 __all__ = ["DictionaryChoice", "choose_dictionary"]
 
 SURE_SHARE = 0.2
-"""Share of the plain bytes below which a dictionary of text is not compared with FSST."""
+"""A dictionary of text below this share of the plain bytes is not compared with FSST."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +49,18 @@ def choose_dictionary(
     scheme: Scheme | None,
     wanted: EncodingOptions,
 ) -> DictionaryChoice | None:
-    """Number the distinct values, when the version allows it and it pays.
+    """Build a dictionary, when the version allows it and it saves bytes.
 
     Parameters
     ----------
     stats
-        Of a block of variable width.
+        Statistics of a block of variable width.
     kind
         The Arrow type.
     fixed_bits
         Widths of fixed-width values for which the version has dictionaries.
     scheme
-        How the version compresses items of which nothing is said; ``None`` when it never
-        compresses them.
+        The version's default compression of items; ``None`` when it never compresses them.
     """
     if isinstance(block, Dictionary):
         return _chosen(block, scheme, wanted)[1]
@@ -69,17 +68,18 @@ def choose_dictionary(
         isinstance(block, FixedWidth) and block.bits in fixed_bits
     ):
         return None
-    found = build_dictionary(block, divisor=wanted.dict_divisor, size_ratio=wanted.dict_size_ratio)
-    if found is None:
+    divisor, size_ratio = wanted.dict_divisor, wanted.dict_size_ratio
+    dictionary = build_dictionary(block, divisor=divisor, size_ratio=size_ratio)
+    if dictionary is None:
         return None
-    size, choice = _chosen(found, scheme, wanted)
+    size, choice = _chosen(dictionary, scheme, wanted)
     if isinstance(block, FixedWidth):
-        # Packing the words themselves may be about as small, and is read without the detour.
+        # Packed values without a dictionary may be about as small, and are quicker to read.
         other = estimate(FixedStats(block), wanted)[0]
         return choice if size < other * (1 - MIN_GAIN) else None
-    if stats is None or dictionary_bytes(found) < SURE_SHARE * stats.plain_bytes:
+    if stats is None or dictionary_bytes(dictionary) < SURE_SHARE * stats.plain_bytes:
         return choice
-    return choice if size < coded_bytes(stats, kind, wanted) else None
+    return choice if size < encoded_bytes(stats, kind, wanted) else None
 
 
 def _chosen(
@@ -95,7 +95,7 @@ def _chosen(
 def _item_encoding(
     items: Block, default: Scheme | None, wanted: EncodingOptions
 ) -> tuple[int, ValueEncoding]:
-    """Bytes and encoding of the items: the smallest of what the version allows."""
+    """Bytes and encoding of the items: the smallest that the version allows."""
     candidates: list[ValueEncoding]
     if isinstance(items, Variable):
         candidates = [Plain(items.offset_bits)]
@@ -103,8 +103,9 @@ def _item_encoding(
         candidates = [Flat(items.bits), *_packed(items)]
     else:
         raise SchemaError(f"a dictionary of {type(items).__name__} items cannot be written")
-    said = wanted.dict_values_compression
-    scheme = default if said is None or default is None else None if said == "none" else said
+    scheme, specified = default, wanted.dict_values_compression
+    if specified is not None and default is not None:
+        scheme = None if specified == "none" else specified
     if scheme is not None:
         level = wanted.dict_values_compression_level
         candidates.append(General(scheme, candidates[0], level))

@@ -1,7 +1,7 @@
-"""What choosing an encoding for values of a fixed width needs to know about them.
+"""Statistics of fixed-width values, for choosing their encoding.
 
-Each fact is found when first asked for, and kept: a proposal that can be ruled out by a
-cheap fact costs no pass over the values.
+Each is computed on first use and kept: a proposal that a cheap one rules out costs no pass
+over the values.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from glaive.memory import as_array
 __all__ = ["CHUNK_OVERHEAD", "FixedStats", "fixed_width"]
 
 CHUNK_OVERHEAD = 12
-"""Bytes a mini-block chunk costs beside its values: chunk word, header, half of the padding."""
+"""Bytes of a mini-block chunk besides its values: chunk word, header, half of the padding."""
 
 WORD_BITS = (8, 16, 32, 64)
 
 ENTROPY_SAMPLE = 4096
-"""Values looked at for the entropy of their bytes."""
+"""Values sampled for the entropy of their bytes."""
 
 
 def fixed_width(block: Block, bits: int, encoding: str) -> FixedWidth:
-    """Return ``block`` if its values have ``bits`` bits each, else say what does not fit.
+    """Return ``block`` if its values have ``bits`` bits each.
 
     Raises
     ------
     SchemaError
-        The block is of another kind or width.
+        The block is of another class or width.
     """
     if isinstance(block, FixedWidth) and block.bits == bits:
         return block
-    found = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
-    raise SchemaError(f"encoding {encoding!r} was given {found}; it holds values of {bits} bits")
+    width = f"{block.bits} bits" if isinstance(block, FixedWidth) else type(block).__name__
+    raise SchemaError(f"encoding {encoding!r} was given {width}; it holds values of {bits} bits")
 
 
 class FixedStats:
-    """Facts about a block, each found on first use.
+    """Statistics of a block, each computed on first use.
 
     Parameters
     ----------
     block
-        The values; they must not change while the facts are in use.
+        The values; they must not change while the statistics are in use.
     """
 
     def __init__(self, block: FixedWidth) -> None:
@@ -66,7 +66,7 @@ class FixedStats:
         return (self.block.count * self.block.bits + 7) // 8
 
     def overhead(self, chunks: int) -> int:
-        """Bytes that so many chunks cost beside their values."""
+        """Bytes of ``chunks`` chunks besides their values."""
         return chunks * CHUNK_OVERHEAD
 
     @cached_property
@@ -82,7 +82,7 @@ class FixedStats:
 
     @cached_property
     def runs(self) -> RunPlan | None:
-        """Chunks of runs; None when they need as much as plain, or more than packed values."""
+        """Chunks of runs; None when they take as much as plain, or more than packed values."""
         limit = min(self.raw_bytes - 1, self.packed_bytes)
         return plan_runs(self.block.values, self.block.count, self._words(), limit)
 
@@ -93,15 +93,15 @@ class FixedStats:
 
     @cached_property
     def all_equal(self) -> bool:
-        """Whether there is one distinct value (True for no values at all)."""
+        """Whether all values are equal (True without values)."""
         block = self.block
         if block.bits == 1:
-            whole, rest = divmod(block.count, 8)
+            full_bytes, rest = divmod(block.count, 8)
             data = as_array(block.values)
             first = int(data[0]) & 1 if block.count else 0
             fill, last = 0xFF * first, (1 << rest) - 1
-            return bool((data[:whole] == fill).all()) and (
-                not rest or (int(data[whole]) & last) == fill & last
+            return bool((data[:full_bytes] == fill).all()) and (
+                not rest or (int(data[full_bytes]) & last) == fill & last
             )
         rows = as_array(block.values)[: self.raw_bytes].reshape(block.count, block.bits // 8)
         if self.word_bits is not None:
@@ -112,7 +112,7 @@ class FixedStats:
     def byte_entropy(self) -> float:
         """Bits per byte, from 0 (always the same) to 8, averaged over the bytes of a value.
 
-        Of up to 4,096 values, evenly spaced.
+        Computed from up to 4,096 evenly spaced values.
         """
         count, width = self.block.count, self.block.bits // 8
         rows = as_array(self.block.values)[: count * width].reshape(count, width)
@@ -137,6 +137,6 @@ class FixedStats:
         if self.word_bits is None:
             raise SchemaError(
                 f"values of {self.block.bits} bits are not words of {WORD_BITS} bits: "
-                "they can be stored flat only"
+                "they can only be stored flat"
             )
         return self.word_bits

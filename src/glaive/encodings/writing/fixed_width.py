@@ -1,7 +1,7 @@
-"""Pick the encoding of values of a fixed width in a mini-block page.
+"""Choose the encoding of values of a fixed width in a mini-block page.
 
 The smallest by estimate wins, and among equals the one that is cheaper to decode. Where
-general compression is asked for, the candidates are tried on a stretch of the values.
+general compression is requested, the candidates are tried on a sample of the values.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
 """
@@ -12,31 +12,38 @@ from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import EncodedChunks, ValueEncoding
 from glaive.encodings.registry import value_encodings
+from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.byte_stream_split import ByteStreamSplit
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.general import General
+from glaive.encodings.values.nested_runs import NestedRuns
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.writing.fixed_stats import FixedStats
+from glaive.kernels.bitpack import out_of_line_sizes
+from glaive.memory import as_array
 
-__all__ = ["GENERAL_MIN_BUFFER", "estimate", "fixed_encoding"]
+__all__ = ["GENERAL_MIN_BUFFER", "estimate", "fixed_encoding", "with_packed_runs"]
 
 MIN_GAIN = 0.02
-"""Share of the bytes that a costlier encoding must save over plain ones: those are read
-without a copy."""
+"""Share of the bytes that an encoding must save over plain values, which are read without a
+copy."""
 
 GENERAL_MIN_BUFFER = 4096
-"""Bytes of all chunks' first buffers below which general compression is not tried."""
+"""With fewer bytes in the first buffers of all chunks, general compression is not tried."""
+
+_MIN_PACKED_RUNS_GAIN = 0.03
+"""Share of the bytes of all runs that packing must save: reading packed runs takes longer."""
 
 BSS_MAX_ENTROPY = 4.0
-"""Bits of entropy per byte, on average, up to which values are alike enough to be split."""
+"""Values with more bits of entropy per byte, on average, are too different to be split."""
 
 _SPLIT_BITS = (32, 64)
-_TRIED = 32_768
-"""Values that candidates are tried on; pages of up to twice as many are tried whole."""
+_SAMPLE = 32_768
+"""Values that candidates are tried on; pages of up to twice as many are tried as a whole."""
 
 
 def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
-    """Pick the encoding that makes the values of ``stats`` smallest, as far as it may."""
+    """Choose the encoding with the fewest bytes that ``wanted`` allows."""
     if wanted.compression == "none":
         return Flat(stats.block.bits)
     cheapest = estimate(stats, wanted)[1]
@@ -47,26 +54,26 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     split = ByteStreamSplit(bits) if bits in _SPLIT_BITS and wanted.bss != "off" else None
     if split is not None and wanted.bss == "on":
         return _smallest(stats, split, [General(scheme, split, level)])
-    others = [General(scheme, cheapest, level)]
+    candidates = [General(scheme, cheapest, level)]
     if not isinstance(cheapest, Flat):
-        others.append(General(scheme, Flat(bits), level))
+        candidates.append(General(scheme, Flat(bits), level))
     if split is not None and stats.byte_entropy < BSS_MAX_ENTROPY:
-        others.append(General(scheme, split, level))
-    return _smallest(stats, cheapest, others)
+        candidates.append(General(scheme, split, level))
+    return _smallest(stats, cheapest, candidates)
 
 
-def _smallest(stats: FixedStats, plain: ValueEncoding, others: list[General]) -> ValueEncoding:
-    """Of ``plain`` and the others the one with the fewest bytes, the first one of equals."""
+def _smallest(stats: FixedStats, plain: ValueEncoding, candidates: list[General]) -> ValueEncoding:
+    """The encoding with the fewest bytes among ``plain`` and the candidates; ties: the first."""
     block = stats.block
-    tried = _stretch(block)
+    tried = _sample(block)
     chunks = plain.encode_mini(tried)
     if int(chunks.sizes[0].sum()) * block.count < GENERAL_MIN_BUFFER * tried.count:
         return plain
-    best, least = plain, _bytes(stats, chunks)
-    for other in others:
-        size = _bytes(stats, other.encode_mini(tried))
-        if size < least:
-            best, least = other, size
+    best, smallest = plain, _bytes(stats, chunks)
+    for candidate in candidates:
+        size = _bytes(stats, candidate.encode_mini(tried))
+        if size < smallest:
+            best, smallest = candidate, size
     return best
 
 
@@ -77,29 +84,46 @@ def _bytes(stats: FixedStats, chunks: EncodedChunks) -> int:
 def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEncoding]:
     """The encoding with the fewest estimated bytes, before general compression.
 
-    Plain ones are preferred while nothing gains enough over them.
+    Flat is preferred unless another encoding saves enough.
     """
     plain = stats.raw_bytes + stats.overhead(1)
     best: tuple[int, ValueEncoding] | None = None
     for encoding in value_encodings().values():
-        found = encoding.propose(stats)
-        if found is None:
+        proposal = encoding.propose(stats)
+        if proposal is None:
             continue
-        if not isinstance(found[1], Flat) and found[0] > plain * (1 - MIN_GAIN):
+        if not isinstance(proposal[1], Flat) and proposal[0] > plain * (1 - MIN_GAIN):
             continue
-        if isinstance(found[1], RunLength) and wanted.rle_threshold is not None:
+        if isinstance(proposal[1], RunLength) and wanted.rle_threshold is not None:
             runs = 0 if stats.runs is None else int(stats.runs.pairs.sum())
             if runs >= wanted.rle_threshold * stats.block.count:
                 continue
-        if best is None or found[0] < best[0]:
-            best = found
+        if best is None or proposal[0] < best[0]:
+            best = proposal
     return best if best is not None else (plain, Flat(stats.block.bits))
 
 
-def _stretch(block: FixedWidth) -> FixedWidth:
+def _sample(block: FixedWidth) -> FixedWidth:
     """Some consecutive values from the middle, or all when they are few."""
-    if block.count <= 2 * _TRIED:
+    if block.count <= 2 * _SAMPLE:
         return block
-    first = (block.count - _TRIED) // 16 * 8  # whole bytes for single bits, too
-    values = block.values.slice(first * block.bits // 8, _TRIED * block.bits // 8)
-    return FixedWidth(values, block.bits, _TRIED)
+    first = (block.count - _SAMPLE) // 16 * 8  # whole bytes for single bits, too
+    values = block.values.slice(first * block.bits // 8, _SAMPLE * block.bits // 8)
+    return FixedWidth(values, block.bits, _SAMPLE)
+
+
+def with_packed_runs(block: FixedWidth, encoding: ValueEncoding) -> ValueEncoding:
+    """Return runs with packed values if ``encoding`` is runs and this saves bytes, else itself."""
+    if not isinstance(encoding, RunLength) or not block.count:
+        return encoding
+    values = as_array(block.values, f"<u{encoding.bits // 8}")
+    width = max(int(values[: block.count].max()).bit_length(), 1)
+    if width == encoding.bits:
+        return encoding
+    chunks = encoding.encode_mini(block)
+    runs = chunks.sizes[1]
+    plain = int(chunks.sizes[0].sum())
+    packed = int(out_of_line_sizes(runs, encoding.bits, width).sum())
+    if plain - packed < _MIN_PACKED_RUNS_GAIN * (plain + int(runs.sum())):
+        return encoding
+    return NestedRuns(OutOfLineBitpacking(encoding.bits, width), Flat(8))

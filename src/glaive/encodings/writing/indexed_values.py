@@ -1,4 +1,4 @@
-"""Write indexed values: a dictionary too large for chunks, its items one by one.
+"""Write indexed values: a dictionary too large for chunks, its items in a full-zip page.
 
 Specification: "Indexed values" in ``docs/format/planes.md``.
 """
@@ -26,10 +26,10 @@ from glaive.memory import as_array
 __all__ = ["LARGE_ITEMS", "IndexedValues", "encode_indexed", "size_of"]
 
 LARGE_ITEMS = 32 * 1024
-"""Bytes of a dictionary from which on its items may stand one by one."""
+"""Bytes from which on the items of a dictionary may be stored one by one."""
 
 _COMPRESSED_ITEM = 64
-"""Bytes of an item, on average, from which on compressing each by itself is tried."""
+"""Average bytes of an item from which on compressing each item by itself is tried."""
 
 
 class IndexedValues(NamedTuple):
@@ -51,10 +51,10 @@ class IndexedValues(NamedTuple):
 
 
 def encode_indexed(array: pa.Array, wanted: EncodingOptions) -> IndexedValues | None:
-    """Encode strings or binary that repeat themselves as indices and items; None for others."""
+    """Encode repeating strings or binary as indices and items; None for other values."""
     values = block_from_array(array)
     if not isinstance(values, Variable):
-        return None  # dictionary arrays among them: pylance does not read those so
+        return None  # dictionary arrays included: pylance does not read those as indexed values
     block = build_dictionary(values, divisor=wanted.dict_divisor, size_ratio=wanted.dict_size_ratio)
     if block is None or not isinstance(block.items, Variable):
         return None

@@ -1,10 +1,10 @@
-"""Pick the encoding of the levels of a mini-block page: the smallest that the version allows.
+"""Choose the encoding of the levels of a mini-block page: the smallest that the version allows.
 
 All chunks of a page share one description, and each is encoded on its own:
 
 * inline bit-packing when the whole page has at most 1,024 levels;
 * out-of-line bit-packing, as wide as the page's highest level, when it has more;
-* run lengths, where the version has them, for levels that rarely change;
+* run-length encoding, where the version has it, for levels that rarely change;
 * flat 16-bit levels when nothing is smaller.
 
 Specification: "Levels" in ``docs/format/pages.md``.
@@ -19,7 +19,7 @@ from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import BLOCK, out_of_line_sizes
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["choose_level_encoding"]
 
@@ -33,18 +33,18 @@ _WHERE = Where("levels to be written")
 
 
 def choose_level_encoding(
-    levels: NDArray[np.uint16], counts: NDArray[np.int64], *, runs: bool
+    levels: NDArray[np.uint16], counts: Int64s, *, runs: bool
 ) -> ValueEncoding:
-    """Pick the encoding that makes these levels smallest.
+    """Choose the encoding with the fewest bytes.
 
     Parameters
     ----------
     levels
         All levels of the page.
     counts
-        Levels per chunk, adding up to all of them.
+        Levels per chunk.
     runs
-        Whether the version allows run lengths for levels.
+        Whether the version allows run-length encoding of levels.
     """
     flat = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=LEVEL_BITS))
     width = max(int(levels.max(initial=0)).bit_length(), 1)
@@ -58,21 +58,22 @@ def choose_level_encoding(
         if packed < smallest:
             best, smallest = _out_of_line(width), packed
     if runs and _run_bytes(levels, counts, smallest) < smallest:
-        best = _runs(flat)
+        lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
+        best = pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))
     return read_encoding(best, _WHERE)
 
 
-def _run_bytes(levels: NDArray[np.uint16], counts: NDArray[np.int64], limit: int) -> int:
-    """Bytes of the levels as run lengths; any number ≥ ``limit`` when that is passed."""
+def _run_bytes(levels: NDArray[np.uint16], counts: Int64s, limit: int) -> int:
+    """Bytes of the run-length encoded levels; any number ≥ ``limit`` if they exceed it."""
     changes = levels[1:] != levels[:-1]
     least = RUN_HEADER * len(counts) + RUN_BYTES * (int(np.count_nonzero(changes)) + 1)
     if least >= limit:
         return least
-    # Runs end where the level changes and where the chunk does.
+    # Runs end where the level changes and at the end of a chunk.
     ends = np.union1d(np.flatnonzero(changes) + 1, np.cumsum(counts))
     lengths = np.diff(ends, prepend=0)
-    pieces = int((-(-lengths // MAX_RUN)).sum())
-    return RUN_HEADER * len(counts) + RUN_BYTES * pieces
+    runs = int((-(-lengths // MAX_RUN)).sum())
+    return RUN_HEADER * len(counts) + RUN_BYTES * runs
 
 
 def _inline() -> pb.CompressiveEncoding:
@@ -88,8 +89,3 @@ def _out_of_line(width: int) -> pb.CompressiveEncoding:
             uncompressed_bits_per_value=LEVEL_BITS, values=packed
         )
     )
-
-
-def _runs(flat: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
-    lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
-    return pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))

@@ -1,8 +1,8 @@
-"""Pick how a sequence of unsigned numbers is stored, and encode it as one block.
+"""Choose how a sequence of unsigned numbers is stored, and encode it as one block.
 
-The smallest wins, and among equals the one that is cheaper to read. What the message says
-alone comes first: one number repeated, numbers at one distance, and deltas, dictionaries and
-runs of such.
+The smallest encoding wins, and among equals the one that is cheaper to read. Sequences that
+the message describes alone come first: repeated numbers, numbers at equal distances, and
+deltas, dictionaries and runs of such numbers.
 
 Specification: "Number sequences" and "Writer choices" in ``docs/format/planes.md``.
 """
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import Dictionary as Coded
+from glaive.arrow.blocks import Dictionary as DictionaryBlock
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
@@ -34,26 +34,26 @@ __all__ = ["EncodedNumbers", "encode_numbers"]
 Words = NDArray[np.unsignedinteger[Any]]
 
 _INDEX_BITS = 32
-"""Of the indices of a dictionary and the lengths of runs."""
+"""Width of the indices of a dictionary and of the lengths of runs."""
 
-_ITEMS_MOST = 1024
-"""Distinct numbers of a dictionary at most; beyond, indices are hardly narrower."""
+_MAX_ITEMS = 1024
+"""Distinct numbers of a dictionary at most; with more, indices are hardly narrower."""
 
-_SPAN_MOST = 65_536
-"""Numbers below this are told apart by counting them, others by sorting up to so many."""
+_MAX_COUNTED = 65_536
+"""Distinct numbers are found by counting below this value, else by sorting up to as many."""
 
 _DICTIONARY_HEADER = 16
 _RUNS_HEADER = 8
 
 _GENERAL_MIN = 1024
-"""Bytes below which compression is not tried."""
+"""Fewer bytes are not compressed."""
 
 _GENERAL_GAIN = 0.97
-"""Share of the bytes of what is read without it that compression has to reach."""
+"""Compressed bytes must be below this share of the uncompressed ones."""
 
 
 class EncodedNumbers(NamedTuple):
-    """How numbers are stored, and the bytes they take beside the message, if they take any."""
+    """How numbers are stored, and the bytes they take besides the message, if any."""
 
     encoding: ValueEncoding
     payload: NDArray[np.uint8] | None
@@ -67,22 +67,22 @@ class EncodedNumbers(NamedTuple):
 def encode_numbers(words: Words) -> EncodedNumbers:
     """Encode contiguous numbers of 32 or 64 bits in the fewest bytes."""
     bits = words.dtype.itemsize * 8
-    told = _told(words, bits)
-    if told is not None:
-        return EncodedNumbers(told, None)
-    size, encoding = min(_candidates(words, bits), key=lambda one: one[0])
+    implied = _implied_encoding(words, bits)
+    if implied is not None:
+        return EncodedNumbers(implied, None)
+    size, encoding = min(_candidates(words, bits), key=lambda candidate: candidate[0])
     chosen = EncodedNumbers(encoding, _payload(encoding, words))
     if size < _GENERAL_MIN:
         return chosen
     packed = General("zstd", Flat(bits), None)
-    other = _payload(packed, words)
-    if other is not None and len(other) < _GENERAL_GAIN * size:
-        return EncodedNumbers(packed, other)
+    payload = _payload(packed, words)
+    if payload is not None and len(payload) < _GENERAL_GAIN * size:
+        return EncodedNumbers(packed, payload)
     return chosen
 
 
-def _told(words: Words, bits: int) -> ValueEncoding | None:
-    """What says all numbers by itself."""
+def _implied_encoding(words: Words, bits: int) -> ValueEncoding | None:
+    """The encoding that describes all numbers without a payload, if there is one."""
     if not len(words):
         return Constant(b"")
     if len(words) == 1 or (words == words[0]).all():
@@ -109,15 +109,16 @@ def _candidates(words: Words, bits: int) -> Iterator[tuple[int, ValueEncoding]]:
 
 
 def _plain(words: Words, bits: int) -> tuple[int, ValueEncoding]:
-    """The smallest of what may stand within another encoding."""
-    told = _told(words, bits)
-    if told is not None:
-        return 0, told
-    return min((len(words) * bits // 8, Flat(bits)), _packed(words, bits), key=lambda one: one[0])
+    """The smallest encoding that is allowed within another encoding."""
+    implied = _implied_encoding(words, bits)
+    if implied is not None:
+        return 0, implied
+    flat, packed = (len(words) * bits // 8, Flat(bits)), _packed(words, bits)
+    return packed if packed[0] < flat[0] else flat
 
 
 def _packed(words: Words, bits: int) -> tuple[int, ValueEncoding]:
-    """All words as wide as the widest."""
+    """All words with the width of the widest."""
     width = max(int(words.max()).bit_length(), 1)
     if width == bits:
         return len(words) * bits // 8, Flat(bits)
@@ -127,27 +128,27 @@ def _packed(words: Words, bits: int) -> tuple[int, ValueEncoding]:
 
 def _dictionary(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
     items = _distinct(words)
-    if items is None or not 1 < len(items) <= min(_ITEMS_MOST, len(words) // 2):
+    if items is None or not 1 < len(items) <= min(_MAX_ITEMS, len(words) // 2):
         return None
     width = (len(items) - 1).bit_length()
     if width >= int(words.max()).bit_length():
         return None
     item_bytes, of_items = _plain(items, bits)
-    index_bytes, of_indices = len(words) * _INDEX_BITS // 8, Flat(_INDEX_BITS)
+    index_bytes = len(words) * _INDEX_BITS // 8
+    of_indices: ValueEncoding = Flat(_INDEX_BITS)
     packed = int(out_of_line_sizes(np.array([len(words)]), _INDEX_BITS, width).sum())
-    found: ValueEncoding = of_indices
     if packed < index_bytes:
-        index_bytes, found = packed, OutOfLineBitpacking(_INDEX_BITS, width)
+        index_bytes, of_indices = packed, OutOfLineBitpacking(_INDEX_BITS, width)
     size = _DICTIONARY_HEADER + index_bytes + item_bytes
-    return size, Dictionary(found, of_items, len(items))
+    return size, Dictionary(of_indices, of_items, len(items))
 
 
 def _distinct(words: Words) -> Words | None:
-    """The different numbers, ascending; None when it costs too much to know."""
-    if int(words.max()) < _SPAN_MOST:
+    """The distinct numbers, ascending; None when finding them costs too much."""
+    if int(words.max()) < _MAX_COUNTED:
         seen = np.bincount(words.astype(np.int64, copy=False))
         return np.flatnonzero(seen).astype(words.dtype)
-    return np.unique(words) if len(words) <= _SPAN_MOST else None
+    return np.unique(words) if len(words) <= _MAX_COUNTED else None
 
 
 def _runs(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
@@ -162,22 +163,22 @@ def _runs(words: Words, bits: int) -> tuple[int, ValueEncoding] | None:
 
 
 def _length_encoding(lengths: Words) -> tuple[int, ValueEncoding]:
-    told = _told(lengths.astype(np.uint32), _INDEX_BITS)
-    if told is not None:
-        return 0, told
-    # pylance reads narrower ones in chunks only.
+    implied = _implied_encoding(lengths.astype(np.uint32), _INDEX_BITS)
+    if implied is not None:
+        return 0, implied
+    # pylance reads narrower lengths in chunks only.
     return len(lengths) * _INDEX_BITS // 8, Flat(_INDEX_BITS)
 
 
 def _payload(encoding: ValueEncoding, words: Words) -> NDArray[np.uint8] | None:
-    """The one block of the numbers; None when there is nothing to store."""
+    """The encoded block of the numbers; None when there is nothing to store."""
     if not encoding.has_payload:
         return None
     bits = words.dtype.itemsize * 8
     block: Any = FixedWidth(as_buffer(words), bits, len(words))
     if isinstance(encoding, Dictionary):
         items, indices = np.unique(words, return_inverse=True)
-        block = Coded(
+        block = DictionaryBlock(
             FixedWidth(as_buffer(indices.astype(np.uint32)), _INDEX_BITS, len(words)),
             FixedWidth(as_buffer(items), bits, len(items)),
             len(words),

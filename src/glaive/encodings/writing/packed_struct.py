@@ -24,7 +24,7 @@ from glaive.errors import SchemaError
 __all__ = ["encode_packed_page"]
 
 _LENGTH_BITS = 32
-"""Of the length in front of a packed struct within another."""
+"""Width of the length in front of a nested packed struct."""
 
 
 def encode_packed_page(
@@ -37,12 +37,12 @@ def encode_packed_page(
     large_chunks: bool,
     level_runs: bool,
 ) -> EncodedPage | None:
-    """Encode one page; ``wanted.members`` are the wishes for each member.
+    """Encode one page; ``wanted.members`` are the options of each member.
 
     Returns
     -------
     EncodedPage or None
-        None when the page has more levels than its layout can hold: cut it in two.
+        None when the page has more levels than its layout can hold: split it.
 
     Raises
     ------
@@ -79,8 +79,8 @@ def encode_packed_page(
 
 
 def _variable(block: Struct, kind: pa.DataType, wanted: EncodingOptions) -> VariablePackedStruct:
-    wishes = wanted.members or (AUTOMATIC,) * len(block.members)
-    members = [_member(block, at, kind.field(at).type, wish) for at, wish in enumerate(wishes)]
+    options = wanted.members or (AUTOMATIC,) * len(block.members)
+    members = [_member(block, at, kind.field(at).type, own) for at, own in enumerate(options)]
     return VariablePackedStruct(tuple(members))
 
 

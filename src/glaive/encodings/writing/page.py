@@ -1,8 +1,8 @@
-"""Pick the layout and the encoding of a page, and encode it.
+"""Choose the layout and the encoding of a page, and encode it.
 
-The order of questions: is there any value at all, are they all the same, does a dictionary
-pay, is the widest value small enough for mini-blocks; then the encoding with the fewest
-estimated bytes wins, and among equals the one that is cheaper to decode.
+In this order: is there any value, are all equal, does a dictionary save bytes, is the widest
+value small enough for mini-blocks; then the encoding with the fewest estimated bytes wins, and
+among equals the one that is cheaper to decode.
 
 Specification: "Writer choices" in ``docs/format/pages.md``.
 """
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import integer_array
 from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
 from glaive.encodings.compression import Scheme
 from glaive.encodings.leaf import Layer
@@ -31,13 +31,12 @@ from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.writing.dictionary import choose_dictionary
 from glaive.encodings.writing.fixed_stats import FixedStats
-from glaive.encodings.writing.fixed_width import fixed_encoding
+from glaive.encodings.writing.fixed_width import fixed_encoding, with_packed_runs
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.encodings.writing.packed_struct import encode_packed_page
-from glaive.encodings.writing.runs import with_packed_runs
 from glaive.encodings.writing.small_pages import (
+    MAX_TINY_VALUES,
     MINIBLOCK_MAX_VALUE,
-    MOST_TINY,
     encode_tiny_page,
     plain_page,
 )
@@ -46,15 +45,15 @@ from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
 from glaive.errors import SchemaError
 
-__all__ = ["PageOptions", "encode_few", "encode_page", "single_value"]
+__all__ = ["PageOptions", "encode_page", "encode_small", "single_value"]
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
-"""Bytes; wider values go to full-zip pages even when mini-blocks are asked for: eight of
-them may have to fit a chunk, which has 32 KiB before 2.2."""
+"""Bytes; wider values go to full-zip pages even when mini-blocks are requested: eight of them
+may have to fit into a chunk, which has 32 KiB before 2.2."""
 
 _SCALAR_SAMPLE = 64
-"""Values looked at before a whole page is compared with one value."""
+"""Values compared with the first one before the whole page is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +69,15 @@ class PageOptions:
     packed_runs: bool = False
 
 
-def encode_few(
+def encode_small(
     array: pa.Array, options: PageOptions, wanted: EncodingOptions
 ) -> EncodedPage | None:
-    """Encode the values of a column without lists and structs if they are a few.
+    """Encode the values of a column without lists and structs if there are only a few.
 
-    What :func:`encode_page` would make of them; ``None`` when there is something to choose.
+    The result is that of :func:`encode_page`; ``None`` when there is a choice to make.
     """
     rows = len(array)
-    if rows > MOST_TINY or not _is_free(wanted):
+    if rows > MAX_TINY_VALUES or not _is_unspecified(wanted):
         return None
     plain = plain_page(array)
     if plain is not None:
@@ -89,12 +88,12 @@ def encode_few(
 def _tiny(
     array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
 ) -> EncodedPage | None:
-    if not _is_free(wanted):
+    if not _is_unspecified(wanted):
         return None
     return encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
 
 
-def _is_free(wanted: EncodingOptions) -> bool:
+def _is_unspecified(wanted: EncodingOptions) -> bool:
     return wanted.structural_encoding is None and wanted.minichunk_size is None
 
 
@@ -111,14 +110,14 @@ def encode_page(
     Parameters
     ----------
     wanted
-        What the author of the column asks for.
+        The encoding options of the column.
     symbols
         FSST symbols that the pages of the column share.
 
     Returns
     -------
     EncodedPage or None
-        None when the page has more levels than its layout can hold: cut it in two.
+        None when the page has more levels than its layout can hold: split it.
     """
     tiny = _tiny(array, levels, rows, options, wanted)
     if tiny is not None:
@@ -141,9 +140,9 @@ def encode_page(
         permitted, scheme = options.dictionary_bits, options.dictionary_compression
         dictionary = choose_dictionary(block, stats, array.type, permitted, scheme, wanted)
     if dictionary is not None:
-        whole = dictionary.block
-        items = (whole.items, dictionary.items)
-        page = _mini_page(whole.indices, dictionary.indices, items, levels, rows, options)
+        items = (dictionary.block.items, dictionary.items)
+        indices = dictionary.block.indices
+        page = _mini_page(indices, dictionary.indices, items, levels, rows, options)
         if page is not None or rows > 1:
             return page
     widest = stats.longest if stats is not None else _width(array.type)
@@ -154,7 +153,7 @@ def encode_page(
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
         page = _mini_page(block, encoding, None, levels, rows, options)
         if page is None and wanted.minichunk_size is not None:
-            # Its levels do not fit chunks that large.
+            # The levels do not fit into chunks of this size.
             wanted = replace(wanted, minichunk_size=None)
             return encode_page(array, levels, rows, options, wanted, symbols)
         if page is not None or rows > 1:
@@ -170,21 +169,21 @@ def encode_page(
 
 
 def _in_chunks(widest: int, options: PageOptions, wanted: EncodingOptions) -> bool:
-    """Whether values go to mini-blocks: small ones do, unless something else is asked for."""
+    """Whether values go to mini-blocks: small ones do, unless options say otherwise."""
     if wanted.structural_encoding == "miniblock":
         return widest <= (LARGE_CHUNK_VALUE if options.large_chunks else SMALL_CHUNK_VALUE)
     return widest < MINIBLOCK_MAX_VALUE and wanted.structural_encoding != "fullzip"
 
 
 def _nothing_valid(array: pa.Array, levels: Levels) -> bool:
-    """No visible value, or none that is not null."""
+    """Whether all visible values, if any, are null."""
     if len(array) == 0 or array.null_count == len(array):
         return True
     return levels.definition is not None and bool(levels.definition.all())
 
 
 def single_value(array: pa.Array) -> Block | None:
-    """The one value that all non-null values are equal to, bit for bit; None if they differ."""
+    """The value that all non-null values equal, bit for bit; None if they differ."""
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
         return None
@@ -192,13 +191,13 @@ def single_value(array: pa.Array) -> Block | None:
     if array.null_count:
         first = pc.index(array.is_valid(), pa.scalar(True)).as_py()  # a value
     bits = _as_bits(array)
-    one, last = bits[first], bits[-1]
-    if last.is_valid and not last.equals(one):
+    scalar, last = bits[first], bits[-1]
+    if last.is_valid and not last.equals(scalar):
         return None
     step = max(1, len(bits) // _SCALAR_SAMPLE)
-    sample = bits.take(number_array(np.arange(0, len(bits), step)))
+    sample = bits.take(integer_array(np.arange(0, len(bits), step)))
     for values in (sample, bits):
-        if pc.all(pc.equal(values, one)).as_py() is False:
+        if pc.all(pc.equal(values, scalar)).as_py() is False:
             return None
     return block_from_array(array.slice(first, 1))
 
@@ -245,10 +244,10 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _is_plain(values: Block, encoding: ValueEncoding, levels: Levels) -> bool:
-    """Bytes as they are in memory, one behind the other: a full-zip page without levels.
+    """Whether values are stored as in memory: a full-zip page without levels.
 
     It has no chunk headers between the values, so a scan is a view of the file and one value
-    is one read at a known place.
+    is one read at a known position.
     """
     if levels.rep is not None or levels.definition is not None:
         return False
@@ -297,7 +296,7 @@ def _mini_encoding(
 def _zip_encoding(
     block: Block, stats: VariableStats | None, kind: pa.DataType, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """The encoding of values that stand one by one."""
+    """The encoding of values in full-zip pages."""
     if isinstance(block, FixedList):
         return FixedSizeList.for_block(block)
     if isinstance(block, FixedWidth):

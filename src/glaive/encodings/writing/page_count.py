@@ -1,8 +1,8 @@
-"""Into how many pages an array is cut, where each page would repeat a dictionary.
+"""The number of pages of an array, where each page would repeat a dictionary.
 
-Pages of about 8 MiB are encoded side by side and read apart. A column of few, long values
-is little more than its dictionary, which every page has again: such arrays are cut into
-fewer pages.
+Pages of about 8 MiB are encoded in parallel and read independently. A column of few distinct,
+long values is little more than its dictionary, which every page repeats: such arrays get fewer
+pages.
 
 Specification: "Writer choices" in ``docs/format/pages.md``.
 """
@@ -21,35 +21,35 @@ from glaive.kernels.strings import as_offsets
 
 __all__ = ["page_count"]
 
-MOST_REPEATED = 0.01
-"""Share of a column that dictionaries may take which another page has already."""
+MAX_REPEATED_SHARE = 0.01
+"""Share of a column that repeated dictionaries may take."""
 
-MOST_PAGES_IN_ONE = 64
-"""Pages that are left together at most, so that no page takes very much memory."""
+MAX_MERGED_PAGES = 64
+"""Pages that become one at most, to limit the memory of a page."""
 
 _BITS = (64, 128)
 """Widths of numbers that become dictionaries."""
 
 
 def page_count(array: pa.Array, wanted: int) -> int:
-    """Return in how many pages to write ``array``: at most ``wanted``.
+    """Return the number of pages to write ``array`` in, at most ``wanted``.
 
-    Cost: looks at some thousand values of each leaf, and at nothing if ``wanted`` is 1.
+    Cost: samples some thousand values of each leaf, or none if ``wanted`` is 1.
     """
     pages = wanted
-    fewest = -(-wanted // MOST_PAGES_IN_ONE)
+    fewest = -(-wanted // MAX_MERGED_PAGES)
     for leaf in _leaves(array):
         if pages <= fewest:
             return fewest
         items, indices = _dictionary_bytes(leaf)
         if items:
-            more = int(MOST_REPEATED * (items + indices) / items)
+            more = int(MAX_REPEATED_SHARE * (items + indices) / items)
             pages = min(pages, max(fewest, 1 + more))
     return pages
 
 
 def _leaves(array: Any) -> Iterator[Any]:
-    """Arrays of values; those of null lists and structs may be among them."""
+    """Arrays of values, which may include those of null lists and structs."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         yield from _leaves(array.storage)
@@ -69,7 +69,7 @@ def _leaves(array: Any) -> Iterator[Any]:
 
 
 def _extent(array: Any) -> tuple[int, int]:
-    """First item of the first list, and the items of all."""
+    """Position of the first item, and the number of items of all lists."""
     if not len(array):
         return 0, 0
     first = array.offsets[0].as_py()
@@ -84,8 +84,8 @@ def _dictionary_bytes(leaf: Any) -> tuple[int, int]:
         return 0, 0
     block = block_from_array(leaf)
     if isinstance(block, Variable):
-        ends = as_offsets(block.offsets, block.offset_bits)
-        width = (int(ends[block.count]) - int(ends[0])) / block.count + block.offset_bits // 8
+        offsets = as_offsets(block.offsets, block.offset_bits)
+        width = (int(offsets[block.count]) - int(offsets[0])) / block.count + block.offset_bits // 8
     elif isinstance(block, FixedWidth) and block.bits in _BITS:
         width = block.bits / 8
     else:

@@ -1,8 +1,8 @@
-"""Pick the planes of a 2.3 page, and encode it.
+"""Choose the planes of a 2.3 page, and encode it.
 
-What a 2.2 page would be decides the values. Its levels go with them (dense structure) as
-long as chunks can hold them and no one asked for sparse structure; pages with less than one
-value per chunk of levels, constants with nulls and pages without values have sparse
+The value plane follows from the equivalent 2.2 page. Levels are stored with the values (dense
+structure) if chunks can hold them and sparse structure is not requested; pages with less than
+one value per chunk of levels, constants with nulls and pages without values have sparse
 structure.
 
 Specification: "Writer choices" in ``docs/format/planes.md``.
@@ -28,12 +28,7 @@ from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.writing.indexed_values import LARGE_ITEMS, encode_indexed, size_of
 from glaive.encodings.writing.page import PageOptions, encode_page, single_value
-from glaive.encodings.writing.sparse import (
-    SlotLayer,
-    layers_of,
-    valid_leaves,
-    write_structure,
-)
+from glaive.encodings.writing.sparse import SlotLayer, layers_of, valid_leaves, write_structure
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.errors import SchemaError
 from glaive.format.pb import encodings21_pb2, encodings23_pb2
@@ -58,10 +53,10 @@ def encode_planar_page(
     Parameters
     ----------
     wanted
-        What the author of the column asks for; sparse structure among it.
+        The encoding options of the column; they may request sparse structure.
     sizes
-        Of the layers that are fixed-size lists of structs, None for others, inner-most first;
-        nothing when there are none.
+        Dimension of each layer that is a fixed-size list of structs, None for other layers,
+        inner-most first; empty when there are none.
     symbols
         FSST symbols that the pages of the column share.
     """
@@ -72,13 +67,13 @@ def encode_planar_page(
     page = None if sparse else encode_page(array, levels, rows, options, wanted, symbols)
     if page is not None:
         layout = _page_layout(page)
-        kind = layout.WhichOneof("layout")
-        if kind != "constant_layout":
+        name = layout.WhichOneof("layout")
+        if name != "constant_layout":
             return _dense(page, levels.layers)
         values = _constant(page)
         if values is None:
-            once = replace(options, scalar_constants=False)
-            return encode_planar_page(array, levels, rows, once, wanted, sizes, symbols)
+            no_scalars = replace(options, scalar_constants=False)
+            return encode_planar_page(array, levels, rows, no_scalars, wanted, sizes, symbols)
         if not nested and values.HasField("constant"):
             return _planar(_dense_structure(levels.layers), values, [], rows)
         return _sparse(values, [], layers_of(levels, rows, sizes), rows)
@@ -94,7 +89,7 @@ def encode_sparse_page(
     wanted: EncodingOptions = AUTOMATIC,
     symbols: PageSymbols | None = None,
 ) -> EncodedPage:
-    """Encode a page of sparse structure, its values as if they were a column without nulls.
+    """Encode a page of sparse structure; its values are encoded like a column without nulls.
 
     Parameters
     ----------
@@ -103,12 +98,12 @@ def encode_sparse_page(
     layers
         Outer-most first.
     rows
-        Rows, times the sizes of all fixed-size lists of structs.
+        Rows, times the dimensions of all fixed-size lists of structs.
     """
     valid = valid_leaves(layers)
-    none = encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
+    no_values = encodings23_pb2.ValuePlane(no_values=encodings23_pb2.NoValues())
     if not len(array) or (valid is not None and not valid.any()) or _is_empty(array.type):
-        return _sparse(none, [], layers, rows)
+        return _sparse(no_values, [], layers, rows)
     if wanted.structural_encoding == "sparse":
         wanted = replace(wanted, structural_encoding=None)
     scalar = single_value(array) if options.scalar_constants else None
@@ -122,26 +117,26 @@ def encode_sparse_page(
     if page is None:
         raise SchemaError(f"values of type {array.type} do not fit one page; write fewer rows")
     layout = _page_layout(page)
-    kind = layout.WhichOneof("layout")
-    if kind == "constant_layout":
+    name = layout.WhichOneof("layout")
+    if name == "constant_layout":
         values = _constant(page)
         if values is None:
-            once = replace(options, scalar_constants=False)
-            return encode_sparse_page(array, layers, rows, once, wanted, symbols)
+            no_scalars = replace(options, scalar_constants=False)
+            return encode_sparse_page(array, layers, rows, no_scalars, wanted, symbols)
         return _sparse(values, [], layers, rows)
-    if kind == "mini_block_layout" and wanted.structural_encoding is None:
+    if name == "mini_block_layout" and wanted.structural_encoding is None:
         indexed = _indexed(array, page, wanted)
         if indexed is not None:
             return _sparse(indexed[0], indexed[1], layers, rows)
-    if kind == "full_zip_layout" and valid is not None:
+    if name == "full_zip_layout" and valid is not None:
         # Slots that are null have no value.
-        some = block_from_array(array.filter(pa.array(valid)))
-        if isinstance(some, FixedList):
-            # Their items need no validity for the sake of null lists.
-            encoding: ValueEncoding = FixedSizeList.for_block(some)
+        block = block_from_array(array.filter(pa.array(valid)))
+        if isinstance(block, FixedList):
+            # Without null lists their items may need no validity.
+            encoding: ValueEncoding = FixedSizeList.for_block(block)
         else:
             encoding = read_encoding(layout.full_zip_layout.value_compression, _WHERE)
-        page = encode_full_zip_page(some, encoding, layers=plain.layers, rows=some.count)
+        page = encode_full_zip_page(block, encoding, layers=plain.layers, rows=block.count)
     values = _value_plane(page, dense=False)
     return _sparse(values, page.buffers, layers, rows)
 
@@ -149,19 +144,19 @@ def encode_sparse_page(
 def _indexed(
     array: pa.Array, page: EncodedPage, wanted: EncodingOptions
 ) -> tuple[encodings23_pb2.ValuePlane, list[Any]] | None:
-    """The values of a page with a large dictionary as indexed ones, if these are smaller."""
+    """The values of a page with a large dictionary as indexed values, if these are smaller."""
     layout = _page_layout(page).mini_block_layout
     items = layout.num_dictionary_items
     if pa.types.is_dictionary(array.type) or array.nbytes // len(array) * items < LARGE_ITEMS:
         return None
-    found = encode_indexed(array, wanted)
-    if found is None or found.size >= sum(map(size_of, page.buffers)):
+    encoded = encode_indexed(array, wanted)
+    if encoded is None or encoded.size >= sum(map(size_of, page.buffers)):
         return None
     values = encodings23_pb2.IndexedValues(
-        indices=found.indices.encoding.to_wire(),
-        items=_zipped(_page_layout(found.items).full_zip_layout, dense=False),
+        indices=encoded.indices.encoding.to_wire(),
+        items=_full_zip(_page_layout(encoded.items).full_zip_layout, dense=False),
     )
-    return encodings23_pb2.ValuePlane(indexed=values), found.buffers
+    return encodings23_pb2.ValuePlane(indexed=values), encoded.buffers
 
 
 def _is_empty(kind: pa.DataType) -> bool:
@@ -174,7 +169,7 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 def _page_layout(page: EncodedPage) -> encodings21_pb2.PageLayout:
     if not isinstance(page.layout, encodings21_pb2.PageLayout):
-        raise TypeError("a page of two planes already")
+        raise TypeError("the page already consists of two planes")
     return page.layout
 
 
@@ -201,10 +196,7 @@ def _dense_structure(layers: tuple[Layer, ...]) -> encodings23_pb2.StructuralPla
 
 
 def _sparse(
-    values: encodings23_pb2.ValuePlane,
-    buffers: list[Any],
-    layers: Sequence[SlotLayer],
-    rows: int,
+    values: encodings23_pb2.ValuePlane, buffers: list[Any], layers: Sequence[SlotLayer], rows: int
 ) -> EncodedPage:
     structure, payloads = write_structure(layers)
     plane = encodings23_pb2.StructuralPlane(sparse=structure)
@@ -222,10 +214,10 @@ def _planar(
 
 
 def _value_plane(page: EncodedPage, *, dense: bool) -> encodings23_pb2.ValuePlane:
-    """The values of a mini-block or full-zip page, with its levels if they are to be dense."""
+    """The values of a mini-block or full-zip page, with its levels for dense structure."""
     layout = _page_layout(page)
     if layout.WhichOneof("layout") == "full_zip_layout":
-        zipped = _zipped(layout.full_zip_layout, dense=dense)
+        zipped = _full_zip(layout.full_zip_layout, dense=dense)
         return encodings23_pb2.ValuePlane(zipped=zipped)
     return encodings23_pb2.ValuePlane(chunked=_chunked(layout.mini_block_layout, dense=dense))
 
@@ -253,7 +245,9 @@ def _chunked(
     return chunked
 
 
-def _zipped(layout: encodings21_pb2.FullZipLayout, *, dense: bool) -> encodings23_pb2.ZippedValues:
+def _full_zip(
+    layout: encodings21_pb2.FullZipLayout, *, dense: bool
+) -> encodings23_pb2.ZippedValues:
     zipped = encodings23_pb2.ZippedValues(
         value_compression=layout.value_compression,
         num_items=layout.num_items,

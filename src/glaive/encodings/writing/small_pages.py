@@ -1,8 +1,8 @@
-"""Pages of a few values, written without a look at what is best.
+"""Pages of a few values, written without choosing an encoding.
 
 Buffers of a page begin on 64-byte offsets, so no encoding makes such a page smaller, and
-looking for one would be most of the cost of appending a few rows. Values of a fixed width
-stand as they are in memory; single bits, text and values with nulls become one chunk.
+choosing one would be most of the cost of appending a few rows. Values of a fixed width are
+stored as in memory; single bits, text and values with nulls become one chunk.
 
 Specification: "Writer choices" in ``docs/format/pages.md``.
 """
@@ -25,20 +25,20 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["MINIBLOCK_MAX_VALUE", "MOST_TINY", "encode_tiny_page", "plain_page"]
+__all__ = ["MAX_TINY_VALUES", "MINIBLOCK_MAX_VALUE", "encode_tiny_page", "plain_page"]
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
 
-_TINY = 512
-"""Bytes of a page that is not worth choosing an encoding for."""
+_MAX_TINY_BYTES = 512
+"""A page with more bytes is worth choosing an encoding for."""
 
-MOST_TINY = 8 * _TINY
+MAX_TINY_VALUES = 8 * _MAX_TINY_BYTES
 """Values of such a page at most: single bits."""
 
 _ALL_VALID = (Layer.ALL_VALID_ITEM,)
 _LEVEL_BITS = 16
-_SMALL, _LARGE = 2, 4
+_CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
 """Bytes of a chunk word."""
 
 _FILL = b"\xfe"
@@ -58,10 +58,10 @@ def encode_tiny_page(
     if block is None:
         return None
     count, definition = block.count, levels.definition
-    width = _LARGE if large_chunks else _SMALL
+    width = _LARGE_CHUNK_WORD if large_chunks else _CHUNK_WORD
     values: Any
     if isinstance(block, FixedWidth) and block.bits:
-        if count * block.bits > 8 * _TINY:
+        if count * block.bits > 8 * _MAX_TINY_BYTES:
             return None
         values = block.values.slice(0, (count * block.bits + 7) // 8)
         if definition is None and block.bits % 8 == 0:
@@ -71,16 +71,16 @@ def encode_tiny_page(
             return None
         return _one_chunk(raw, Flat(block.bits), count, levels, rows, width)
     if isinstance(block, Variable):
-        found = _strings(block)
-        if found is not None:
-            return _one_chunk(found, Plain(block.offset_bits), count, levels, rows, width)
+        encoded = _strings(block)
+        if encoded is not None:
+            return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
     return None
 
 
 def plain_page(array: pa.Array) -> EncodedPage | None:
-    """The same page of fixed-width values of whole bytes without nulls, and of no others."""
+    """The same page for fixed-width values of whole bytes without nulls; ``None`` for others."""
     width, rows = _whole_bytes(array.type), len(array)
-    if not 0 < rows * width <= _TINY or array.null_count:
+    if not 0 < rows * width <= _MAX_TINY_BYTES or array.null_count:
         return None
     values: Any = array.buffers()[1]
     layout = _plain_layout(8 * width, _ALL_VALID, rows)
@@ -97,9 +97,9 @@ def _whole_bytes(kind: pa.DataType) -> int:
 
 
 def _few_values(array: pa.Array, levels: Levels) -> Block | None:
-    """The values, if they are as few and as plain as they have to be."""
+    """The values, if they are few, not nested and not dictionary-encoded."""
     count, kind, definition = len(array), array.type, levels.definition
-    if not 0 < count <= MOST_TINY or levels.rep is not None or array.null_count == count:
+    if not 0 < count <= MAX_TINY_VALUES or levels.rep is not None or array.null_count == count:
         return None
     if definition is not None and (len(definition) != count or definition.all()):
         return None
@@ -109,24 +109,25 @@ def _few_values(array: pa.Array, levels: Levels) -> Block | None:
 
 
 def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
-    """Whether all values of ``width`` bytes that are not null are the same; 0 bytes: not asked."""
+    """Whether all values of ``width`` bytes that are not null are equal; False for 0 bytes."""
     valid = [at * width for at, level in enumerate(definition) if not level]
     first = raw[valid[0] : valid[0] + width]
     return width > 0 and all(raw[at : at + width] == first for at in valid)
 
 
 def _strings(block: Variable) -> bytes | None:
-    """Offsets from the start of the chunk, and bytes; ``None`` when there are many of them."""
+    """Offsets from the start of the chunk, and bytes; ``None`` when there are too many."""
     count, width = block.count, block.offset_bits // 8
-    if count * width > _TINY:
+    if count * width > _MAX_TINY_BYTES:
         return None
     numbers = _offsets(count, width)
-    ends = numbers.unpack_from(block.offsets)
-    first, last = ends[0], ends[-1]
+    offsets = numbers.unpack_from(block.offsets)
+    first, last = offsets[0], offsets[-1]
     head = numbers.size
-    if head + last - first > _TINY or max(map(sub, ends[1:], ends)) >= MINIBLOCK_MAX_VALUE:
+    longest = max(map(sub, offsets[1:], offsets))
+    if head + last - first > _MAX_TINY_BYTES or longest >= MINIBLOCK_MAX_VALUE:
         return None
-    moved = numbers.pack(*[end - first + head for end in ends])
+    moved = numbers.pack(*[end - first + head for end in offsets])
     data = moved + block.data.slice(first, last - first).to_pybytes()
     return data + _FILL * (-len(data) % width)
 
@@ -168,7 +169,7 @@ def _chunk_layout(
         layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
         num_buffers=1,
         num_items=count,
-        has_large_chunk=width == _LARGE,
+        has_large_chunk=width == _LARGE_CHUNK_WORD,
     )
     if level_bits:
         layout.def_compression.CopyFrom(Flat(level_bits).to_wire())

@@ -18,6 +18,7 @@ from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
 from glaive.kernels.levels import resolve_lists
 from glaive.memory import as_array
+from glaive.types import Int64s
 
 __all__ = ["SlotLayer", "layers_of", "valid_leaves", "write_structure"]
 
@@ -25,18 +26,18 @@ Flags = NDArray[np.bool_]
 
 _NONE = np.empty(0, np.uint64)
 
-_FAR_MORE = 8
-"""Times as many positions as of the others that are not tried to be told."""
+_MAX_TRIED_RATIO = 8
+"""A list of positions that is longer than the other by more than this factor is not tried."""
 
 
 class SlotLayer(NamedTuple):
-    """One layer: which slots are valid (None: all), lengths of lists, size of fixed ones.
+    """One layer: validity of slots (None: all valid), lengths of lists, or their fixed size.
 
     Null lists have the length 0.
     """
 
     flags: Flags | None
-    lengths: NDArray[np.int64] | None = None
+    lengths: Int64s | None = None
     size: int | None = None
 
 
@@ -50,7 +51,7 @@ class _Writer:
     def __init__(self) -> None:
         self.buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = []
 
-    def sequence(self, numbers: NDArray[np.int64]) -> pb21.CompressiveEncoding:
+    def sequence(self, numbers: Int64s) -> pb21.CompressiveEncoding:
         return self._put(encode_numbers(np.ascontiguousarray(numbers).view(np.uint64)))
 
     def _put(self, numbers: EncodedNumbers) -> pb21.CompressiveEncoding:
@@ -59,20 +60,20 @@ class _Writer:
         return numbers.encoding.to_wire()
 
     def validity(self, flags: Flags | None) -> pb.SparseValiditySet:
-        """Name the nulls or the valid slots, whichever takes fewer bytes."""
+        """List the null or the valid slots, whichever takes fewer bytes."""
         meaning, positions = pb.SPARSE_VALIDITY_NULL_POSITIONS, _NONE
         numbers = encode_numbers(positions)
         if flags is not None:
             positions = _positions(~flags)
             valid = len(flags) - len(positions)
-            if len(positions) <= _FAR_MORE * valid:
+            if len(positions) <= _MAX_TRIED_RATIO * valid:
                 numbers = encode_numbers(positions)
-            if valid <= _FAR_MORE * len(positions):
-                others = _positions(flags)
-                other = encode_numbers(others)
-                if len(positions) > _FAR_MORE * valid or other.size < numbers.size:
-                    meaning, positions = pb.SPARSE_VALIDITY_VALID_POSITIONS, others
-                    numbers = other
+            if valid <= _MAX_TRIED_RATIO * len(positions):
+                valid_positions = _positions(flags)
+                encoded = encode_numbers(valid_positions)
+                if len(positions) > _MAX_TRIED_RATIO * valid or encoded.size < numbers.size:
+                    meaning, positions = pb.SPARSE_VALIDITY_VALID_POSITIONS, valid_positions
+                    numbers = encoded
         return pb.SparseValiditySet(
             meaning=meaning, positions=self._put(numbers), num_positions=len(positions)
         )
@@ -101,42 +102,42 @@ class _Writer:
 def write_structure(
     layers: Sequence[SlotLayer],
 ) -> tuple[pb.SparseStructure, list[pa.Buffer | NDArray[np.uint8] | bytes]]:
-    """Write the structure that layers, outer-most first, say, and its payloads."""
+    """Write the structure of layers (outer-most first), and its payloads."""
     writer = _Writer()
     messages = [writer.layer(layer) for layer in layers]
     return pb.SparseStructure(layers=messages), writer.buffers
 
 
 def valid_leaves(layers: Sequence[SlotLayer]) -> Flags | None:
-    """Which inner-most slots have a valid leaf, all layers asked; None when all have."""
-    found: Flags | None = None
+    """Which inner-most slots are valid in all layers; None when all are."""
+    flags: Flags | None = None
     for layer in layers:
         if layer.lengths is not None:
             # Null lists have no items.
-            found = None
+            flags = None
             continue
         if layer.flags is not None:
-            found = layer.flags if found is None else found & layer.flags
-        if layer.size is not None and found is not None:
-            found = found.repeat(layer.size)
-    return None if found is None or found.all() else found
+            flags = layer.flags if flags is None else flags & layer.flags
+        if layer.size is not None and flags is not None:
+            flags = flags.repeat(layer.size)
+    return None if flags is None or flags.all() else flags
 
 
 def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> list[SlotLayer]:
-    """Layers, outer-most first, that the levels of ``rows`` rows say.
+    """The layers (outer-most first) described by the levels of ``rows`` rows.
 
-    ``sizes`` are those of the layers that are fixed-size lists of structs, None for others,
-    inner-most first; nothing when there are none.
+    ``sizes`` are the dimensions of layers that are fixed-size lists of structs, None for other
+    layers, inner-most first; empty when there are none.
     """
-    found = []
+    slot_layers = []
     rep, definition = levels.rep, levels.definition
     sizes = sizes or [None] * len(levels.layers)
     for step, size in zip(layer_steps(levels.layers), sizes, strict=True):
         if not step.is_list or rep is None:
             if size is not None and definition is not None:
-                # What is null outside is so in all entries of a list.
+                # An outer null is repeated in all entries of a list.
                 definition = definition[::size]
-            found.append(SlotLayer(_item_flags(definition, step), size=size))
+            slot_layers.append(SlotLayer(_item_flags(definition, step), size=size))
             continue
         lists = resolve_lists(
             rep,
@@ -151,13 +152,13 @@ def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> li
         if lists is None or (not step.list_outside and lists.slots != rows):
             raise ValueError(f"levels of other than {rows} rows")
         offsets = as_array(lists.offsets, "<i8")[: lists.slots + 1]
-        found.append(SlotLayer(_list_flags(rep, definition, step), np.diff(offsets)))
+        slot_layers.append(SlotLayer(_list_flags(rep, definition, step), np.diff(offsets)))
         rep, definition = lists.rep, lists.definition
-    return found[::-1]
+    return slot_layers[::-1]
 
 
 def _item_flags(definition: NDArray[np.uint16] | None, step: LayerStep) -> Flags | None:
-    """Null are slots that say so, and those below others that are null."""
+    """Validity of the slots; those below a null are null as well."""
     if definition is None or not step.null_level:
         return None
     flags = definition[definition <= step.slot_max] < step.null_level
@@ -169,6 +170,6 @@ def _list_flags(
 ) -> Flags | None:
     if definition is None or not step.null_level:
         return None
-    said = definition[(rep > 0) & (definition <= step.slot_max)]
-    flags = (said != step.null_level) & (said <= step.resolved_max)
+    visible = definition[(rep > 0) & (definition <= step.slot_max)]
+    flags = (visible != step.null_level) & (visible <= step.resolved_max)
     return None if flags.all() else flags

@@ -1,4 +1,4 @@
-"""Pick the encoding of strings and binary, in mini-blocks and in full-zip pages.
+"""Choose the encoding of strings and binary, in mini-blocks and in full-zip pages.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
 """
@@ -21,38 +21,38 @@ from glaive.encodings.writing.string_stats import VariableStats
 from glaive.kernels.strings import CHUNK_BYTES
 from glaive.memory import as_array
 
-__all__ = ["coded_bytes", "mini_text_encoding", "zip_text_encoding"]
+__all__ = ["encoded_bytes", "mini_text_encoding", "zip_text_encoding"]
 
 GENERAL_MIN_VALUE = 32_768
 """Bytes; pages with longer values than this may be compressed value by value."""
 
 ZSTD_MAX_SHARE = 0.9
-"""Share of its bytes that zstd must stay below where nobody asked for it."""
+"""Without options zstd is used only if it leaves less than this share of the bytes."""
 
 _TRIED_BYTES = 262_144
 """Bytes of values that compression is tried on."""
 
 _TRIED_VALUES = 8
-"""Values that compression one by one is tried on."""
+"""Values that compression of single values is tried on."""
 
 
 def mini_text_encoding(
     stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """Pick the encoding of values in chunks."""
+    """Choose the encoding of values in chunks."""
     plain = Plain(stats.block.offset_bits, wanted.minichunk_size or CHUNK_BYTES)
     scheme = wanted.scheme
     if scheme is not None:
         packed = General(scheme, plain, wanted.compression_level)
         if _gains(stats, plain, packed):
             return packed
-    return _coded(stats, kind, plain, wanted)
+    return _fsst_or_plain(stats, kind, plain, wanted)
 
 
 def zip_text_encoding(
     stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """Pick the encoding of values that stand one by one.
+    """Choose the encoding of values in full-zip pages.
 
     General compression is always zstd there: pylance cannot read lz4 in pages with nulls.
     """
@@ -63,25 +63,25 @@ def zip_text_encoding(
             return packed
     elif wanted.compression is None and stats.longest > GENERAL_MIN_VALUE:
         return packed if _zstd_share(stats.block) < ZSTD_MAX_SHARE else plain
-    return _coded(stats, kind, plain, wanted)
+    return _fsst_or_plain(stats, kind, plain, wanted)
 
 
-def _coded(
+def _fsst_or_plain(
     stats: VariableStats, kind: pa.DataType, plain: Plain, wanted: EncodingOptions
 ) -> ValueEncoding:
-    """FSST where it was asked for, or where nothing was and it gains; else plain."""
+    """FSST where it is requested, or where nothing is and it gains; else plain."""
     if wanted.compression == "none":
         return plain
     if wanted.compression == "fsst":
         return Fsst.trained(stats, plain)
-    found = _symbols(stats, kind)
-    return plain if found is None else replace(found[1], values=plain)
+    proposal = _symbols(stats, kind)
+    return plain if proposal is None else replace(proposal[1], values=plain)
 
 
-def coded_bytes(stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions) -> int:
+def encoded_bytes(stats: VariableStats, kind: pa.DataType, wanted: EncodingOptions) -> int:
     """Estimate the bytes of the values without a dictionary, before general compression."""
-    found = _symbols(stats, kind) if wanted.compression != "none" else None
-    return stats.plain_bytes if found is None else found[0]
+    proposal = _symbols(stats, kind) if wanted.compression != "none" else None
+    return stats.plain_bytes if proposal is None else proposal[0]
 
 
 def _symbols(stats: VariableStats, kind: pa.DataType) -> tuple[int, Fsst] | None:
@@ -100,21 +100,21 @@ def _gains(stats: VariableStats, plain: Plain, packed: General) -> bool:
     first = (block.count - count) // 2
     offsets = block.offsets.slice(first * width, (count + 1) * width)
     tried = Variable(offsets, block.offset_bits, block.data, count)
-    sizes = [int(one.encode_mini(tried).sizes[0].sum()) for one in (packed, plain)]
+    sizes = [int(encoding.encode_mini(tried).sizes[0].sum()) for encoding in (packed, plain)]
     return sizes[0] < sizes[1]
 
 
 def _zstd_share(block: Variable) -> float:
-    """What zstd leaves of a few of the values; images and audio are compressed already."""
-    ends = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
-    # Evenly spaced among the bytes: many values may be nulls without any.
-    first, last = int(ends[0]), int(ends[-1])
-    places = first + (2 * np.arange(_TRIED_VALUES) + 1) * (last - first) // (2 * _TRIED_VALUES)
-    picks = np.unique(np.searchsorted(ends, places, side="right") - 1)
+    """The share of bytes that zstd leaves of a few values; images and audio are compressed."""
+    offsets = as_array(block.offsets, f"<i{block.offset_bits // 8}")[: block.count + 1]
+    # Evenly spaced by bytes: many values may be nulls without any.
+    first, last = int(offsets[0]), int(offsets[-1])
+    positions = first + (2 * np.arange(_TRIED_VALUES) + 1) * (last - first) // (2 * _TRIED_VALUES)
+    tried = np.unique(np.searchsorted(offsets, positions, side="right") - 1)
     codec = pa.Codec("zstd", compression_level=1)
     raw = packed = 0
-    for at in picks[picks < block.count].tolist():
-        value = block.data.slice(int(ends[at]), int(ends[at + 1] - ends[at]))
+    for at in tried[tried < block.count].tolist():
+        value = block.data.slice(int(offsets[at]), int(offsets[at + 1] - offsets[at]))
         raw += value.size
         packed += 8 + codec.compress(value).size
     return packed / raw if raw else 1.0

@@ -1,4 +1,4 @@
-"""Types as values: their names, casts to a type that is named, metadata of columns."""
+"""Types as values: their names, casts to a named type, metadata of columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glaive.errors import FilterError
 from glaive.expr.functions.coercion import TEXT, check_count, refuse, signature
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa
-from glaive.expr.rows import array_of, count_rows, spread
+from glaive.expr.rows import array_of, broadcast, count_rows
 
 __all__ = ["named_type", "type_name"]
 
@@ -50,7 +50,7 @@ def _unit(unit: str) -> str:
 
 
 def type_name(kind: Any) -> str:
-    """Return the name the reference has for an Arrow type."""
+    """Return the name of an Arrow type in the reference implementation."""
     if isinstance(kind, pa.JsonType):
         return "LargeBinary"
     if kind in _NAMES:
@@ -105,18 +105,18 @@ def named_type(name: str) -> Any:
     plain = _PLAIN.get(name.strip())
     if plain is not None:
         return plain
-    found = _CALLED.match(name)
+    match = _CALLED.match(name)
     try:
-        made = _built(found[1], found[2]) if found is not None else None
+        data_type = _built(match[1], match[2]) if match is not None else None
     except (ValueError, KeyError, IndexError, pa.ArrowException):
-        made = None
-    if made is None:
+        data_type = None
+    if data_type is None:
         raise FilterError(
-            f"no type {name!r}; there are {', '.join(_PLAIN)}, Timestamp(Second, None), "
+            f"unknown type {name!r}; there are {', '.join(_PLAIN)}, Timestamp(Second, None), "
             'Timestamp(Microsecond, Some("UTC")), Time64(Nanosecond), Duration(Second), '
             "Decimal128(10, 2), FixedSizeBinary(16), List(Int64), Dictionary(Int32, Utf8)"
         )
-    return made
+    return data_type
 
 
 def _built(name: str, inside: str) -> Any:  # noqa: PLR0911  # A table of types.
@@ -147,13 +147,10 @@ def _built(name: str, inside: str) -> Any:  # noqa: PLR0911  # A table of types.
 
 
 def _zone(text: str) -> str:
-    found = _ZONE.match(text)
-    if found is None:
+    match = _ZONE.match(text)
+    if match is None:
         raise ValueError(text)
-    return found[1]
-
-
-# --------------------------------------------------------------------------- functions
+    return match[1]
 
 
 def _typeof_types(call: Call) -> Types:
@@ -182,7 +179,7 @@ def _cast_types(call: Call) -> Types:
 
 @function("arrow_cast", takes=_cast_types)
 def _arrow_cast(value: Any, name: Any) -> Any:
-    return spread(value, count_rows((value, name)))
+    return broadcast(value, count_rows((value, name)))
 
 
 def _try_types(call: Call) -> Types:
@@ -191,11 +188,11 @@ def _try_types(call: Call) -> Types:
 
 @function("arrow_try_cast", takes=_try_types)
 def _arrow_try_cast(value: Any, name: Any) -> Any:
-    return _tried(value, named_type(name.as_py()))
+    return _try_cast(value, named_type(name.as_py()))
 
 
-def _tried(value: Any, kind: Any) -> Any:
-    """Cast; what cannot be cast becomes null. A loop over values when one cannot."""
+def _try_cast(value: Any, kind: Any) -> Any:
+    """Cast; values that cannot be cast become null (a loop over values if there are any)."""
     if is_kind.is_dictionary(value.type):
         value = value.dictionary_decode()
     try:
@@ -203,12 +200,12 @@ def _tried(value: Any, kind: Any) -> Any:
     except pa.ArrowInvalid as error:
         if too_large(error) and len(value) > 1:
             raise
-        return array_of([_tried_scalar(each, kind) for each in value], kind)
+        return array_of([_try_cast_scalar(scalar, kind) for scalar in value], kind)
     except pa.ArrowNotImplementedError:
         raise FilterError(f"values of type {value.type} cannot be cast to {kind}") from None
 
 
-def _tried_scalar(value: Any, kind: Any) -> Any:
+def _try_cast_scalar(value: Any, kind: Any) -> Any:
     try:
         return value.cast(kind).as_py()
     except pa.ArrowInvalid:
@@ -222,7 +219,7 @@ def _like_types(call: Call) -> Types:
 
 @function("cast_to_type", takes=_like_types)
 def _cast_to_type(value: Any, like: Any) -> Any:
-    return spread(value, count_rows((value, like)))
+    return broadcast(value, count_rows((value, like)))
 
 
 def _try_like_types(call: Call) -> Types:
@@ -232,7 +229,7 @@ def _try_like_types(call: Call) -> Types:
 
 @function("try_cast_to_type", takes=_try_like_types)
 def _try_cast_to_type(value: Any, like: Any) -> Any:
-    return _tried(spread(value, count_rows((value, like))), like.type)
+    return _try_cast(broadcast(value, count_rows((value, like))), like.type)
 
 
 def _metadata_types(call: Call) -> Types:
@@ -253,7 +250,7 @@ def _arrow_metadata(value: Any, key: Any = None) -> Any:
 def _with_types(call: Call) -> Types:
     check_count(call, 3)
     if len(call.types) % 2 == 0:
-        raise FilterError("with_metadata takes a value and pairs of a key and a text")
+        raise FilterError("with_metadata takes a value and pairs of a key and a string")
     for number in range(1, len(call.types)):
         TEXT(call, number)
         if call.literals[number] is None:

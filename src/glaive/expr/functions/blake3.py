@@ -1,4 +1,4 @@
-"""The BLAKE3 hash of some bytes, which Python's library lacks. Slow: about 10 µs a block."""
+"""The BLAKE3 hash, which Python's library lacks. Slow: about 10 µs per block of 64 bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def blake3(raw: bytes) -> bytes:
 def _tree(chunks: list[bytes], first: int, flags: int) -> list[int]:
     if len(chunks) == 1:
         return _chunk(chunks[0], first, 0)
-    # The left half is the largest power of two of chunks that leaves some to the right.
+    # The left subtree has the largest power of two of chunks that leaves at least one.
     half = 1 << (len(chunks) - 1).bit_length() - 1
     words = _tree(chunks[:half], first, 0) + _tree(chunks[half:], first + half, 0)
     return _compress(list(_START), words, 0, _BLOCK, _PARENT | flags)
@@ -52,32 +52,32 @@ def _tree(chunks: list[bytes], first: int, flags: int) -> list[int]:
 def _chunk(raw: bytes, number: int, flags: int) -> list[int]:
     value = list(_START)
     blocks = [raw[at : at + _BLOCK] for at in range(0, len(raw), _BLOCK)] or [b""]
-    for place, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         words = list(struct.unpack("<16I", block.ljust(_BLOCK, b"\0")))
-        kind = _CHUNK_START if place == 0 else 0
-        if place == len(blocks) - 1:
-            kind |= _CHUNK_END | flags
-        value = _compress(value, words, number, len(block), kind)
+        block_flags = _CHUNK_START if index == 0 else 0
+        if index == len(blocks) - 1:
+            block_flags |= _CHUNK_END | flags
+        value = _compress(value, words, number, len(block), block_flags)
     return value
 
 
 def _compress(value: list[int], words: list[int], counter: int, size: int, flags: int) -> list[int]:
     state = [*value, *_START[:4], counter & _WORD, counter >> 32 & _WORD, size, flags]
     for _ in range(_ROUNDS):
-        for number, places in enumerate(_MIXED):
-            _mix(state, places, words[2 * number], words[2 * number + 1])
-        words = [words[place] for place in _ORDER]
+        for number, positions in enumerate(_MIXED):
+            _mix(state, positions, words[2 * number], words[2 * number + 1])
+        words = [words[position] for position in _ORDER]
     return [state[n] ^ state[n + 8] for n in range(8)]
 
 
-def _mix(state: list[int], places: tuple[int, int, int, int], first: int, second: int) -> None:
-    a, b, c, d = places
-    for word, turn, other in ((first, 16, 12), (second, 8, 7)):
+def _mix(state: list[int], positions: tuple[int, int, int, int], first: int, second: int) -> None:
+    a, b, c, d = positions
+    for word, rotation_d, rotation_b in ((first, 16, 12), (second, 8, 7)):
         state[a] = state[a] + state[b] + word & _WORD
-        state[d] = _turned(state[d] ^ state[a], turn)
+        state[d] = _rotated(state[d] ^ state[a], rotation_d)
         state[c] = state[c] + state[d] & _WORD
-        state[b] = _turned(state[b] ^ state[c], other)
+        state[b] = _rotated(state[b] ^ state[c], rotation_b)
 
 
-def _turned(word: int, bits: int) -> int:
+def _rotated(word: int, bits: int) -> int:
     return (word >> bits | word << 32 - bits) & _WORD

@@ -1,9 +1,8 @@
 """Rules for the types of arguments and results.
 
-A rule looks at one argument and gives two types: the one to cast it to, and the one it counts
-as when the type of the result is chosen. They differ for text only: dictionaries, views and
-NULL are computed on as ``string`` but count as ``string_view``, because that is what comes
-back from them.
+A rule maps one argument to two types: the one to cast it to, and the one it counts as for the
+type of the result. They differ for strings only: dictionaries, views and NULL are cast to
+``string`` but count as ``string_view``, the type of the result in the reference implementation.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from glaive.errors import FilterError
+from glaive.expr.coerce import is_list, is_number
 from glaive.expr.functions.registry import Call, Resolve, Types
 from glaive.expr.functions.untyped import pa
 
@@ -29,12 +29,12 @@ __all__ = [
     "Rule",
     "check_count",
     "is_json",
-    "is_text",
+    "is_string",
     "length_type",
     "like_first",
     "refuse",
     "signature",
-    "widest_text",
+    "widest_string",
 ]
 
 Rule = Callable[[Call, int], tuple[Any, Any]]
@@ -44,9 +44,9 @@ is_kind = pa.types
 
 
 def refuse(call: Call, number: int, expected: str) -> FilterError:
-    """Return the error that an argument's type is none that fits."""
-    shown = "NULL" if is_kind.is_null(call.types[number]) else call.types[number]
-    return FilterError(f"{call.name}: argument {number + 1} must be {expected}, found {shown}")
+    """Return the error for an argument of a wrong type."""
+    found = "NULL" if is_kind.is_null(call.types[number]) else call.types[number]
+    return FilterError(f"{call.name}: argument {number + 1} must be {expected}, found {found}")
 
 
 def check_count(call: Call, least: int, most: int | None = None) -> None:
@@ -57,7 +57,7 @@ def check_count(call: Call, least: int, most: int | None = None) -> None:
             expected = f"at least {least}"
         else:
             expected = str(least) if least == most else f"{least} to {most}"
-        raise FilterError(f"{call.name} takes {expected} arguments, {count} are given")
+        raise FilterError(f"{call.name} takes {expected} arguments, not {count}")
 
 
 def signature(
@@ -73,11 +73,11 @@ def signature(
     rules
         One for each argument.
     result
-        A type, or a function from the types the arguments count as to one.
+        A type, or a function from the types that the arguments count as.
     optional
-        How many of the last arguments may be left out.
+        Number of the last arguments that may be omitted.
     repeated
-        The last rule holds for any number of further arguments.
+        The last rule applies to any number of further arguments.
     """
     most = None if repeated else len(rules)
 
@@ -91,11 +91,8 @@ def signature(
     return resolve
 
 
-# --------------------------------------------------------------------------- rules
-
-
-def is_text(kind: Any) -> bool:
-    """Whether values are text, whatever the layout."""
+def is_string(kind: Any) -> bool:
+    """Whether values are strings of any type, dictionaries of strings included."""
     if is_kind.is_dictionary(kind):
         kind = kind.value_type
     return bool(
@@ -104,7 +101,7 @@ def is_text(kind: Any) -> bool:
 
 
 def is_json(kind: Any) -> bool:
-    """Whether values are JSON: JSONB bytes, or Arrow's JSON type, which holds the text."""
+    """Whether values are JSON: JSONB bytes, or Arrow's JSON type (text)."""
     return bool(is_kind.is_large_binary(kind) or isinstance(kind, pa.JsonType))
 
 
@@ -113,7 +110,7 @@ def TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as 
     kind = call.types[number]
     if is_kind.is_string(kind) or is_kind.is_large_string(kind):
         return kind, kind
-    if is_kind.is_null(kind) or is_text(kind):
+    if is_kind.is_null(kind) or is_string(kind):
         value = kind.value_type if is_kind.is_dictionary(kind) else kind
         return value if is_kind.is_large_string(value) else pa.string(), pa.string_view()
     raise refuse(call, number, "text")
@@ -122,15 +119,15 @@ def TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as 
 def LOOSE_TEXT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
     """Text, or anything that a cast turns into text."""
     kind = call.types[number]
-    if is_kind.is_null(kind) or is_text(kind):
+    if is_kind.is_null(kind) or is_string(kind):
         return TEXT(call, number)
-    if is_kind.is_nested(kind) and not is_kind.is_list(kind) and not is_kind.is_large_list(kind):
+    if is_kind.is_nested(kind) and not is_list(kind):
         raise refuse(call, number, "text or a value that can be cast to text")
     return pa.string(), pa.string()
 
 
 def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """An integer; computed on as ``int64``."""
+    """An integer; cast to ``int64``."""
     kind = call.types[number]
     if is_kind.is_integer(kind) or is_kind.is_null(kind):
         return pa.int64(), kind
@@ -138,33 +135,29 @@ def INTEGER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads 
 
 
 def INTEGER32(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """An integer, or text of one; computed on as ``int32``."""
+    """An integer, or text of one; cast to ``int32``."""
     kind = call.types[number]
-    if is_kind.is_integer(kind) or is_kind.is_null(kind) or is_text(kind):
+    if is_kind.is_integer(kind) or is_kind.is_null(kind) or is_string(kind):
         return pa.int32(), pa.int32()
     raise refuse(call, number, "an integer")
 
 
-def _is_number(kind: Any) -> bool:
-    return bool(is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind))
-
-
 def FLOAT(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A number; computed on as ``float32`` where it is that, else as ``float64``."""
+    """A number; ``float32`` stays, others are cast to ``float64``."""
     kind = call.types[number]
     if is_kind.is_float32(kind):
         return kind, kind
-    if _is_number(kind) or is_kind.is_null(kind):
+    if is_number(kind) or is_kind.is_null(kind):
         return pa.float64(), pa.float64()
     raise refuse(call, number, "a number")
 
 
 def NUMBER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """A number of any type, as it is; NULL counts as ``float64``."""
+    """A number of any type, unchanged; NULL counts as ``float64``."""
     kind = call.types[number]
     if is_kind.is_null(kind):
         return pa.float64(), pa.float64()
-    if _is_number(kind):
+    if is_number(kind):
         return kind, kind
     raise refuse(call, number, "a number")
 
@@ -172,7 +165,7 @@ def NUMBER(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads a
 def BINARY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
     """Bytes or text, as bytes."""
     kind = call.types[number]
-    if is_text(kind) or is_kind.is_null(kind):
+    if is_string(kind) or is_kind.is_null(kind):
         cast, _ = TEXT(call, number)
         kind = pa.large_binary() if is_kind.is_large_string(cast) else pa.binary()
     elif isinstance(kind, pa.JsonType):
@@ -198,12 +191,9 @@ def JSON(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as 
 
 
 def ANY(call: Call, number: int) -> tuple[Any, Any]:  # noqa: N802  # Reads as a type.
-    """Anything, as it is."""
+    """Any type, unchanged."""
     kind = call.types[number]
     return kind, kind
-
-
-# --------------------------------------------------------------------------- results
 
 
 def like_first(counted: Sequence[Any]) -> Any:
@@ -216,7 +206,7 @@ def length_type(counted: Sequence[Any]) -> Any:
     return pa.int64() if is_kind.is_large_string(counted[0]) else pa.int32()
 
 
-def widest_text(counted: Sequence[Any]) -> Any:
-    """Choose the one type all texts have; ``string_view`` when they differ."""
+def widest_string(counted: Sequence[Any]) -> Any:
+    """Choose the type of all strings if it is the same, else ``string_view``."""
     kinds = set(counted)
     return kinds.pop() if len(kinds) == 1 else pa.string_view()

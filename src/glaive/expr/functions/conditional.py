@@ -1,4 +1,4 @@
-"""Choosing between values: the first that is not null, the greatest, null where two are equal."""
+"""Choose between values: the first that is not null, the greatest, null where two are equal."""
 
 from __future__ import annotations
 
@@ -6,28 +6,39 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
-import numpy as np
-
+from glaive.arrow.conditions import float_order
 from glaive.errors import FilterError
-from glaive.expr.compare import compare, distinct
-from glaive.expr.functions.coercion import ANY, check_count, is_text, refuse, signature
-from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.coerce import is_list, is_number
+from glaive.expr.compare import comparable, compare, distinct
+from glaive.expr.functions.coercion import ANY, check_count, is_string, refuse, signature
+from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import count_rows, spread
+from glaive.expr.rows import broadcast, count_rows
 
 __all__: list[str] = []
 
 is_kind = pa.types
 
 
-def _one_type(call: Call, meet: Callable[[Any, Any], Any] = unify) -> Types:
-    """All arguments become one type."""
-    kind = reduce(lambda left, right: left and meet(left, right), call.types)
+def _all_of_one_type(
+    common: Callable[[Any, Any], Any], least: int, most: int | None = None
+) -> Resolve:
+    """Build the rule that casts ``least`` to ``most`` arguments to their common type."""
+
+    def resolve(call: Call) -> Types:
+        check_count(call, least, most)
+        return _common_type(call, common)
+
+    return resolve
+
+
+def _common_type(call: Call, common: Callable[[Any, Any], Any]) -> Types:
+    kind = reduce(lambda left, right: left and common(left, right), call.types)
     if kind is None:
-        shown = ", ".join(map(str, call.types))
-        raise FilterError(f"{call.name}: no type holds all of {shown}; cast them to one")
-    # Dictionaries are chosen from as the values they stand for.
+        types = ", ".join(map(str, call.types))
+        raise FilterError(f"{call.name}: no common type of {types}; cast them to one type")
+    # Dictionaries are decoded.
     cast = kind.value_type if is_kind.is_dictionary(kind) else kind
     cast = pa.string() if is_kind.is_string_view(cast) else cast
     return (cast,) * len(call.types), kind
@@ -36,7 +47,7 @@ def _one_type(call: Call, meet: Callable[[Any, Any], Any] = unify) -> Types:
 def _compared(left: Any, right: Any) -> Any | None:
     """The type in which two values are compared."""
     for kind, other in ((left, right), (right, left)):
-        if is_text(kind) and _is_binary(other):
+        if is_string(kind) and _is_binary(other):
             wide = pa.large_string() in (kind, other) or is_kind.is_large_binary(other)
             return pa.large_binary() if wide else pa.binary()
         if is_kind.is_dictionary(kind) and other not in (kind.value_type, kind):
@@ -50,33 +61,24 @@ def _is_binary(kind: Any) -> bool:
 
 
 def _joined(left: Any, right: Any) -> Any | None:
-    """The type of a column with values of both; text where one is text, the other a number."""
+    """The type for values of both types; a string for a string and a number."""
     for text, other in ((left, right), (right, left)):
-        if is_text(text) and _is_number(other):
+        if is_string(text) and is_number(other):
             return text.value_type if is_kind.is_dictionary(text) and text is right else text
-        if is_text(text) and (is_kind.is_boolean(other) or is_kind.is_duration(other)):
+        if is_string(text) and (is_kind.is_boolean(other) or is_kind.is_duration(other)):
             return None
     return _compared(left, right)
 
 
-def _is_number(kind: Any) -> bool:
-    return bool(is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind))
-
-
 def _first_of(left: Any, right: Any) -> Any | None:
-    """The type of the first of both that is there: points in time meet no text and no number."""
+    """The common type for ``coalesce``: none for times with strings or integers."""
     for kind, other in ((left, right), (right, left)):
-        if is_kind.is_temporal(kind) and (is_text(other) or is_kind.is_integer(other)):
+        if is_kind.is_temporal(kind) and (is_string(other) or is_kind.is_integer(other)):
             return None
-        if is_kind.is_dictionary(kind) and not is_text(other) and not is_kind.is_null(other):
-            met = unify(kind.value_type, other)
-            return met and pa.dictionary(kind.index_type, met)
+        if is_kind.is_dictionary(kind) and not is_string(other) and not is_kind.is_null(other):
+            common = unify(kind.value_type, other)
+            return common and pa.dictionary(kind.index_type, common)
     return unify(left, right)
-
-
-def _at_least_one(call: Call) -> Types:
-    check_count(call, 1)
-    return _one_type(call, _first_of)
 
 
 def _choose(condition: Any, chosen: Any, other: Any) -> Any:
@@ -84,19 +86,21 @@ def _choose(condition: Any, chosen: Any, other: Any) -> Any:
         return pc.if_else(condition, chosen, other)
     rows = count_rows((condition, chosen, other))
     stored = [
-        spread(each, rows).storage if isinstance(spread(each, rows), pa.ExtensionArray) else each
-        for each in (chosen, other)
+        broadcast(value, rows).storage
+        if isinstance(broadcast(value, rows), pa.ExtensionArray)
+        else value
+        for value in (chosen, other)
     ]
     return chosen.type.wrap_array(pc.if_else(condition, *stored))
 
 
-@function("coalesce", takes=_at_least_one)
+@function("coalesce", takes=_all_of_one_type(_first_of, 1))
 def _coalesce(*values: Any) -> Any:
     rows = count_rows(values)
     return reduce(
-        lambda first, second: _choose(pc.is_valid(first), first, spread(second, rows)),
+        lambda first, second: _choose(pc.is_valid(first), first, broadcast(second, rows)),
         values[1:],
-        spread(values[0], rows),
+        broadcast(values[0], rows),
     )
 
 
@@ -120,7 +124,7 @@ def _nvl_types(call: Call) -> Types:
     left, right = call.types
     if is_kind.is_null(left) and is_kind.is_null(right):
         return (pa.bool_(), pa.bool_()), pa.bool_()
-    if all(is_text(kind) or is_kind.is_null(kind) for kind in call.types):
+    if all(is_string(kind) or is_kind.is_null(kind) for kind in call.types):
         same = left == right and not is_kind.is_dictionary(left) and not is_kind.is_null(left)
         kind = left if same else pa.string_view()
         cast = pa.string() if is_kind.is_string_view(kind) else kind
@@ -129,13 +133,13 @@ def _nvl_types(call: Call) -> Types:
         if _fits(left, kind) and _fits(right, kind):
             return (kind, kind), kind
     for number, kind in enumerate(call.types):
-        if is_kind.is_nested(kind) and not (is_kind.is_list(kind) or is_kind.is_large_list(kind)):
+        if is_kind.is_nested(kind) and not is_list(kind):
             raise refuse(call, number, "a plain value")
     return (pa.string(), pa.string()), pa.string()
 
 
 def _fits(kind: Any, other: Any) -> bool:
-    """Whether every value of ``kind`` counts as one of ``other`` for ``nvl``."""
+    """Whether ``nvl`` converts values of ``kind`` to ``other``."""
     if kind == other or is_kind.is_null(kind):
         return True
     if is_kind.is_integer(kind) and is_kind.is_integer(other):
@@ -152,15 +156,10 @@ def _nvl(value: Any, other: Any) -> Any:
     return _coalesce(value, other)
 
 
-def _three(call: Call) -> Types:
-    check_count(call, 3, 3)
-    return _one_type(call, _joined)
-
-
-@function("nvl2", takes=_three)
+@function("nvl2", takes=_all_of_one_type(_joined, 3, 3))
 def _nvl2(value: Any, present: Any, absent: Any) -> Any:
     return _choose(
-        pc.is_valid(spread(value, count_rows((value, present, absent)))), present, absent
+        pc.is_valid(broadcast(value, count_rows((value, present, absent)))), present, absent
     )
 
 
@@ -168,13 +167,13 @@ def _two(call: Call) -> Types:
     check_count(call, 2, 2)
     if all(map(is_kind.is_null, call.types)):
         return (pa.string(), pa.string()), pa.string_view()
-    return _one_type(call, _compared)
+    return _common_type(call, _compared)
 
 
 @function("nullif", takes=_two)
 def _nullif(value: Any, other: Any) -> Any:
     rows = count_rows((value, other))
-    value, other = spread(value, rows), spread(other, rows)
+    value, other = broadcast(value, rows), broadcast(other, rows)
     equal = pc.fill_null(_equal(value, other), False)
     return _choose(equal, pa.nulls(rows, value.type), value)
 
@@ -182,38 +181,25 @@ def _nullif(value: Any, other: Any) -> Any:
 def _equal(left: Any, right: Any) -> Any:
     if is_kind.is_null(left.type):
         return pa.nulls(len(left), pa.bool_())
-    if is_kind.is_floating(left.type):
-        left, right = _ordered(left), _ordered(right)
     if is_kind.is_nested(left.type):
         return pc.invert(distinct(left, right))
-    return pc.equal(left, right)
-
-
-def _ordered(values: Any) -> Any:
-    """Floats as integers in the same order, where NaN is the greatest and -0.0 below 0.0."""
-    width = values.type.bit_width
-    whole = getattr(pa, f"int{width}")()
-    bits = pc.fill_null(values, pa.scalar(0, pa.int8()).cast(values.type))
-    raw = bits.to_numpy(zero_copy_only=False).view(f"i{width // 8}")
-    flipped = pa.array(np.where(raw < 0, raw ^ np.iinfo(raw.dtype).max, raw), whole)
-    return pc.if_else(values.is_valid(), flipped, pa.scalar(None, whole))
+    return pc.equal(comparable(left), comparable(right))
 
 
 def _floats(ordered: Any, kind: Any) -> Any:
-    width = kind.bit_width
-    raw = pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False)
-    bits = np.where(raw < 0, raw ^ np.iinfo(raw.dtype).max, raw)
-    made = pa.array(bits.astype(raw.dtype).view(f"f{width // 8}"), kind)
-    return pc.if_else(ordered.is_valid(), made, pa.scalar(None, kind))
+    """The floats of integers in the same order; see ``comparable``."""
+    bits = float_order(pc.fill_null(ordered, 0).to_numpy(zero_copy_only=False))
+    nulls = ordered.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(bits.view(f"f{kind.bit_width // 8}"), kind, mask=nulls)
 
 
-def _extreme(name: str, choose: Any, values: tuple[Any, ...]) -> Any:
+def _extreme(name: str, choose: Any, *values: Any) -> Any:
     rows, kind = count_rows(values), values[0].type
-    columns = [spread(value, rows) for value in values]
+    columns = [broadcast(value, rows) for value in values]
     if len(columns) == 1 or is_kind.is_null(kind):
         return columns[0]
     if is_kind.is_floating(kind):
-        return _floats(choose(*map(_ordered, columns)), kind)
+        return _floats(choose(*map(comparable, columns)), kind)
     if is_kind.is_boolean(kind):
         return choose(*[column.cast(pa.int8()) for column in columns]).cast(kind)
     if is_kind.is_timestamp(kind):
@@ -226,26 +212,12 @@ def _extreme(name: str, choose: Any, values: tuple[Any, ...]) -> Any:
 
 
 def _better(op: str, left: Any, right: Any) -> Any:
-    """Of each two lists the one that is there, and of both the one that ``op`` says."""
+    """Of each two lists the one that is not null, or else the one that ``op`` selects."""
     first = pc.fill_null(compare(op, left, right), False)
     return _choose(pc.if_else(pc.is_valid(right), first, True), left, right)
 
 
-def _ordered_types(call: Call) -> Types:
-    check_count(call, 1)
-    return _one_type(call, _compared)
-
-
-@function("greatest", takes=_ordered_types)
-def _greatest(*values: Any) -> Any:
-    return _extreme("greatest", pc.max_element_wise, values)
-
-
-@function("least", takes=_ordered_types)
-def _least(*values: Any) -> Any:
-    return _extreme("least", pc.min_element_wise, values)
-
-
-@function("is_valid", takes=signature(ANY, result=pa.bool_()))
-def _is_valid(value: Any) -> Any:
-    return pc.is_valid(value)
+_ORDERED = _all_of_one_type(_compared, 1)
+function("greatest", takes=_ORDERED)(partial(_extreme, "greatest", pc.max_element_wise))
+function("least", takes=_ORDERED)(partial(_extreme, "least", pc.min_element_wise))
+function("is_valid", takes=signature(ANY, result=pa.bool_()))(pc.is_valid)

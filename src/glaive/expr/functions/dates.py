@@ -1,7 +1,7 @@
-"""Dates and times: parts of them, cutting them off, bins, making them, the present.
+"""Dates and times: extract parts, truncate, bin, construct; the current time.
 
-Timestamps with a time zone are looked at in that zone. Arrow knows no change of the clock
-after 2037, so summers after it are looked at in winter time.
+Timestamps with a time zone are evaluated in that zone. Arrow has no daylight saving time after
+2037.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from glaive.expr.functions.coercion import (
     INTEGER32,
     TEXT,
     check_count,
-    is_text,
+    is_string,
     refuse,
     signature,
 )
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import count_rows, spread
+from glaive.expr.functions.values import all_valid
+from glaive.expr.rows import broadcast, count_rows
 
 __all__: list[str] = []
 
@@ -54,26 +55,25 @@ _CLOCK = ("hour", "minute", "second", "millisecond", "microsecond", "nanosecond"
 
 
 def _moment(call: Call, number: int) -> Any:
-    """The type to cast a point in time to; text becomes a timestamp."""
+    """The type to cast a point in time to; strings become timestamps."""
     kind = call.types[number]
-    if is_text(kind) or is_kind.is_null(kind):
+    if is_string(kind) or is_kind.is_null(kind):
         return pa.timestamp("ns")
     if is_kind.is_timestamp(kind) or is_kind.is_date(kind) or is_kind.is_time(kind):
         return kind
     raise refuse(call, number, "a date, a time or a timestamp")
 
 
-def _word(call: Call, number: int, known: dict[str, str], what: str) -> str:
+def _word(call: Call, number: int, known: dict[str, str], noun: str) -> str:
     TEXT(call, number)
     given = call.literals[number]
     word = given.as_py() if given is not None else None
     if word is None or word.lower() not in known:
-        found = "a column" if given is None else repr(word)
-        raise FilterError(f"{call.name}: no {what} {found}; there are {', '.join(known.values())}")
+        given_word = "a column" if given is None else repr(word)
+        raise FilterError(
+            f"{call.name}: no {noun} {given_word}; there are {', '.join(known.values())}"
+        )
     return known[word.lower()]
-
-
-# --------------------------------------------------------------------------- date_part
 
 
 def _part_types(call: Call) -> Types:
@@ -124,14 +124,14 @@ def _calendar_part(name: str, moment: Any) -> Any:
 
 def _seconds(name: str, moment: Any) -> Any:
     """Seconds of the minute with their fraction, in a finer unit."""
-    made = pc.second(moment)
+    seconds = pc.second(moment)
     for finer in _CLOCK[3 : _CLOCK.index(name) + 1]:
-        made = pc.add(pc.multiply(made, 1000), getattr(pc, finer)(moment))
-    return made
+        seconds = pc.add(pc.multiply(seconds, 1000), getattr(pc, finer)(moment))
+    return seconds
 
 
 def _ticks(moment: Any) -> Any:
-    """Values as int64, counted in their own unit."""
+    """Values as int64, in their own unit."""
     if is_kind.is_date32(moment.type) or is_kind.is_time32(moment.type):
         moment = moment.cast(pa.int32())
     return moment.cast(pa.int64())
@@ -165,8 +165,6 @@ def _narrow(values: Any, kind: Any) -> Any:
     fits = pc.less_equal(pc.abs(values), 2**31 - 1)
     return pc.if_else(fits, values, None).cast(kind)
 
-
-# --------------------------------------------------------------------------- date_trunc
 
 _UNITS = (*_CLOCK[4::-1], "day", "week", "month", "quarter", "year")
 _TRUNCATED = {word: word for word in _UNITS}
@@ -211,13 +209,10 @@ def _floor(moment: Any, unit: str) -> Any:
     local = pc.local_timestamp(moment)
     floored = pc.floor_temporal(local, unit=unit)
     if unit == "hour":
-        # The hour stays on its side of a change of the clock.
+        # Hours keep their UTC offset when daylight saving time begins or ends.
         ahead = pc.subtract(local.cast(pa.int64()), ticks)
         return pc.subtract(floored.cast(pa.int64()), ahead).cast(moment.type)
     return pc.assume_timezone(floored, zone, ambiguous="earliest", nonexistent="latest")
-
-
-# --------------------------------------------------------------------------- date_bin
 
 
 def _bin_types(call: Call) -> Types:
@@ -232,7 +227,7 @@ def _bin_types(call: Call) -> Types:
     if len(call.types) == 3 and call.literals[2] is None:
         raise refuse(call, 2, "a constant")
     if len(call.types) == 3 and is_kind.is_time(kind) != is_kind.is_time(call.types[2]):
-        raise refuse(call, 2, f"a moment of the kind of {kind}")
+        raise refuse(call, 2, f"a value that can be compared with {kind}")
     origin = (kind if is_kind.is_time(kind) else pa.timestamp("ns"),) * (len(call.types) - 2)
     return (call.types[0], kind, *origin), kind
 
@@ -247,20 +242,20 @@ def _date_bin(stride: Any, moment: Any, origin: Any = None) -> Any:
         raise FilterError("date_bin: an interval for times must be less than a day")
     if months:
         if days or nanos:
-            raise FilterError("date_bin: an interval of months cannot have days or less as well")
-        return _month_bins(int(months), spread(moment, rows), origin)
+            raise FilterError("date_bin: an interval of months must not have days or times")
+        return _month_bins(int(months), broadcast(moment, rows), origin)
     size = days * 86_400 * 10**9 + nanos
     if not size:
         raise FilterError("date_bin: the interval must not be zero")
     if is_kind.is_time(moment.type) and abs(size) >= 86_400 * 10**9:
         raise FilterError("date_bin: an interval for times must be less than a day")
     ticks = 10**9 // TICKS[moment.type.unit]
-    value = _to_numpy(spread(moment, rows)) * ticks
-    begin = 0 if origin is None else _to_numpy(spread(origin, rows))
+    value = _to_numpy(broadcast(moment, rows)) * ticks
+    begin = 0 if origin is None else _to_numpy(broadcast(origin, rows))
     if origin is not None and is_kind.is_time(origin.type):
         begin = begin * (10**9 // TICKS[origin.type.unit])
-    made = begin + (value - begin) // abs(size) * abs(size)
-    return _from_numpy(made // ticks, moment, origin)
+    binned = begin + (value - begin) // abs(size) * abs(size)
+    return _from_numpy(binned // ticks, moment, origin)
 
 
 def _to_numpy(moment: Any) -> Any:
@@ -269,12 +264,12 @@ def _to_numpy(moment: Any) -> Any:
 
 def _from_numpy(ticks: Any, moment: Any, origin: Any) -> Any:
     kind = moment.type
-    made = pa.array(ticks, pa.int64())
-    made = made.cast(pa.int32()).cast(kind) if is_kind.is_time32(kind) else made.cast(kind)
+    result = pa.array(ticks, pa.int64())
+    result = result.cast(pa.int32()).cast(kind) if is_kind.is_time32(kind) else result.cast(kind)
     for argument in (moment, origin):
         if argument is not None:
-            made = pc.if_else(pc.is_valid(argument), made, pa.scalar(None, kind))
-    return made
+            result = pc.if_else(pc.is_valid(argument), result, pa.scalar(None, kind))
+    return result
 
 
 def _month_bins(months: int, moment: Any, origin: Any) -> Any:
@@ -282,11 +277,11 @@ def _month_bins(months: int, moment: Any, origin: Any) -> Any:
     value = _to_numpy(moment).view(f"M8[{unit}]")
     begin = np.zeros(1, "M8[ns]")
     if origin is not None:
-        begin = _to_numpy(spread(origin, len(moment))).view("M8[ns]")
+        begin = _to_numpy(broadcast(origin, len(moment))).view("M8[ns]")
     size = abs(months)
     first = begin.astype("M8[M]")
     passed = (value.astype("M8[M]") - first).astype(np.int64) // size
-    # The rest of the month that the origin is into may put a bin behind the value.
+    # If the origin is later in its month than the value, the bin would start after the value.
     rest = begin - first.astype("M8[ns]")
     start = (first + passed * size).astype("M8[ns]") + rest
     late = start > value.astype("M8[ns]")
@@ -294,57 +289,45 @@ def _month_bins(months: int, moment: Any, origin: Any) -> Any:
     return _from_numpy(start.astype(f"M8[{unit}]").view(np.int64), moment, origin)
 
 
-# --------------------------------------------------------------------------- making
-
-
 def _filled(argument: Any, rows: int) -> Any:
-    return pc.fill_null(spread(argument, rows), 1).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def _valid(*arguments: Any) -> Any:
-    rows = count_rows(arguments)
-    made = pa.repeat(pa.scalar(True), rows)
-    for argument in arguments:
-        made = pc.and_(made, pc.is_valid(argument))
-    return made
+    return (
+        pc.fill_null(broadcast(argument, rows), 1).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
 
 
 _YEARS = 262_143
-"""Years before and after year 0 that the reference knows."""
+"""Largest and, negated, smallest year of the reference implementation."""
 
 
 @function("make_date", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.date32()))
 def _make_date(year: Any, month: Any, day: Any) -> Any:
-    rows, valid = count_rows((year, month, day)), _valid(year, month, day)
-    years, months, days = (_filled(each, rows) for each in (year, month, day))
+    rows, valid = count_rows((year, month, day)), all_valid(year, month, day)
+    years, months, days = (_filled(argument, rows) for argument in (year, month, day))
     inside = (months >= 1) & (months <= 12) & (np.abs(years) <= _YEARS)
     first = np.where(inside, (years - 1970) * 12 + months - 1, 0).astype("M8[M]")
     length = ((first + 1).astype("M8[D]") - first.astype("M8[D]")).astype(np.int64)
     wrong = ~(inside & (days >= 1) & (days <= length)) & valid.to_numpy(zero_copy_only=False)
     if wrong.any():
         row = int(wrong.argmax())
-        raise FilterError(f"make_date: no date {years[row]}-{months[row]}-{days[row]}")
-    made = first.astype("M8[D]").view(np.int64) + days - 1
-    made = pa.array(np.where(wrong | ~inside, 0, made), pa.int32()).cast(pa.date32())
-    return pc.if_else(valid, made, pa.scalar(None, pa.date32()))
+        raise FilterError(f"make_date: {years[row]}-{months[row]}-{days[row]} is not a date")
+    epoch_days = first.astype("M8[D]").view(np.int64) + days - 1
+    epoch_days = pa.array(np.where(wrong | ~inside, 0, epoch_days), pa.int32()).cast(pa.date32())
+    return pc.if_else(valid, epoch_days, pa.scalar(None, pa.date32()))
 
 
 @function("make_time", takes=signature(INTEGER32, INTEGER32, INTEGER32, result=pa.time32("s")))
 def _make_time(hour: Any, minute: Any, second: Any) -> Any:
-    rows, valid = count_rows((hour, minute, second)), _valid(hour, minute, second)
-    hours, minutes, seconds = (_filled(each, rows) for each in (hour, minute, second))
+    rows, valid = count_rows((hour, minute, second)), all_valid(hour, minute, second)
+    hours, minutes, seconds = (_filled(argument, rows) for argument in (hour, minute, second))
     inside = (hours >= 0) & (hours < 24) & (minutes >= 0) & (minutes < 60)
     inside &= (seconds >= 0) & (seconds < 60)
     wrong = ~inside & valid.to_numpy(zero_copy_only=False)
     if wrong.any():
         row = int(wrong.argmax())
-        raise FilterError(f"make_time: no time {hours[row]}:{minutes[row]}:{seconds[row]}")
+        raise FilterError(f"make_time: {hours[row]}:{minutes[row]}:{seconds[row]} is not a time")
     ticks = np.where(inside, hours * 3600 + minutes * 60 + seconds, 0)
-    made = pa.array(ticks, pa.int32()).cast(pa.time32("s"))
-    return pc.if_else(valid, made, pa.scalar(None, pa.time32("s")))
-
-
-# --------------------------------------------------------------------------- the present
+    result = pa.array(ticks, pa.int32()).cast(pa.time32("s"))
+    return pc.if_else(valid, result, pa.scalar(None, pa.time32("s")))
 
 
 def _now() -> dt.datetime:
@@ -369,7 +352,7 @@ def _current_time() -> Any:
 def _local_types(call: Call) -> Types:
     check_count(call, 1, 1)
     kind = _moment(call, 0)
-    if not is_kind.is_timestamp(kind) or is_text(call.types[0]):
+    if not is_kind.is_timestamp(kind) or is_string(call.types[0]):
         raise refuse(call, 0, "a timestamp")
     return (kind,), pa.timestamp(kind.unit)
 

@@ -1,10 +1,10 @@
-"""Members of JSON columns, and what paths select in them.
+"""Members of JSON columns, and JSON paths.
 
-Members, elements and their numbers and texts are found in all rows at once, without parsing.
-Text of a number, and numbers in text, are a loop over distinct values.
+Members, elements, numbers and strings are found with numpy in all rows at once, without
+parsing. Formatting and parsing numbers is a loop over distinct values.
 
 A path is ``$`` and steps: ``.key``, ``."key"``, ``["key"]``, ``.*``, ``[2]``, ``[last]``,
-``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are refused.
+``[last - 1]``, ``[0, 2]``, ``[0 to 2]``, ``[*]``. Filters and comparisons are not supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import JSON, LOOSE_TEXT, signature
-from glaive.expr.functions.json_numbers import numbers_of, texts_of
+from glaive.expr.functions.json_numbers import numbers_of, strings_of
 from glaive.expr.functions.jsonb_views import (
     ARRAY,
     FALSE,
@@ -34,13 +34,11 @@ from glaive.expr.functions.jsonb_views import (
 from glaive.expr.functions.list_parts import bracketed
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import constant, count_rows, map_constants, spread
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants
 
 __all__: list[str] = []
 
 _WHERE = "a JSON column"
-
-# --------------------------------------------------------------------------- paths
 
 _STEP = re.compile(
     r"""\s*(?:
@@ -53,8 +51,8 @@ _STEP = re.compile(
     )""",
     re.VERBOSE,
 )
-_PLACE = r"(-?\d{1,10}|last(?:\s*[-+]\s*\d{1,10})?)"
-_PLACES = re.compile(rf"\s*{_PLACE}\s*(?:to\s*{_PLACE}\s*)?$")
+_INDEX = r"(-?\d{1,10}|last(?:\s*[-+]\s*\d{1,10})?)"
+_INDEX_RANGE = re.compile(rf"\s*{_INDEX}\s*(?:to\s*{_INDEX}\s*)?$")
 _FIRST = re.compile(r"""[^\s$.:\[\]"'?@()*=<>!&|,+\-/]+""")
 
 Step = Callable[[JsonItems], JsonItems]
@@ -62,7 +60,7 @@ Step = Callable[[JsonItems], JsonItems]
 
 @lru_cache(maxsize=256)
 def _steps(path: str) -> tuple[Step, ...]:
-    """Parse a path into what to do, one step after the other."""
+    """Parse a path into functions, one per step."""
     text = path.strip()
     if _FIRST.match(text) is not None:
         text = f"$.{text}"
@@ -70,43 +68,43 @@ def _steps(path: str) -> tuple[Step, ...]:
     steps: list[Step] = []
     at = 0
     while at < len(text):
-        found = _STEP.match(text, at)
-        if found is None:
+        match = _STEP.match(text, at)
+        if match is None:
             raise FilterError(
-                f"JSON path {path!r}: {text[at : at + 20]!r} is no step; there are .key, "
+                f"JSON path {path!r}: {text[at : at + 20]!r} is not a step; there are .key, "
                 '["key"], .*, [2], [last], [0, 2], [0 to 2] and [*]'
             )
-        steps.append(_step(found, path))
-        at = found.end()
+        steps.append(_step(match, path))
+        at = match.end()
     return tuple(steps)
 
 
-def _step(found: re.Match[str], path: str) -> Step:
-    if found["star"]:
+def _step(match: re.Match[str], path: str) -> Step:
+    if match["star"]:
         return JsonItems.all_members
-    if found["all"]:
+    if match["all"]:
         return JsonItems.elements
-    if found["list"] is not None:
-        return _element_step(found["list"], path)
-    quoted = found["quoted"] if found["quoted"] is not None else found["inside"]
-    key = found["key"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+    if match["list"] is not None:
+        return _element_step(match["list"], path)
+    quoted = match["quoted"] if match["quoted"] is not None else match["inside"]
+    key = match["key"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
     return lambda items: items.members(key)
 
 
 def _element_step(text: str, path: str) -> Step:
     parts = []
     for part in text.split(","):
-        found = _PLACES.match(part)
-        if found is None or any(n.isdigit() and int(n) >= 2**31 for n in found.groups() if n):
-            raise FilterError(f"JSON path {path!r}: [{text}] is no list of places from 0")
-        parts.append((_place(found[1]), _place(found[2]) if found[2] else None))
+        match = _INDEX_RANGE.match(part)
+        if match is None or any(n.isdigit() and int(n) >= 2**31 for n in match.groups() if n):
+            raise FilterError(f"JSON path {path!r}: [{text}] is not a list of indices from 0")
+        parts.append((_index(match[1]), _index(match[2]) if match[2] else None))
     if len(parts) == 1 and parts[0][1] is None:
         only = parts[0][0]
         return lambda items: items.element(only)
     return lambda items: _many(items, parts)
 
 
-def _place(text: str) -> Callable[[Any], Any]:
+def _index(text: str) -> Callable[[Any], Any]:
     if not text.startswith("last"):
         number = int(text)
         return lambda counts: np.full(len(counts), number)
@@ -115,10 +113,10 @@ def _place(text: str) -> Callable[[Any], Any]:
 
 
 def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
-    """Elements of each array in the order of the path, arrays in order."""
+    """Elements of each array in the order of the path."""
     arrays = items.keep(items.kinds == ARRAY)
     counts = arrays.counts()
-    which, places = [], []
+    which, positions = [], []
     for first, last in parts:
         begin = first(counts)
         end = begin if last is None else last(counts)
@@ -127,10 +125,10 @@ def _many(items: JsonItems, parts: list[tuple[Any, Any]]) -> JsonItems:
         owner = np.repeat(np.arange(len(arrays)), sizes)
         start = np.concatenate([[0], np.cumsum(sizes)])[:-1]
         which.append(owner)
-        places.append(begin[owner] + np.arange(len(owner)) - start[owner])
+        positions.append(begin[owner] + np.arange(len(owner)) - start[owner])
     owners = np.concatenate(which)
     order = np.argsort(owners, kind="stable")
-    chosen = np.concatenate(places)[order]
+    chosen = np.concatenate(positions)[order]
     return arrays.keep(owners[order]).element(lambda _: chosen)
 
 
@@ -141,9 +139,6 @@ def _select(values: Any, path: str) -> JsonItems:
     return items
 
 
-# --------------------------------------------------------------------------- calls
-
-
 def _jsonb(values: Any) -> Any:
     if isinstance(values, pa.ExtensionArray):
         return encode_jsonb(values.storage)
@@ -151,44 +146,44 @@ def _jsonb(values: Any) -> Any:
 
 
 def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``compute(jsonb, *keys)`` once for each distinct set of keys; nulls give nulls."""
+    """Call ``compute(jsonb, *keys)`` once for each distinct set of keys; nulls stay nulls."""
     values = arguments[0]
-    if constant(values):
-        values = spread(values, count_rows(arguments))
+    if is_constant(values):
+        values = broadcast(values, count_rows(arguments))
     return map_constants(kind, compute, (_jsonb(values), *arguments[1:]))
 
 
-def _spread_rows(made: Any, items_rows: Any, rows: int) -> Any:
+def _for_all_rows(values: Any, items_rows: Any, rows: int) -> Any:
     """Values of some rows as an array of all rows, null elsewhere."""
-    if len(items_rows) == rows:  # ascending, and none twice
-        return made
-    places = np.full(rows, -1)
-    places[items_rows] = np.arange(len(items_rows))
-    return made.take(pa.array(places, mask=places < 0))
+    if len(items_rows) == rows:  # ascending and distinct
+        return values
+    positions = np.full(rows, -1)
+    positions[items_rows] = np.arange(len(items_rows))
+    return values.take(pa.array(positions, mask=positions < 0))
 
 
 def _member(values: Any, key: str) -> JsonItems:
     items = items_of(values)
-    found = items.members(key)
+    named = items.members(key)
     if re.fullmatch(r"\+?\d{1,18}", key, re.ASCII) is None:
-        return found
+        return named
     elements = items.element(int(key))
-    if not len(found):
+    if not len(named):
         return elements
-    rows = np.concatenate([found.rows, elements.rows])
+    rows = np.concatenate([named.rows, elements.rows])
     order = np.argsort(rows, kind="stable")
     pairs = [
-        np.concatenate([getattr(found, name), getattr(elements, name)])[order]
+        np.concatenate([getattr(named, name), getattr(elements, name)])[order]
         for name in ("rows", "kinds", "begin", "end")
     ]
-    return JsonItems(found.raw, *pairs)
+    return JsonItems(named.raw, *pairs)
 
 
 @function("json_get", takes=signature(JSON, LOOSE_TEXT, result=pa.large_binary()))
 def _json_get(values: Any, key: Any) -> Any:
     def get(values: Any, key: str) -> Any:
         rows, documents = _member(values, key).documents()
-        return _spread_rows(documents, rows, len(values))
+        return _for_all_rows(documents, rows, len(values))
 
     return _by_key(pa.large_binary(), get, values, key)
 
@@ -196,32 +191,29 @@ def _json_get(values: Any, key: Any) -> Any:
 @function("json_get_string", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
 def _json_get_string(values: Any, key: Any) -> Any:
     def get(values: Any, key: str) -> Any:
-        found = _member(values, key)
-        if np.any(found.kinds >= OBJECT):
+        items = _member(values, key)
+        if np.any(items.kinds >= OBJECT):
             raise FilterError(f"json_get_string: member {key!r} of a row is an object or array")
-        found = found.keep(found.kinds != NULL)
-        return _spread_rows(texts_of(found), found.rows, len(values))
+        items = items.keep(items.kinds != NULL)
+        return _for_all_rows(strings_of(items), items.rows, len(values))
 
     return _by_key(pa.string(), get, values, key)
 
 
-def _define_numbers() -> None:
-    def define(name: str, kind: Any) -> None:
-        @function(name, takes=signature(JSON, LOOSE_TEXT, result=kind))
-        def _json_get_number(values: Any, key: Any) -> Any:
-            def get(values: Any, key: str) -> Any:
-                found = _member(values, key)
-                found = found.keep(found.kinds != NULL)
-                made = numbers_of(found, kind, f"{name}: member {key!r}")
-                return _spread_rows(made, found.rows, len(values))
+def _define_number(name: str, kind: Any) -> None:
+    @function(name, takes=signature(JSON, LOOSE_TEXT, result=kind))
+    def _json_get_number(values: Any, key: Any) -> Any:
+        def get(values: Any, key: str) -> Any:
+            items = _member(values, key)
+            items = items.keep(items.kinds != NULL)
+            numbers = numbers_of(items, kind, f"{name}: member {key!r}")
+            return _for_all_rows(numbers, items.rows, len(values))
 
-            return _by_key(kind, get, values, key)
-
-    define("json_get_int", pa.int64())
-    define("json_get_float", pa.float64())
+        return _by_key(kind, get, values, key)
 
 
-_define_numbers()
+_define_number("json_get_int", pa.int64())
+_define_number("json_get_float", pa.float64())
 
 _TRUE_WORDS, _FALSE_WORDS = ("true", "yes"), ("false", "no")
 
@@ -229,60 +221,60 @@ _TRUE_WORDS, _FALSE_WORDS = ("true", "yes"), ("false", "no")
 @function("json_get_bool", takes=signature(JSON, LOOSE_TEXT, result=pa.bool_()))
 def _json_get_bool(values: Any, key: Any) -> Any:
     def get(values: Any, key: str) -> Any:
-        found = _member(values, key)
-        found = found.keep(found.kinds != NULL)
-        truth, known = found.kinds == TRUE, np.isin(found.kinds, (TRUE, FALSE))
-        strings = np.flatnonzero(found.kinds == STRING)
+        items = _member(values, key)
+        items = items.keep(items.kinds != NULL)
+        truth, known = items.kinds == TRUE, np.isin(items.kinds, (TRUE, FALSE))
+        strings = np.flatnonzero(items.kinds == STRING)
         if len(strings):
-            words = pc.utf8_lower(texts_of(found.keep(strings)))
+            words = pc.utf8_lower(strings_of(items.keep(strings)))
             truth[strings] = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
             no = pc.is_in(words, value_set=pa.array(_FALSE_WORDS))
             known[strings] = truth[strings] | np.asarray(no)
         if not known.all():
             raise FilterError(f"json_get_bool: member {key!r} of a row is neither true nor false")
-        return _spread_rows(pa.array(truth), found.rows, len(values))
+        return _for_all_rows(pa.array(truth), items.rows, len(values))
 
     return _by_key(pa.bool_(), get, values, key)
 
 
 def _grouped(items: JsonItems, rows: int) -> tuple[Any, Any, Any]:
-    """Items of each row: how many, and where the first is."""
+    """Number of items of each row, index of the first, and whether there is one."""
     counts = np.bincount(items.rows, minlength=rows)
     return counts, np.cumsum(counts) - counts, counts > 0
 
 
 def _selected(values: Any, path: str) -> Any:
-    """JSONB of what a path selects; several items of one row as an array."""
+    """JSONB of the items that a path selects; several items of one row as an array."""
     items = _select(values, path)
-    counts, first, there = _grouped(items, len(values))
+    counts, first, present = _grouped(items, len(values))
     if not len(items):
         return pa.nulls(len(values), pa.large_binary())
     _, documents = items.documents()
-    made = documents.take(pa.array(np.where(there, first, 0), mask=~there))
+    result = documents.take(pa.array(np.where(present, first, 0), mask=~present))
     several = counts > 1
     if not several.any():
-        return made
+        return result
     mask = pa.array(several)
     wrapped = encode_jsonb(_as_arrays(decode_jsonb(documents, _WHERE), counts).filter(mask))
-    return pc.replace_with_mask(made, mask, wrapped)
+    return pc.replace_with_mask(result, mask, wrapped)
 
 
-def _as_arrays(texts: Any, counts: Any) -> Any:
-    """JSON arrays of texts of JSON, of which each row has so many."""
-    return bracketed(texts, counts, ",").cast(pa.string())
+def _as_arrays(documents: Any, counts: Any) -> Any:
+    """Join the JSON texts of each row (``counts`` of them) into an array."""
+    return bracketed(documents, counts, ",").cast(pa.string())
 
 
 @function("json_extract", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
 def _json_extract(values: Any, path: Any) -> Any:
     def extract(values: Any, path: str) -> Any:
         items = _select(values, path)
-        counts, first, there = _grouped(items, len(values))
-        texts = texts_of(items, quoted=True)
-        made = texts.take(pa.array(np.where(there, first, 0), mask=~there))
+        counts, first, present = _grouped(items, len(values))
+        strings = strings_of(items, quoted=True)
+        result = strings.take(pa.array(np.where(present, first, 0), mask=~present))
         several = pa.array(counts > 1)
         if not several.true_count:
-            return made
-        return pc.replace_with_mask(made, several, _as_arrays(texts, counts).filter(several))
+            return result
+        return pc.replace_with_mask(result, several, _as_arrays(strings, counts).filter(several))
 
     return _by_key(pa.string(), extract, values, path)
 
@@ -292,40 +284,40 @@ _TYPED = pa.struct(
 )
 _TAGS = np.zeros(8, np.uint8)
 _TAGS[[TRUE, FALSE, STRING, ARRAY, OBJECT]] = (1, 1, 4, 5, 6)
-_WHOLE_TAG, _FLOAT_TAG = 2, 3
+_INTEGER_TAG, _FLOAT_TAG = 2, 3
 _LARGEST = str(2**63 - 1)
 
 
-def _are_whole(texts: Any) -> Any:
-    """Which texts of numbers are whole ones of 64 bits."""
-    digits = pc.utf8_ltrim(pc.utf8_ltrim(texts, "-"), "0")
+def _are_integers(numbers: Any) -> Any:
+    """Which JSON numbers are integers of 64 bits."""
+    digits = pc.utf8_ltrim(pc.utf8_ltrim(numbers, "-"), "0")
     count = pc.binary_length(digits)
     few = pc.or_(pc.less(count, 19), pc.and_(pc.equal(count, 19), pc.less_equal(digits, _LARGEST)))
-    return pc.and_(pc.match_substring_regex(texts, r"^-?[0-9]+$"), few)
+    return pc.and_(pc.match_substring_regex(numbers, r"^-?[0-9]+$"), few)
 
 
 @function("json_extract_with_type", takes=signature(JSON, LOOSE_TEXT, result=_TYPED))
 def _json_extract_with_type(values: Any, path: Any) -> Any:
     def extract(values: Any, path: str) -> Any:
-        found = _selected(values, path)
-        items = items_of(found)
+        selected = _selected(values, path)
+        items = items_of(selected)
         tags = np.zeros(len(values), np.uint8)
         tags[items.rows] = _TAGS[items.kinds]
         numbers = items.keep(items.kinds == NUMBER)
-        whole = _are_whole(texts_of(numbers)).to_numpy(zero_copy_only=False)
-        tags[numbers.rows] = np.where(whole, _WHOLE_TAG, _FLOAT_TAG)
-        return pa.StructArray.from_arrays([found, pa.array(tags)], fields=list(_TYPED))
+        integers = _are_integers(strings_of(numbers)).to_numpy(zero_copy_only=False)
+        tags[numbers.rows] = np.where(integers, _INTEGER_TAG, _FLOAT_TAG)
+        return pa.StructArray.from_arrays([selected, pa.array(tags)], fields=list(_TYPED))
 
-    made = _by_key(_TYPED, extract, values, path)
-    tags = pc.fill_null(pc.struct_field(made, "type_tag"), 0)
-    return pa.StructArray.from_arrays([pc.struct_field(made, "value"), tags], fields=list(_TYPED))
+    result = _by_key(_TYPED, extract, values, path)
+    tags = pc.fill_null(pc.struct_field(result, "type_tag"), 0)
+    return pa.StructArray.from_arrays([pc.struct_field(result, "value"), tags], fields=list(_TYPED))
 
 
 @function("json_exists", takes=signature(JSON, LOOSE_TEXT, result=pa.bool_()))
 def _json_exists(values: Any, path: Any) -> Any:
     def exists(values: Any, path: str) -> Any:
-        _, _, there = _grouped(_select(values, path), len(values))
-        return pc.if_else(values.is_valid(), pa.array(there), None)
+        _, _, present = _grouped(_select(values, path), len(values))
+        return pc.if_else(values.is_valid(), pa.array(present), None)
 
     return _by_key(pa.bool_(), exists, values, path)
 
@@ -334,12 +326,12 @@ def _json_exists(values: Any, path: Any) -> Any:
 def _json_array_length(values: Any, path: Any) -> Any:
     def length(values: Any, path: str) -> Any:
         items = _select(values, path)
-        _, first, there = _grouped(items, len(values))
-        items = items.keep(first[there])
+        _, first, present = _grouped(items, len(values))
+        items = items.keep(first[present])
         sizes = np.zeros(len(items), np.int64)
         arrays = items.kinds == ARRAY
         sizes[arrays] = items.keep(arrays).counts()
-        return _spread_rows(pa.array(sizes), items.rows, len(values))
+        return _for_all_rows(pa.array(sizes), items.rows, len(values))
 
     return _by_key(pa.int64(), length, values, path)
 
@@ -353,8 +345,8 @@ def _json_array_contains(values: Any, path: Any, wanted: Any) -> Any:
         same = pc.equal(decode_jsonb(documents, _WHERE), wanted)
         plain = elements.kinds == STRING
         raw = pc.equal(elements.payloads(), wanted.encode("utf-8", "surrogatepass"))
-        hit = np.asarray(same) | (plain & np.asarray(raw)) if len(elements) else np.zeros(0, bool)
-        found = np.bincount(elements.rows[hit], minlength=len(values)) > 0
-        return pc.if_else(values.is_valid(), pa.array(found), None)
+        equal = np.asarray(same) | (plain & np.asarray(raw)) if len(elements) else np.zeros(0, bool)
+        contained = np.bincount(elements.rows[equal], minlength=len(values)) > 0
+        return pc.if_else(values.is_valid(), pa.array(contained), None)
 
     return _by_key(pa.bool_(), contains, values, path, wanted)

@@ -1,8 +1,8 @@
-"""Values inside JSONB bytes, found in all rows at once.
+"""Find values inside JSONB bytes in all rows at once.
 
-A ``JsonItems`` holds any number of values, each a range of bytes inside the rows' JSONB with
-its type and the row it is from. Steps of a path give the items below; nothing is parsed but
-headers and the keys of the objects that are looked into.
+A ``JsonItems`` holds any number of values, each with the range of its bytes in the JSONB, its
+type and its row. The steps of a path return items of items; only headers, and the keys of
+objects in which a member is searched, are parsed.
 
 Specification: "JSON" in ``docs/format/jsonb.md``.
 """
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.expr.functions.untyped import pa
+from glaive.kernels.full_zip import gather_ranges
 from glaive.kernels.json_members import find_members
-from glaive.kernels.zipped import gather_pieces
 from glaive.memory import as_buffer
 
 __all__ = [
@@ -56,11 +56,11 @@ class JsonItems:
     raw
         Bytes of all rows.
     rows
-        The row each item is from, ascending. Shape ``(n,)``.
+        The row of each item, ascending. Shape ``(n,)``.
     kinds
         ``NULL`` … ``ARRAY``. Shape ``(n,)``.
     begin, end
-        The bytes of each item's payload. Shape ``(n,)``.
+        The byte range of each item's payload. Shape ``(n,)``.
     """
 
     raw: NDArray[np.uint8]
@@ -73,21 +73,21 @@ class JsonItems:
         return len(self.rows)
 
     def keep(self, wanted: Any) -> JsonItems:
-        """Return the items at these places, or where a mask is true."""
+        """Return the items at these positions, or where a mask is true."""
         return JsonItems(
             self.raw, self.rows[wanted], self.kinds[wanted], self.begin[wanted], self.end[wanted]
         )
 
     def words(self, at: Longs) -> Longs:
-        """Return the big-endian words at these bytes."""
+        """Return the big-endian 32-bit words at these byte positions."""
         if not len(at):
             return np.zeros(0, np.int64)
-        # Words begin at any byte: a window of one is laid over every byte.
+        # Words are not aligned: view a word at every byte.
         windows = np.ndarray(len(self.raw) - 3, ">u4", self.raw, strides=(1,))
         return windows[at].astype(np.int64)
 
     def counts(self) -> Longs:
-        """Return the children of each container: pairs of an object, items of an array."""
+        """Return the number of children of each container: members or elements."""
         if np.any(self.end - self.begin < 4):
             raise _corrupt("a header of 4 bytes", "fewer")
         counts = self.words(self.begin) & _SIZE
@@ -97,11 +97,11 @@ class JsonItems:
         return counts
 
     def entries(self, counts: Longs) -> tuple[Longs, Longs, Longs]:
-        """Return all entries: which container, the entry word, where the payload begins."""
+        """Return all entries: index of the container, entry word, start of the payload."""
         which = np.repeat(np.arange(len(self)), counts)
         last = np.cumsum(counts)
         first = last - counts
-        # Bytes from one entry to the next are 4, but for the step to the next container.
+        # Entries of a container are 4 bytes apart.
         at = np.arange(len(which)) * 4 + (self.begin + 4 - 4 * first)[which]
         words = self.words(at)
         sizes = words & _SIZE
@@ -117,38 +117,38 @@ class JsonItems:
             raise _corrupt("payloads inside the value", "one that is longer")
         return which, words, before + (payloads - start)[which]
 
-    def children(self, which: Longs, words: Longs, places: Longs) -> JsonItems:
+    def children(self, which: Longs, words: Longs, positions: Longs) -> JsonItems:
         """Return the items of some entries of these containers."""
         kinds, sizes = words >> 28, words & _SIZE
         if np.any(kinds > _CONTAINER):
             raise _corrupt(f"types 0 to {_CONTAINER}", f"{int(kinds.max())}")
-        return _typed(self.raw, self.rows[which], kinds, places, places + sizes)
+        return _typed(self.raw, self.rows[which], kinds, positions, positions + sizes)
 
     def members(self, key: str) -> JsonItems:
-        """Return the member of that name of each object that has one."""
-        some = self.kinds == OBJECT
-        objects = self if some.all() else self.keep(some)
+        """Return the member of this name of each object that has it."""
+        is_object = self.kinds == OBJECT
+        objects = self if is_object.all() else self.keep(is_object)
         wanted = key.encode("utf-8", "surrogatepass")
-        words, places = find_members(self.raw, objects.begin, objects.end, wanted)
-        found = np.flatnonzero(places >= 0)
-        return objects.children(found, words[found], places[found])
+        words, positions = find_members(self.raw, objects.begin, objects.end, wanted)
+        present = np.flatnonzero(positions >= 0)
+        return objects.children(present, words[present], positions[present])
 
     def all_members(self) -> JsonItems:
         """Return the values of all members of each object."""
         objects = self.keep(self.kinds == OBJECT)
         counts = objects.counts()
-        which, words, places = objects.entries(2 * counts)
+        which, words, positions = objects.entries(2 * counts)
         first = np.concatenate([[0], np.cumsum(2 * counts)])[:-1]
         values = np.arange(len(which)) - first[which] >= counts[which]
-        return objects.children(which[values], words[values], places[values])
+        return objects.children(which[values], words[values], positions[values])
 
     def elements(self) -> JsonItems:
-        """Return all elements of each array, and what is no array as it is."""
+        """Return all elements of each array, and other items unchanged."""
         arrays = np.flatnonzero(self.kinds == ARRAY)
         others = self.keep(self.kinds != ARRAY)
         inner = self.keep(arrays)
-        made = inner.children(*inner.entries(inner.counts()))
-        return _merged(made, others)
+        elements = inner.children(*inner.entries(inner.counts()))
+        return _merged(elements, others)
 
     def element(self, number: Any) -> JsonItems:
         """Return one element of each array that has it.
@@ -156,60 +156,60 @@ class JsonItems:
         Parameters
         ----------
         number
-            From 0, or a function from the lengths of the arrays to a number for each.
+            Index from 0, or a function from the lengths of the arrays to indices.
         """
         arrays = self.keep(self.kinds == ARRAY)
         counts = arrays.counts()
         wanted = number(counts) if callable(number) else np.full(len(arrays), number)
-        there = (wanted >= 0) & (wanted < counts)
-        which, words, places = arrays.entries(counts)
+        present = (wanted >= 0) & (wanted < counts)
+        which, words, positions = arrays.entries(counts)
         first = np.concatenate([[0], np.cumsum(counts)])[:-1]
-        at = (first + wanted)[there]
-        return arrays.children(which[at], words[at], places[at])
+        at = (first + wanted)[present]
+        return arrays.children(which[at], words[at], positions[at])
 
     def documents(self) -> tuple[Longs, Any]:
-        """Return JSONB of each item by itself, as ``large_binary``, and the items' rows."""
+        """Return the items' rows, and each item as a JSONB document (``large_binary``)."""
         scalar = self.kinds < OBJECT
         sizes = self.end - self.begin
         heads = np.where(scalar, 8, 0)
         offsets = np.concatenate([[0], np.cumsum(sizes + heads)])
-        made = np.empty(offsets[-1], np.uint8)
+        content = np.empty(offsets[-1], np.uint8)
         at = offsets[:-1][scalar]
         words = self.kinds[scalar] << 28 | sizes[scalar]
-        for place, byte in enumerate((0x20, 0, 0, 0)):
-            made[at + place] = byte
-            made[at + 4 + place] = words >> 24 - 8 * place & 0xFF
+        for index, byte in enumerate((0x20, 0, 0, 0)):
+            content[at + index] = byte
+            content[at + 4 + index] = words >> 24 - 8 * index & 0xFF
         start = np.concatenate([[0], np.cumsum(sizes)])
         inside = np.arange(start[-1]) - np.repeat(start[:-1], sizes)
-        made[np.repeat(offsets[:-1] + heads, sizes) + inside] = self.raw[
+        content[np.repeat(offsets[:-1] + heads, sizes) + inside] = self.raw[
             np.repeat(self.begin, sizes) + inside
         ]
-        buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(made)]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(content)]
         return self.rows, pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
     def payloads(self) -> Any:
         """Return the payload of each item, as ``large_binary``."""
         sizes = self.end - self.begin
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        made = gather_pieces(as_buffer(self.raw), self.begin, sizes, "a JSON column")
-        buffers = [None, pa.py_buffer(offsets), made]
+        content = gather_ranges(as_buffer(self.raw), self.begin, sizes, "a JSON column")
+        buffers = [None, pa.py_buffer(offsets), content]
         return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
 
 def _typed(
     raw: NDArray[np.uint8], rows: Longs, kinds: Longs, begin: Longs, end: Longs
 ) -> JsonItems:
-    """Tell objects from arrays."""
-    made = JsonItems(raw, rows, kinds.copy(), begin, end)
+    """Items whose containers are typed as objects or arrays."""
+    items = JsonItems(raw, rows, kinds.copy(), begin, end)
     inner = np.flatnonzero(kinds == _CONTAINER)
     if len(inner):
         if np.any(end[inner] - begin[inner] < 4):
             raise _corrupt("a header of 4 bytes", "fewer")
         heads = raw[begin[inner]] >> 4
-        made.kinds[inner] = np.where(heads == 4, OBJECT, ARRAY)
+        items.kinds[inner] = np.where(heads == 4, OBJECT, ARRAY)
         if np.any((heads != 4) & (heads != 8)):
             raise _corrupt("an object or an array", "another header")
-    return made
+    return items
 
 
 def _merged(left: JsonItems, right: JsonItems) -> JsonItems:
@@ -225,7 +225,7 @@ def _merged(left: JsonItems, right: JsonItems) -> JsonItems:
 
 
 def items_of(values: Any) -> JsonItems:
-    """Return the whole value of each row that is not null and is JSONB.
+    """Return the top-level value of each row that is not null and is JSONB.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def items_of(values: Any) -> JsonItems:
     long = end - begin >= 4
     heads = np.zeros(len(rows), np.int64)
     heads[long] = raw[begin[long]] >> 4
-    # A scalar stands behind a header and its entry.
+    # A scalar follows a header and its entry.
     scalar = (heads == 2) & (end - begin >= 8)
     items = JsonItems(raw, rows, np.full(len(rows), NULL), begin, end)
     words = items.words(begin[scalar] + 4)
@@ -248,9 +248,9 @@ def items_of(values: Any) -> JsonItems:
     if np.any(items.kinds[scalar] >= _CONTAINER) or np.any(
         (words & _SIZE) + 8 != (end - begin)[scalar]
     ):
-        raise _corrupt("one scalar behind its header", "something else")
+        raise _corrupt("one scalar after its header", "other bytes")
     items.kinds[heads == 4], items.kinds[heads == 8] = OBJECT, ARRAY
     known = scalar | (heads == 4) | (heads == 8) | (end == begin)
     begin = np.where(scalar, begin + 8, begin)
-    made = JsonItems(raw, rows, items.kinds, begin, end)
-    return made if known.all() else made.keep(known)
+    result = JsonItems(raw, rows, items.kinds, begin, end)
+    return result if known.all() else result.keep(known)

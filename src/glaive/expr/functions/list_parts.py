@@ -1,4 +1,4 @@
-"""Lists as one array of values with the bounds of each row."""
+"""Lists as one array of values, and the range of each row."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ import numpy as np
 from glaive.expr.compare import distinct
 from glaive.expr.functions.untyped import pa, pc
 
-__all__ = ["ListParts", "bracketed"]
+__all__ = ["ListParts", "bracketed", "list_order", "lists_of"]
+
+
+def list_order(value: Any) -> Any:
+    """Return a sort key of lists; null items come first."""
+    return [(item is not None, item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True)
 class ListParts:
-    """The values of all rows, and where each row's begin.
+    """The values of all rows, and the range of each row.
 
     Parameters
     ----------
     values
-        Of the rows that are not null, one after the other.
+        Values of the rows that are not null, one row after the other.
     begin, sizes
-        Of each row; a null row has none. Shape ``(rows,)``.
+        Start and number of values of each row; a null row has none. Shape ``(rows,)``.
     rows
         The row of each value. Shape ``(values,)``.
     """
@@ -34,7 +39,7 @@ class ListParts:
 
     @classmethod
     def of(cls, lists: Any) -> ListParts:
-        """Take an array of lists or of maps apart."""
+        """Split an array of lists or maps."""
         sizes = lists.offsets.to_numpy()
         sizes = np.diff(sizes).astype(np.int64)
         sizes[lists.is_null().to_numpy(zero_copy_only=False)] = 0
@@ -43,7 +48,7 @@ class ListParts:
         return cls(values, begin, sizes, np.repeat(np.arange(len(lists)), sizes))
 
     def compare(self, wanted: Any) -> Any:
-        """Return which values equal a constant, or the value of their row."""
+        """Return which values equal a constant, or the value of their row in an array."""
         if not isinstance(wanted, pa.Scalar):
             wanted = wanted.take(pa.array(self.rows))
         if pa.types.is_nested(self.values.type):
@@ -51,15 +56,24 @@ class ListParts:
         return pc.equal(self.values, wanted)
 
     def any_of(self, chosen: Any) -> Any:
-        """Return which rows have a value that is chosen; null counts as not."""
+        """Return which rows have a value for which the mask ``chosen`` is true."""
         mask = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
         return np.bincount(self.rows[mask], minlength=len(self.sizes)) > 0
 
 
 def bracketed(texts: Any, sizes: Any, separator: str) -> Any:
-    """Texts between brackets, of which each row has ``sizes``; as ``large_string``."""
+    """The texts of each row (``sizes`` of them) in brackets, as ``large_string``."""
     signs = (separator, "[", "]", "")
     between, begin, end, nothing = (pa.scalar(sign, pa.large_string()) for sign in signs)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int64())
     lists = pa.LargeListArray.from_arrays(offsets, texts.cast(pa.large_string()))
     return pc.binary_join_element_wise(begin, pc.binary_join(lists, between), end, nothing)
+
+
+def lists_of(items: Any, offsets: Any, kind: Any) -> Any:
+    """Build an array of a list or large list type from its items and offsets."""
+    large = pa.types.is_large_list(kind)
+    array_class = pa.LargeListArray if large else pa.ListArray
+    return array_class.from_arrays(
+        pa.array(offsets, pa.int64() if large else pa.int32()), items, type=kind
+    )

@@ -1,16 +1,16 @@
-"""Types of calls on lists."""
+"""Type rules of functions on lists."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from glaive.expr.functions.coercion import INTEGER, TEXT, check_count, is_text, refuse
+from glaive.expr.functions.coercion import INTEGER, TEXT, check_count, is_string, refuse
 from glaive.expr.functions.registry import Call, Types
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa
 
-__all__ = ["always", "element_of", "item_field", "like", "list_type", "lists", "same"]
+__all__ = ["always", "element_of", "item_field", "list_like", "list_type", "lists"]
 
 is_kind = pa.types
 
@@ -28,61 +28,58 @@ def list_type(call: Call, number: int) -> Any:
 
 
 def item_field(kind: Any) -> Any:
-    """Return the field of a list's items, named as the reference names it."""
+    """Return the field of a list's items, with the name of the reference implementation."""
     return pa.field("item", kind)
 
 
-def like(kind: Any, item: Any) -> Any:
-    """Return a list type of other items, large if the first is."""
-    return (
-        pa.large_list(item_field(item))
-        if is_kind.is_large_list(kind)
-        else pa.list_(item_field(item))
-    )
+def list_like(kind: Any, item: Any) -> Any:
+    """Return a list type with other items, large if ``kind`` is."""
+    return (pa.large_list if is_kind.is_large_list(kind) else pa.list_)(item_field(item))
 
 
-def lists(pattern: str, result: Callable[[Any], Any], optional: int = 0) -> Callable[[Call], Types]:
-    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` an integer, ``t`` text."""
+def lists(
+    pattern: str, result: Callable[[Any], Any] | None = None, optional: int = 0
+) -> Callable[[Call], Types]:
+    """Build a rule: ``l`` a list, ``e`` an element of it, ``i`` an integer, ``t`` text.
+
+    ``result`` chooses the type of the result from that of the lists; by default it is the same.
+    """
 
     def resolve(call: Call) -> Types:
         check_count(call, len(pattern) - optional, len(pattern))
         given = pattern[: len(call.types)]
         item = None
-        whole = None
+        outer = None
         for number, (letter, kind) in enumerate(zip(given, call.types, strict=True)):
             if letter == "l":
-                found = list_type(call, number)
-                whole = found if whole is None or is_kind.is_large_list(found) else whole
-                inner = found.value_type
+                data_type = list_type(call, number)
+                outer = data_type if outer is None or is_kind.is_large_list(data_type) else outer
+                inner = data_type.value_type
             elif letter == "e":
                 inner = kind
             else:
                 continue
-            mixed = item is not None and is_text(item) != is_text(inner)
+            mixed = item is not None and is_string(item) != is_string(inner)
             if mixed and not is_kind.is_null(item) and not is_kind.is_null(inner):
                 raise refuse(call, number, f"a value among values of type {item}")
-            met = inner if item is None else unify(item, inner)
-            if met is None:
+            common = inner if item is None else unify(item, inner)
+            if common is None:
                 raise refuse(call, number, f"a value among values of type {item}")
-            item = met
-        cast = {"l": like(whole, item), "e": item, "i": pa.int64(), "t": pa.string()}
+            item = common
+        cast = {"l": list_like(outer, item), "e": item, "i": pa.int64(), "t": pa.string()}
         for number, letter in enumerate(given):
             if letter == "i":
                 INTEGER(call, number)
             elif letter == "t":
                 TEXT(call, number)
-        return tuple(cast[letter] for letter in given), result(cast["l"])
+        outcome = cast["l"] if result is None else result(cast["l"])
+        return tuple(cast[letter] for letter in given), outcome
 
     return resolve
 
 
-def same(kind: Any) -> Any:
-    """Choose the type of the list."""
-    return kind
-
-
 def element_of(kind: Any) -> Any:
-    """Choose the type of its items."""
+    """Choose the type of the items."""
     return kind.value_type
 
 

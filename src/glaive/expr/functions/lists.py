@@ -1,31 +1,31 @@
-"""Lists: their lengths, elements, what they contain, and lists made of lists.
+"""Lists: lengths, elements, membership, extremes, and joining items as text.
 
-Lengths, elements, membership, extremes and flattening are computed on all rows at once. What
-makes other lists, and positions, are computed row by row. Fixed-size lists become lists.
+Lengths, elements, membership and extremes are computed on all rows at once; positions, text
+and nested lists row by row. Fixed-size lists become lists.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from glaive.errors import FilterError
+from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
-from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.functions.list_parts import ListParts, list_order
 from glaive.expr.functions.list_rules import always, element_of, item_field, list_type, lists
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import constant, count_rows, map_rows, spread
-from glaive.expr.sizes import largest, reserve_within
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_rows
+from glaive.expr.sizes import check_item_bytes, largest
 
 __all__: list[str] = []
 
 is_kind = pa.types
-
-# --------------------------------------------------------------------------- lengths
 
 
 @function("array_length", "list_length", takes=lists("li", always(pa.uint64()), 1))
@@ -44,8 +44,7 @@ def _length_at(value: Any, level: int) -> int | None:
 
 
 def _depth(kind: Any) -> int:
-    deep = is_kind.is_list(kind) or is_kind.is_large_list(kind) or is_kind.is_fixed_size_list(kind)
-    return 1 + _depth(kind.value_type) if deep else 0
+    return 1 + _depth(kind.value_type) if is_list(kind, fixed=True) else 0
 
 
 @function("array_ndims", "list_ndims", takes=lists("l", always(pa.uint64())))
@@ -66,11 +65,11 @@ def _array_dims(values: Any) -> Any:
 
 def _dims(value: Any, depth: int) -> list[int]:
     """Lengths of a list, of its first list, and so on."""
-    made = []
+    lengths = []
     for _ in range(depth):
-        made.append(len(value) if value is not None else 0)
+        lengths.append(len(value) if value is not None else 0)
         value = value[0] if value else None
-    return made
+    return lengths
 
 
 @function("empty", "array_empty", "list_empty", takes=lists("l", always(pa.bool_())))
@@ -98,9 +97,6 @@ def _cardinality(values: Any) -> Any:
     return pc.if_else(values.is_valid(), pa.array(parts.sizes, pa.uint64()), None)
 
 
-# --------------------------------------------------------------------------- membership
-
-
 @function(
     "array_has",
     "array_contains",
@@ -110,13 +106,13 @@ def _cardinality(values: Any) -> Any:
 )
 def _array_has(values: Any, wanted: Any) -> Any:
     rows = count_rows((values, wanted))
-    if is_kind.is_null(values.type.value_type) or (constant(wanted) and not wanted.is_valid):
+    if is_kind.is_null(values.type.value_type) or (is_constant(wanted) and not wanted.is_valid):
         return pa.nulls(rows, pa.bool_())
-    values = spread(values, rows)
+    values = broadcast(values, rows)
     parts = ListParts.of(values)
     same = parts.compare(wanted)
-    found = pa.array(parts.any_of(same))
-    return pc.if_else(pc.and_(values.is_valid(), pc.is_valid(wanted)), found, None)
+    contained = pa.array(parts.any_of(same))
+    return pc.if_else(pc.and_(values.is_valid(), pc.is_valid(wanted)), contained, None)
 
 
 def _has(test: Callable[[set[Any], set[Any]], bool]) -> Callable[..., Any]:
@@ -135,18 +131,18 @@ def _keys(values: list[Any]) -> set[Any]:
 
 @function("array_has_all", "list_has_all", takes=lists("ll", always(pa.bool_())))
 def _array_has_all(values: Any, others: Any) -> Any:
-    if constant(others) and others.is_valid and not len(others.values):
+    if is_constant(others) and others.is_valid and not len(others.values):
         return pa.repeat(pa.scalar(True), count_rows((values, others)))
     return _has(lambda value, other: value >= other)(values, others)
 
 
 @function("array_has_any", "list_has_any", "arrays_overlap", takes=lists("ll", always(pa.bool_())))
 def _array_has_any(values: Any, others: Any) -> Any:
-    if not constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
+    if not is_constant(others) or not others.is_valid or is_kind.is_nested(values.type.value_type):
         return _has(lambda value, other: bool(value & other))(values, others)
     parts = ListParts.of(values)
-    found = pc.is_in(parts.values, value_set=others.values)
-    return pc.if_else(values.is_valid(), pa.array(parts.any_of(found)), None)
+    contained = pc.is_in(parts.values, value_set=others.values)
+    return pc.if_else(values.is_valid(), pa.array(parts.any_of(contained)), None)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -165,9 +161,9 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
 
     def position(value: list[Any], wanted: Any, start: int) -> int | None:
         if not 1 <= start <= max(len(value), 1):
-            raise FilterError(f"array_position: {start} is no place in a list of {len(value)}")
-        places = (n for n, item in enumerate(value[start - 1 :], start) if _equal(item, wanted))
-        return next(places, None)
+            raise FilterError(f"array_position: {start} is not in a list of {len(value)} items")
+        positions = (n for n, item in enumerate(value[start - 1 :], start) if _equal(item, wanted))
+        return next(positions, None)
 
     return map_rows(pa.uint64(), position, values, wanted, start, nulls=(1,))
 
@@ -184,20 +180,17 @@ def _array_positions(values: Any, wanted: Any) -> Any:
     return map_rows(pa.list_(item_field(pa.uint64())), positions, values, wanted, nulls=(1,))
 
 
-# --------------------------------------------------------------------------- elements
-
-
 @function(
     "array_element", "array_extract", "list_element", "list_extract", takes=lists("li", element_of)
 )
 def _array_element(values: Any, number: Any) -> Any:
     rows = count_rows((values, number))
-    values = spread(values, rows)
+    values = broadcast(values, rows)
     parts = ListParts.of(values)
-    places = pc.fill_null(spread(number, rows), 0).to_numpy(zero_copy_only=False)
-    at = np.where(places > 0, places - 1, parts.sizes + places)
-    there = (places != 0) & (at >= 0) & (at < parts.sizes)
-    return parts.values.take(pa.array(np.where(there, parts.begin + at, 0), mask=~there))
+    positions = pc.fill_null(broadcast(number, rows), 0).to_numpy(zero_copy_only=False)
+    at = np.where(positions > 0, positions - 1, parts.sizes + positions)
+    present = (positions != 0) & (at >= 0) & (at < parts.sizes)
+    return parts.values.take(pa.array(np.where(present, parts.begin + at, 0), mask=~present))
 
 
 @function("array_any_value", "list_any_value", takes=lists("l", element_of))
@@ -208,49 +201,35 @@ def _array_any_value(values: Any) -> Any:
     return map_rows(values.type.value_type, first, values)
 
 
-def _list_order(value: Any) -> Any:
-    """Return a key that puts lists in order; nulls come first."""
-    return [(item is not None, item) for item in value] if isinstance(value, list) else value
-
-
 def _extreme(values: Any, *, greatest: bool) -> Any:
     parts = ListParts.of(values)
     if is_kind.is_nested(parts.values.type):
         choose = max if greatest else min
 
         def chosen(value: list[Any]) -> Any:
-            there = [item for item in value if item is not None]
-            return choose(there, key=_list_order, default=None)
+            present = [item for item in value if item is not None]
+            return choose(present, key=list_order, default=None)
 
         return map_rows(values.type.value_type, chosen, values)
     keep = parts.values.is_valid()
     table = pa.table({"row": pa.array(parts.rows).filter(keep), "item": parts.values.filter(keep)})
     name = "max" if greatest else "min"
-    made = table.group_by("row").aggregate([("item", name)])
-    places = np.full(len(values), -1)
-    places[made["row"].to_numpy()] = np.arange(made.num_rows)
-    found = made[f"item_{name}"].combine_chunks()
-    return found.take(pa.array(places, mask=places < 0))
+    grouped = table.group_by("row").aggregate([("item", name)])
+    positions = np.full(len(values), -1)
+    positions[grouped["row"].to_numpy()] = np.arange(grouped.num_rows)
+    extremes = grouped[f"item_{name}"].combine_chunks()
+    return extremes.take(pa.array(positions, mask=positions < 0))
 
 
-@function("array_max", "list_max", takes=lists("l", element_of))
-def _array_max(values: Any) -> Any:
-    return _extreme(values, greatest=True)
-
-
-@function("array_min", takes=lists("l", element_of))
-def _array_min(values: Any) -> Any:
-    return _extreme(values, greatest=False)
-
-
-# --------------------------------------------------------------------------- text
+function("array_max", "list_max", takes=lists("l", element_of))(partial(_extreme, greatest=True))
+function("array_min", takes=lists("l", element_of))(partial(_extreme, greatest=False))
 
 
 def _text_types(call: Call) -> Types:
     check_count(call, 2, 3)
     kind = list_type(call, 0)
     item = kind
-    while is_kind.is_list(item) or is_kind.is_large_list(item):
+    while is_list(item):
         item = item.value_type
     others = [LOOSE_TEXT(call, number)[0] for number in range(1, len(call.types))]
     return (kind, *others), pa.string()
@@ -259,22 +238,22 @@ def _text_types(call: Call) -> Types:
 @function("array_to_string", "array_join", "list_to_string", "list_join", takes=_text_types)
 def _array_to_string(values: Any, separator: Any, null: Any = None) -> Any:
     null = pa.scalar(None, pa.string()) if null is None else null
-    lists = spread(values, count_rows((values, separator, null)))
-    reserve_within("array_to_string", lists, largest(separator) + largest(null))
+    lists = broadcast(values, count_rows((values, separator, null)))
+    check_item_bytes("array_to_string", lists, largest(separator) + largest(null))
 
     def joined(value: list[Any], separator: str, null: str | None) -> str:
-        return separator.join(_shown(value, null))
+        return separator.join(_item_texts(value, null))
 
     return map_rows(pa.string(), joined, values, separator, null, nulls=(2,))
 
 
-def _shown(value: list[Any], null: str | None) -> list[str]:
-    made: list[str] = []
+def _item_texts(value: list[Any], null: str | None) -> list[str]:
+    strings: list[str] = []
     for item in value:
         if isinstance(item, list):
-            made += _shown(item, null)
+            strings += _item_texts(item, null)
         elif item is not None:
-            made.append(str(item).lower() if isinstance(item, bool) else str(item))
+            strings.append(str(item).lower() if isinstance(item, bool) else str(item))
         elif null is not None:
-            made.append(null)
-    return made
+            strings.append(null)
+    return strings

@@ -1,8 +1,8 @@
 """Numbers: rounding, powers and logarithms, trigonometry, divisors.
 
-Arrow's functions call the C library as the reference does, so the last bit is the same too;
-numpy's may differ in it and are used only where they are exact or call the C library. The
-powers of decimals and ``factorial`` are computed row by row.
+Arrow's functions call the C library as the reference implementation does, and so agree to the
+last bit; numpy's may differ in it and are used only where they are exact or call the C library.
+Powers of decimals and ``factorial`` are computed row by row.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import constant, count_rows, map_constants, map_rows, repeat, spread
-from glaive.expr.sizes import reserve
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_constants, map_rows, repeat
+from glaive.expr.sizes import check_bytes
 
 __all__: list[str] = []
 
@@ -38,50 +38,40 @@ def _numpy(compute: Callable[..., Any], *arguments: Any) -> Any:
     rows = count_rows(arguments)
     valid, columns = None, []
     for argument in arguments:
-        column = spread(argument, rows)
+        column = broadcast(argument, rows)
         if column.null_count:
             valid = column.is_valid() if valid is None else pc.and_(valid, column.is_valid())
             column = pc.fill_null(column, pa.scalar(1, pa.int8()).cast(column.type))
         columns.append(column.to_numpy(zero_copy_only=False))
     with np.errstate(all="ignore"):
-        made = pa.array(compute(*columns))
-    return made if valid is None else pc.if_else(valid, made, pa.scalar(None, made.type))
+        result = pa.array(compute(*columns))
+    return result if valid is None else pc.if_else(valid, result, pa.scalar(None, result.type))
 
-
-# --------------------------------------------------------------------------- one argument
 
 _FLOATS = signature(FLOAT, result=like_first)
 
 
-def _define_floats() -> None:
-    ready: dict[str, Callable[[Any], Any]] = {
-        "acos": pc.acos,
-        "acosh": pc.acosh,
-        "asin": pc.asin,
-        "asinh": pc.asinh,
-        "atan": pc.atan,
-        "cos": pc.cos,
-        "cosh": pc.cosh,
-        "exp": pc.exp,
-        "ln": pc.ln,
-        "log10": pc.log10,
-        "log2": pc.log2,
-        "sin": pc.sin,
-        "sinh": pc.sinh,
-        "sqrt": pc.sqrt,
-        "tan": pc.tan,
-        "tanh": pc.tanh,
-    }
-    for name, compute in ready.items():
-        function(name, takes=_FLOATS)(compute)
-
-
-_define_floats()
+_ARROW_NAMES = (
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "cos",
+    "cosh",
+    "exp",
+    "ln",
+    "log10",
+    "log2",
+)
+for _name in (*_ARROW_NAMES, "sin", "sinh", "sqrt", "tan", "tanh"):
+    function(_name, takes=_FLOATS)(getattr(pc, _name))
+function("isnan", takes=signature(FLOAT, result=pa.bool_()))(pc.is_nan)
 
 
 @function("cbrt", takes=_FLOATS)
 def _cbrt(value: Any) -> Any:
-    # The wider type makes the last bit right.
+    # The wider type gives the correct last bit.
     return _numpy(lambda value: np.cbrt(value.astype(np.longdouble)).astype(value.dtype), value)
 
 
@@ -103,8 +93,8 @@ def _radians(value: Any) -> Any:
 @function("atanh", takes=_FLOATS)
 def _atanh(value: Any) -> Any:
     unit, double = pa.scalar(1, value.type), pa.scalar(2, value.type)
-    made = pc.log1p(pc.divide(pc.multiply(double, value), pc.subtract(unit, value)))
-    return pc.divide(made, double)
+    doubled = pc.log1p(pc.divide(pc.multiply(double, value), pc.subtract(unit, value)))
+    return pc.divide(doubled, double)
 
 
 @function("signum", takes=_FLOATS)
@@ -120,12 +110,7 @@ def _abs(value: Any) -> Any:
     try:
         return pc.abs_checked(value)
     except pa.ArrowInvalid:
-        raise FilterError(f"abs: the absolute value of the least {value.type} is none") from None
-
-
-@function("isnan", takes=signature(FLOAT, result=pa.bool_()))
-def _isnan(value: Any) -> Any:
-    return pc.is_nan(value)
+        raise FilterError(f"abs: the smallest {value.type} has no absolute value") from None
 
 
 @function("iszero", takes=signature(FLOAT, result=pa.bool_()))
@@ -143,9 +128,6 @@ def _factorial(value: Any) -> Any:
     return map_rows(pa.int64(), factorial, value)
 
 
-# --------------------------------------------------------------------------- rounding
-
-
 def _float_or_decimal(call: Call) -> Types:
     check_count(call, 1)
     if is_kind.is_decimal(call.types[0]):
@@ -153,14 +135,8 @@ def _float_or_decimal(call: Call) -> Types:
     return _FLOATS(call)
 
 
-@function("ceil", takes=_float_or_decimal)
-def _ceil(value: Any) -> Any:
-    return pc.ceil(value)
-
-
-@function("floor", takes=_float_or_decimal)
-def _floor(value: Any) -> Any:
-    return pc.floor(value)
+function("ceil", takes=_float_or_decimal)(pc.ceil)
+function("floor", takes=_float_or_decimal)(pc.floor)
 
 
 def _round_types(call: Call) -> Types:
@@ -168,23 +144,23 @@ def _round_types(call: Call) -> Types:
     kind = call.types[0]
     if len(call.types) == 2 and not is_kind.is_null(call.types[1]):
         INTEGER(call, 1)
-    places = (pa.int64(),) * (len(call.types) - 1)
+    digit_types = (pa.int64(),) * (len(call.types) - 1)
     if not is_kind.is_decimal(kind):
         counted = FLOAT(call, 0)[1]
-        return (counted, *places), counted
-    made = pa.decimal128 if is_kind.is_decimal128(kind) else pa.decimal256
-    if places and call.literals[1] is None:
+        return (counted, *digit_types), counted
+    decimal = pa.decimal128 if is_kind.is_decimal128(kind) else pa.decimal256
+    if digit_types and call.literals[1] is None:
         most = 38 if is_kind.is_decimal128(kind) else 76
-        return (kind, *places), made(min(kind.precision + 1, most), kind.scale)
-    digits = call.literals[1].as_py() or 0 if places else 0
-    return (kind, *places), made(kind.precision, min(max(digits, 0), kind.scale))
+        return (kind, *digit_types), decimal(min(kind.precision + 1, most), kind.scale)
+    digits = call.literals[1].as_py() or 0 if digit_types else 0
+    return (kind, *digit_types), decimal(kind.precision, min(max(digits, 0), kind.scale))
 
 
 @function("round", takes=_round_types)
-def _round(value: Any, places: Any = None) -> Any:
+def _round(value: Any, digits: Any = None) -> Any:
     if is_kind.is_decimal(value.type):
-        return _round_decimal(value, pa.scalar(0) if places is None else places)
-    return _scaled(_half_away, value, places)
+        return _round_decimal(value, pa.scalar(0) if digits is None else digits)
+    return _scaled(_half_away, value, digits)
 
 
 def _round_decimal(value: Any, places: Any) -> Any:
@@ -203,21 +179,21 @@ def _round_decimal(value: Any, places: Any) -> Any:
 
 
 def _half_away(value: Any) -> Any:
-    # Adding a half first would round 0.49999999999999994 up.
-    whole = np.trunc(value)
-    away = np.abs(value - whole) >= 0.5
-    return np.where(away, whole + np.copysign(1, value), whole)
+    # Adding 0.5 first would round 0.49999999999999994 up.
+    truncated = np.trunc(value)
+    away = np.abs(value - truncated) >= 0.5
+    return np.where(away, truncated + np.copysign(1, value), truncated)
 
 
-def _scaled(compute: Callable[[Any], Any], value: Any, places: Any) -> Any:
-    if places is None:
+def _scaled(compute: Callable[[Any], Any], value: Any, digits: Any) -> Any:
+    if digits is None:
         return _numpy(lambda value: compute(value).astype(value.dtype), value)
 
-    def scaled(value: Any, places: Any) -> Any:
-        factor = np.power(10.0, np.clip(places, -1000, 1000)).astype(value.dtype)
+    def scaled(value: Any, digits: Any) -> Any:
+        factor = np.power(10.0, np.clip(digits, -1000, 1000)).astype(value.dtype)
         return (compute(value * factor) / factor).astype(value.dtype)
 
-    return _numpy(scaled, value, places)
+    return _numpy(scaled, value, digits)
 
 
 def _trunc_types(call: Call) -> Types:
@@ -229,25 +205,19 @@ def _trunc_types(call: Call) -> Types:
 
 
 @function("trunc", takes=_trunc_types)
-def _trunc(value: Any, places: Any = None) -> Any:
-    if places is None:
+def _trunc(value: Any, digits: Any = None) -> Any:
+    if digits is None:
         zero = pa.scalar(0, value.type)
         return pc.if_else(pc.equal(value, zero), zero, pc.trunc(value))
-    return _scaled(np.trunc, value, places)
-
-
-# --------------------------------------------------------------------------- two arguments
+    return _scaled(np.trunc, value, digits)
 
 
 def _narrow_or_wide(call: Call, numbers: int) -> Any:
     """``float64`` where one of the arguments needs it, else ``float32``."""
-    kinds = [NUMBER(call, number)[0] for number in range(numbers) if _known(call, number)]
+    known = [not is_kind.is_null(kind) for kind in call.types]
+    kinds = [NUMBER(call, number)[0] for number in range(numbers) if known[number]]
     wide = any(is_kind.is_float64(kind) or is_kind.is_decimal(kind) for kind in kinds)
     return pa.float64() if wide else pa.float32()
-
-
-def _known(call: Call, number: int) -> bool:
-    return not is_kind.is_null(call.types[number])
 
 
 def _both_floats(call: Call) -> Types:
@@ -271,7 +241,7 @@ def _nanvl_types(call: Call) -> Types:
 @function("nanvl", takes=_nanvl_types)
 def _nanvl(value: Any, other: Any) -> Any:
     rows = count_rows((value, other))
-    value, other = spread(value, rows), spread(other, rows)
+    value, other = broadcast(value, rows), broadcast(other, rows)
     return pc.if_else(pc.is_nan(value), other, value)
 
 
@@ -290,7 +260,9 @@ def _log_types(call: Call) -> Types:
 def _log(first: Any, second: Any = None) -> Any:
     kind = first.type if second is None else second.type
     if is_kind.is_float16(kind):
-        widened = [each.cast(pa.float32()) for each in (first, second) if each is not None]
+        widened = [
+            argument.cast(pa.float32()) for argument in (first, second) if argument is not None
+        ]
         return _log(*widened).cast(kind)
     if second is None:
         return pc.divide(pc.ln(first), pa.scalar(math.log(10), kind))
@@ -314,8 +286,8 @@ def _power(base: Any, exponent: Any) -> Any:
         except pa.ArrowInvalid:
             raise FilterError(f"power: a result has too many digits for {base.type}") from None
     undefined = pc.and_(pc.equal(base, 0.0), pc.less(exponent, 0.0))
-    if pc.any(undefined).as_py() if not constant(undefined) else undefined.as_py():
-        raise FilterError("power: zero has no negative power")
+    if pc.any(undefined).as_py() if not is_constant(undefined) else undefined.as_py():
+        raise FilterError("power: zero cannot have a negative exponent")
     return pc.power(base, exponent)
 
 
@@ -324,20 +296,20 @@ def _decimal_power(base: Decimal, exponent: float) -> Decimal:
         context.prec = 80
         try:
             if exponent == 0:
-                made = Decimal(1)
+                result = Decimal(1)
             elif float(exponent).is_integer():
-                made = base ** int(exponent)
+                result = base ** int(exponent)
             else:
-                made = Decimal(float(base) ** exponent)
-            return made.quantize(base, rounding=ROUND_DOWN)
+                result = Decimal(float(base) ** exponent)
+            return result.quantize(base, rounding=ROUND_DOWN)
         except (ArithmeticError, TypeError, ValueError):
-            raise FilterError(f"power: {base}^{exponent} is no decimal of its type") from None
+            raise FilterError(f"power: {base}^{exponent} does not fit the decimal type") from None
 
 
-def _checked(name: str, made: Any) -> Any:
-    if pc.any(pc.less(made, 0)).as_py():
+def _checked(name: str, result: Any) -> Any:
+    if pc.any(pc.less(result, 0)).as_py():
         raise FilterError(f"{name}: a result is too large for int64")
-    return made
+    return result
 
 
 _DIVISORS = signature(INTEGER, INTEGER, result=pa.int64())
@@ -353,19 +325,16 @@ def _lcm(left: Any, right: Any) -> Any:
     def multiple(left: Any, right: Any) -> Any:
         divisor = np.gcd(left, right)
         other = np.where(divisor == 0, 0, right // np.where(divisor == 0, 1, divisor))
-        made = np.abs(left * other)
-        # Dividing gives the factor back, unless the product left 64 bits.
+        product = np.abs(left * other)
+        # If the product overflowed 64 bits, dividing does not return the factor.
         fits = (
             (left == 0)
             | (other == 0)
-            | (made // np.where(left == 0, 1, left) == np.sign(left) * np.abs(other))
+            | (product // np.where(left == 0, 1, left) == np.sign(left) * np.abs(other))
         )
-        return np.where(fits & (left != -(2**63)), made, -1)
+        return np.where(fits & (left != -(2**63)), product, -1)
 
     return _checked("lcm", _numpy(multiple, left, right))
-
-
-# --------------------------------------------------------------------------- without arguments
 
 
 @function("pi", takes=signature(result=pa.float64()))
@@ -380,14 +349,14 @@ def _random(rows: int) -> Any:
 
 @function("uuid", takes=signature(result=pa.string()), volatile=True)
 def _uuid(rows: int) -> Any:
-    reserve("uuid", 36 * rows, rows, pa.string())
+    check_bytes("uuid", 36 * rows, rows, pa.string())
     raw = np.random.default_rng().integers(0, 256, (rows, 16), np.uint8)
     raw[:, 6] = raw[:, 6] & 0x0F | 0x40
     raw[:, 8] = raw[:, 8] & 0x3F | 0x80
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     text = np.full((rows, 36), ord("-"), np.uint8)
-    places = [place for place in range(36) if place not in (8, 13, 18, 23)]
-    text[:, places] = digits[np.stack([raw >> 4, raw & 15], axis=2).reshape(rows, 32)]
+    positions = [position for position in range(36) if position not in (8, 13, 18, 23)]
+    text[:, positions] = digits[np.stack([raw >> 4, raw & 15], axis=2).reshape(rows, 32)]
     offsets = np.arange(rows + 1, dtype=np.int32) * 36
     return pa.Array.from_buffers(
         pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(text.tobytes())]

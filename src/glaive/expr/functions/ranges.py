@@ -1,19 +1,20 @@
-"""Lists of numbers from one to another, all rows at once."""
+"""Lists of consecutive integers, for all rows at once."""
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from glaive.errors import FilterError
 from glaive.expr.functions.coercion import check_count, refuse
+from glaive.expr.functions.list_parts import lists_of
 from glaive.expr.functions.list_rules import item_field
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size
-from glaive.expr.rows import count_rows, spread
+from glaive.expr.rows import broadcast, count_rows
 
 __all__: list[str] = []
 
@@ -29,36 +30,30 @@ def _range_types(call: Call) -> Types:
     return (pa.int64(),) * len(call.types), pa.list_(item_field(pa.int64()))
 
 
-def _ranges(name: str, arguments: tuple[Any, ...], closed: int) -> Any:
+def _ranges(name: str, inclusive: int, *arguments: Any) -> Any:
     if len(arguments) == 1:
         arguments = (pa.scalar(0, pa.int64()), arguments[0])
     step = arguments[2] if len(arguments) == 3 else _ONE
     rows = count_rows(arguments)
-    columns = [spread(argument, rows) for argument in (*arguments[:2], step)]
+    columns = [broadcast(argument, rows) for argument in (*arguments[:2], step)]
     valid = reduce(pc.and_, [column.is_valid() for column in columns])
     begin, end, stride = [
         pc.fill_null(column, 1).to_numpy(zero_copy_only=False) for column in columns
     ]
     if (stride == 0).any():
         raise FilterError(f"{name}: the step must not be 0")
-    last = end.astype(object) - (0 if closed else np.sign(stride).astype(object))
+    last = end.astype(object) - (0 if inclusive else np.sign(stride).astype(object))
     sizes = np.maximum((last - begin.astype(object)) // stride.astype(object) + 1, 0)
     sizes = np.where(valid.to_numpy(zero_copy_only=False), sizes, 0)
-    check_size(name, pa.array(sizes.astype(np.float64)), what="numbers", each=8)
+    check_size(name, pa.array(sizes.astype(np.float64)), unit="numbers", unit_bytes=8)
     sizes = sizes.astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
     items = np.repeat(begin, sizes) + inside * np.repeat(stride, sizes)
     kind = pa.list_(item_field(pa.int64()))
-    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(items), type=kind)
-    return pc.if_else(valid, made, pa.scalar(None, kind))
+    result = lists_of(pa.array(items), offsets, kind)
+    return pc.if_else(valid, result, pa.scalar(None, kind))
 
 
-@function("range", takes=_range_types)
-def _range(*arguments: Any) -> Any:
-    return _ranges("range", arguments, 0)
-
-
-@function("generate_series", takes=_range_types)
-def _generate_series(*arguments: Any) -> Any:
-    return _ranges("generate_series", arguments, 1)
+function("range", takes=_range_types)(partial(_ranges, "range", 0))
+function("generate_series", takes=_range_types)(partial(_ranges, "generate_series", 1))

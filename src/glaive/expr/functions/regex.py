@@ -1,8 +1,8 @@
-"""Regular expressions: does one match, where, how often, what, and replacing it.
+"""Regular expressions: test, extract, count, locate and replace matches.
 
-Patterns that are constants are one call of Arrow's engine; patterns of a column are one call
-for each distinct pattern, which are found row by row. ``regexp_instr`` with another match than
-the first cuts the text at each match before it.
+A constant pattern is one call of Arrow's engine; a column of patterns is one call per distinct
+pattern, which are collected row by row. To find a later match than the first, ``regexp_instr``
+searches again after each match.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from glaive.expr.functions.coercion import (
     LOOSE_TEXT,
     TEXT,
     signature,
-    widest_text,
+    widest_string,
 )
 from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, grown
+from glaive.expr.functions.values import Characters, compute_strings
 from glaive.expr.rows import map_constants
-from glaive.expr.sizes import AT_A_TIME, bytes_of
+from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 
 __all__: list[str] = []
 
-_MOST_STEPS = 10_000
+_MAX_MATCHES = 10_000
 
 
 def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -> Any:
     if pattern.bounded and not pc.all(pc.string_is_ascii(text)).as_py() and len(text):
         raise FilterError(
-            f"regular expression {source!r}: \\b and \\B know ASCII letters only, and a row has "
-            "others; name the letters beside the word instead, such as [^\\w]"
+            f"regular expression {source!r}: \\b and \\B support ASCII letters only, and a row has "
+            "others; match the characters next to the word instead, such as [^\\w]"
         )
     try:
         return compute()
@@ -51,15 +51,12 @@ def _run(compute: Callable[[], Any], source: str, text: Any, pattern: Pattern) -
 
 def _letters(flags: str | None, name: str) -> str:
     if flags and "g" in flags:
-        raise FilterError(f"{name} has no flag g: it looks at the first match only")
+        raise FilterError(f"{name} has no flag g: it uses only the first match")
     return flags or ""
 
 
 def _flags_may_be_null(values: tuple[Any, ...]) -> bool:
     return values[0] is None
-
-
-# --------------------------------------------------------------------------- regexp_like
 
 
 @function("regexp_like", takes=signature(TEXT, TEXT, TEXT, result=pa.bool_(), optional=1))
@@ -71,11 +68,8 @@ def _like(*arguments: Any) -> Any:
     return map_constants(pa.bool_(), like, arguments, unless=_flags_may_be_null)
 
 
-# --------------------------------------------------------------------------- regexp_match
-
-
 def _list_of_text(counted: Any) -> Any:
-    return pa.list_(pa.field("item", widest_text(counted)))
+    return pa.list_(pa.field("item", widest_string(counted)))
 
 
 @function(
@@ -87,61 +81,54 @@ def _match(*arguments: Any) -> Any:
 
     def match(text: Any, source: str, flags: str | None = None) -> Any:
         if flags == "":
-            raise FilterError("regexp_match: the flags are empty; leave them out")
+            raise FilterError("regexp_match: the flags are empty; omit them")
         pattern = translate(source, _letters(flags, "regexp_match"))
         groups = pattern.groups if pattern.names else f"(?P<g1>{pattern.groups})"
         spans = _run(lambda: pc.extract_regex_span(text, groups), source, text, pattern)
-        return _found_groups(text, spans, kind)
+        return _matched_groups(text, spans, kind)
 
     return map_constants(kind, match, arguments, unless=_flags_may_be_null)
 
 
-def _found_groups(text: Any, spans: Any, kind: Any) -> Any:
-    """Lists of the groups that took part, from their places; null where nothing matched."""
+def _matched_groups(text: Any, spans: Any, kind: Any) -> Any:
+    """Lists of the groups that matched, from their spans; null where nothing matched."""
     rows, count = len(text), spans.type.num_fields
     matched = spans.is_valid().to_numpy(zero_copy_only=False)
     fields = [spans.field(number) for number in range(count)]
     begin = np.stack([_numbers(field, 0) for field in fields])
     size = np.stack([_numbers(field, 1) for field in fields])
-    there = (begin >= 0) & (size >= 0) & matched
-    sizes = np.where(matched, there.sum(axis=0), 0)
+    present = (begin >= 0) & (size >= 0) & matched
+    sizes = np.where(matched, present.sum(axis=0), 0)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    parts = there.T.nonzero()
+    parts = present.T.nonzero()
     values = _slices(text, parts[0], begin.T[parts], size.T[parts])
-    made = pa.ListArray.from_arrays(offsets, values.cast(kind.value_type), type=kind)
-    return pc.if_else(pa.array(matched), made, pa.nulls(rows, kind))
+    groups = pa.ListArray.from_arrays(offsets, values.cast(kind.value_type), type=kind)
+    return pc.if_else(pa.array(matched), groups, pa.nulls(rows, kind))
 
 
 def _numbers(span: Any, which: int) -> Any:
-    """One of the two numbers of a span in each row, -1 where the group took no part."""
+    """One of the two numbers of a span in each row, -1 where the group did not match."""
     flat = pc.fill_null(pc.list_element(span, which), -1)
     return flat.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _slices(text: Any, rows: Any, begin: Any, size: Any) -> Any:
-    """Bytes ``begin`` to ``begin + size`` of the texts of these rows."""
+    """Bytes ``begin`` to ``begin + size`` of the strings of these rows."""
     _, offsets, data = text.buffers()
     wide = np.int64 if text.type == pa.large_string() else np.int32
-    places = np.frombuffer(offsets, wide, len(text) + 1, text.offset * np.dtype(wide).itemsize)
+    bounds = np.frombuffer(offsets, wide, len(text) + 1, text.offset * np.dtype(wide).itemsize)
     raw = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    start = places[:-1][rows].astype(np.int64) + begin
+    start = bounds[:-1][rows].astype(np.int64) + begin
     ends = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     taken = raw[np.repeat(start - ends[:-1], size) + np.arange(ends[-1])]
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(taken)]
     return pa.Array.from_buffers(pa.large_string(), len(rows), buffers)
 
 
-# --------------------------------------------------------------------------- regexp_replace
-
-
-def _replaced_type(counted: Any) -> Any:
-    return widest_text(counted)
-
-
 @function(
     "regexp_replace",
     takes=signature(
-        LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=_replaced_type, optional=1
+        LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, LOOSE_TEXT, result=widest_string, optional=1
     ),
 )
 def _replace(*arguments: Any) -> Any:
@@ -154,14 +141,14 @@ def _replace(*arguments: Any) -> Any:
             compute = partial(pc.replace_substring_regex, text, pattern.text, written)
             return _run(partial(compute, max_replacements=most), source, text, pattern)
 
-        # Matches of a text are apart from each other: a group is no longer than all of them.
+        # Matches do not overlap: all values of a group together are at most as long as the text.
         size = bytes_of(text, len(text)) * (1 + written.count("\\"))
         size += len(written.encode()) * len(text)
-        if most is None and (size + len(text)) * len(written) > AT_A_TIME:
+        if most is None and (size + len(text)) * len(written) > MAX_BATCH_BYTES:
             count = partial(pc.count_substring_regex, text, pattern.text)
             matches = pc.sum(_run(count, source, text, pattern)).as_py() or 0
             size += int(matches) * len(written.encode())
-        return grown("regexp_replace", replaced, text, size)
+        return compute_strings("regexp_replace", replaced, text, size)
 
     return map_constants(arguments[0].type, replace, arguments)
 
@@ -170,14 +157,14 @@ _REFERENCE = re.compile(r"\\(\d+)|\$(\$)|\$\{([^}]+)\}|\$([0-9A-Za-z_]+)|(\\)")
 
 
 def _template(other: str, pattern: Pattern, source: str) -> str:
-    """Replacement text of Arrow's engine, where a backslash and a digit stand for a group."""
+    """The replacement for Arrow's engine, in which a backslash and a digit refer to a group."""
 
-    def written(found: re.Match[str]) -> str:
-        if found[2]:
+    def written(match: re.Match[str]) -> str:
+        if match[2]:
             return "$"
-        if found[5]:
+        if match[5]:
             return "\\\\"
-        name = found[1] or found[3] or found[4]
+        name = match[1] or match[3] or match[4]
         if name.isdecimal():
             number = int(name)
         elif name in pattern.names:
@@ -187,13 +174,10 @@ def _template(other: str, pattern: Pattern, source: str) -> str:
         if number > len(pattern.names):
             return ""
         if number > 9:
-            raise FilterError(f"regexp_replace: {source!r}: only groups 1 to 9 can be put back")
+            raise FilterError(f"regexp_replace: {source!r}: only groups 1 to 9 can be inserted")
         return f"\\{number}"
 
     return _REFERENCE.sub(written, other)
-
-
-# --------------------------------------------------------------------------- places
 
 
 def _from(text: Any, start: int, name: str) -> Any:
@@ -213,18 +197,19 @@ def _count(*arguments: Any) -> Any:
         pattern = translate(source, _letters(flags, "regexp_count"))
         start = 1 if start is None else start
         rest = _from(text, start, "regexp_count")
-        # Arrow's own count starts again behind each match, where ^ matches again.
+        # Arrow's count restarts after each match, where ^ would match again; so each match is
+        # replaced by one more byte, and lengths are compared.
         size = 2 * bytes_of(rest, len(rest)) + len(rest)
 
         def marked(rest: Any) -> Any:
             compute = partial(pc.replace_substring_regex, rest, pattern.text, r"\0.")
             return _run(compute, source, text, pattern)
 
-        longer = pc.binary_length(grown("regexp_count", marked, rest, size))
-        found = pc.subtract(longer, pc.binary_length(rest))
+        longer = pc.binary_length(compute_strings("regexp_count", marked, rest, size))
+        count = pc.subtract(longer, pc.binary_length(rest))
         if start > 1:
-            found = pc.if_else(pc.less(pc.utf8_length(text), start - 1), 0, found)
-        return pc.fill_null(found.cast(pa.int64()), 0)
+            count = pc.if_else(pc.less(pc.utf8_length(text), start - 1), 0, count)
+        return pc.fill_null(count.cast(pa.int64()), 0)
 
     return map_constants(pa.int64(), count, arguments, unless=lambda _: False)
 
@@ -243,14 +228,14 @@ def _count(*arguments: Any) -> Any:
     ),
 )
 def _instr(*arguments: Any) -> Any:
-    return map_constants(pa.int64(), _places, arguments, unless=_flags_may_be_null)
+    return map_constants(pa.int64(), _match_positions, arguments, unless=_flags_may_be_null)
 
 
 def _positive(sizes: Any) -> Any:
     return pc.fill_null(pc.greater(sizes, 0), False).to_numpy(zero_copy_only=False)
 
 
-def _places(
+def _match_positions(
     text: Any,
     source: str,
     start: int | None = 1,
@@ -258,34 +243,34 @@ def _places(
     flags: str | None = "",
     group: int | None = 0,
 ) -> Any:
-    """Characters before the match of each text, plus one; 0 where there is none."""
+    """Position of the match in each string, from 1; 0 where there is none."""
     start = 1 if start is None else start
     number = 1 if number is None else number
     group = group or 0
     if number < 1:
         raise FilterError(f"regexp_instr: matches count from 1, found {number}")
-    if number > _MOST_STEPS:
-        raise FilterError(f"regexp_instr: match {number} is too far, at most {_MOST_STEPS}")
+    if number > _MAX_MATCHES:
+        raise FilterError(f"regexp_instr: match {number} is too far, at most {_MAX_MATCHES}")
     if not source:
         return pa.repeat(pa.scalar(0, pa.int64()), len(text))
     pattern = translate(source, _letters(flags, "regexp_instr"))
     groups = f"(?P<g0>{pattern.groups})"
     rest = _from(text, start, "regexp_instr")
     before = np.full(len(text), start - 1, np.int64)
-    there = _positive(pc.binary_length(text))
+    present = _positive(pc.binary_length(text))
     steps = 1 if group else number
     for step in range(1, steps + 1):
         spans = _run(partial(pc.extract_regex_span, rest, groups), source, text, pattern)
         if group >= spans.type.num_fields:
-            there[:] = False
+            present[:] = False
             break
         field = spans.field(group if step == steps else 0)
         begin, size = _numbers(field, 0), _numbers(field, 1)
-        there &= spans.is_valid().to_numpy(zero_copy_only=False) & (begin >= 0)
+        present &= spans.is_valid().to_numpy(zero_copy_only=False) & (begin >= 0)
         letters = Characters(rest)
         passed = begin if step == steps else begin + size
-        shift = letters.number(np.where(there, passed, 0))
+        shift = letters.number(np.where(present, passed, 0))
         before += shift
         rest = letters.cut(shift, letters.counts)
-    found = pa.array(np.where(there, before + 1, 0), pa.int64())
-    return pc.if_else(text.is_valid(), found, pa.scalar(None, pa.int64()))
+    positions = pa.array(np.where(present, before + 1, 0), pa.int64())
+    return pc.if_else(text.is_valid(), positions, pa.scalar(None, pa.int64()))

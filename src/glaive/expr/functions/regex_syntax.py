@@ -1,19 +1,19 @@
-r"""Regular expressions of the reference's dialect, turned into those of Arrow's engine.
+r"""Translate regular expressions of the reference implementation to those of Arrow's engine.
 
-Both engines are automata that need time in proportion to the text. Their syntax is the same
-but for these, which are translated
+Both engines run in linear time. Their syntax is the same except for the following, which are
+translated
 
 ========================  ==============================================================
 ``\d \w \s``              match digits, letters and spaces of all scripts
 ``\u0041 \U00000041``     a character by its code
-groups                    get names, so that each can be had
+groups                    get names, so that each can be extracted
 ========================  ==============================================================
 
-and these, which are refused, because Arrow's engine would take them for something else or has
-no way to do them: set operations in classes (``&&``, ``--``, ``~~``, nested classes), flags
+and the following, which are refused because Arrow's engine interprets them differently or does
+not support them: set operations in classes (``&&``, ``--``, ``~~``, nested classes), flags
 ``x``, ``u`` and ``R``, word boundaries with braces or angles, octal escapes, ``\C``, ``\Q``,
-and a brace that begins no repetition. ``\b`` and ``\B`` are refused on rows with letters
-beyond ASCII, where they look at ASCII letters only.
+and a brace that does not begin a repetition. ``\b`` and ``\B`` are refused on rows with
+characters beyond ASCII, because Arrow's engine would treat only ASCII letters as letters.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Pattern:
     text
         The pattern.
     groups
-        The same with a name for each group: ``g1``, ``g2``, …
+        The pattern with a name for each group: ``g1``, ``g2``, …
     names
-        The names the groups have in the reference's pattern, None for those without.
+        The names of the groups in the original pattern, None for those without.
     bounded
-        It has a word boundary, so it fits ASCII text only.
+        It has a word boundary, and so works for ASCII text only.
     """
 
     text: str
@@ -69,10 +69,10 @@ class _Reader:
         self.names: list[str | None] = []
         self.bounded = False
 
-    def refuse(self, what: str) -> FilterError:
+    def refuse(self, problem: str) -> FilterError:
         return FilterError(
-            f"regular expression {self.source!r}: {what}, at character {self.at + 1}; "
-            "docs/guide/functions.md says what is understood"
+            f"regular expression {self.source!r}: {problem}, at character {self.at + 1}; "
+            "docs/guide/functions.md lists what is supported"
         )
 
     def put(self, text: str, taken: int, groups: str | None = None) -> None:
@@ -90,10 +90,10 @@ class _Reader:
             elif letter == "(":
                 self.group()
             elif letter == "{":
-                found = _REPETITION.match(self.source, self.at)
-                if found is None:
-                    raise self.refuse("a brace that begins no repetition; write \\{")
-                self.put(found[0], len(found[0]))
+                repetition = _REPETITION.match(self.source, self.at)
+                if repetition is None:
+                    raise self.refuse("a brace that does not begin a repetition; write \\{")
+                self.put(repetition[0], len(repetition[0]))
             else:
                 self.put(letter, 1)
 
@@ -139,7 +139,7 @@ class _Reader:
             pair = self.source[self.at : self.at + 2]
             if not letter:
                 self.at = start
-                raise self.refuse("a class that does not end")
+                raise self.refuse("a class that is not closed")
             if letter == "]" and not first:
                 self.put("]", 1)
                 return
@@ -183,7 +183,7 @@ def translate(source: str, flags: str) -> Pattern:
     Raises
     ------
     FilterError
-        The pattern is wrong, or has what Arrow's engine cannot do.
+        The pattern is wrong, or Arrow's engine does not support it.
     """
     reader = _Reader(source)
     unknown = set(flags) - set("imsU")

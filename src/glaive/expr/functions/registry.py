@@ -1,11 +1,11 @@
-"""Find a scalar function by the name it has in a filter.
+"""Find a scalar function by its name in filters.
 
 Each topic module of this folder decorates its functions with ``@function(names, takes=...)``.
-Importing the folder's modules fills the table, so adding a function is adding one to a file.
+Importing the modules registers them.
 
-A function is two things: ``resolve`` says, from the types of the arguments as they stand in
-the text, which types they must be cast to and what type comes back; ``evaluate`` computes the
-values from arguments of exactly those types.
+A function has two parts: ``resolve`` determines, from the types of the arguments as written,
+the types they must be cast to and the type of the result; ``evaluate`` computes the values from
+arguments of exactly those types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
-from glaive.expr.rows import spread
+from glaive.expr.rows import broadcast
 
 __all__ = ["AGGREGATES", "Call", "Function", "Resolve", "Types", "find", "function", "functions"]
 
@@ -33,15 +33,15 @@ AGGREGATES = frozenset(
     var_samp
     """.split()  # noqa: SIM905  # words are easier to read than a list
 )
-"""Names that SQL knows as aggregates, for the error that says they are no functions of rows."""
+"""Names of SQL aggregates, for a better error message."""
 
 Types = tuple[tuple[Any, ...], Any]
-"""The types arguments are to be cast to, and the type of the result."""
+"""The types to cast the arguments to, and the type of the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as it stands in the text, before anything is cast.
+    """A call as written, before its arguments are cast.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Call:
 Resolve = Callable[[Call], Types]
 """From a call to its types; raises ``FilterError``."""
 
-_FOUND: dict[str, Function] = {}
+_REGISTERED: dict[str, Function] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Function:
     name
         The first of its names.
     takes
-        The rule for types.
+        The type rule.
     compute
-        From the arguments, at least one of them an array, to an array. Without arguments: to a
-        scalar. Volatile: from the number of rows.
+        Computes an array from the arguments, of which at least one is an array; without
+        arguments a scalar; if volatile, an array from the number of rows.
     volatile
-        Each call gives other values: a call with constants must not be folded into one value.
+        Each call returns different values, so that it must not be folded into a constant.
     column
-        The number of the argument that is given as an array when all are constants.
+        Index of the argument that is passed as an array if all are constants.
     """
 
     name: str
@@ -98,12 +98,12 @@ class Function:
             Arrow types of the arguments; ``pa.null()`` for the literal NULL.
         literals
             A ``pa.Scalar`` for each argument that is a constant, None for the others; some
-            functions need a constant to know their type. May be left out.
+            functions need a constant to determine their type. May be omitted.
 
         Raises
         ------
         FilterError
-            The number of arguments or a type is none the function takes.
+            The number of arguments or a type is wrong.
         """
         given = [*literals, *[None] * (len(types) - len(literals))]
         return self.takes(Call(self.name, types, given))
@@ -114,28 +114,28 @@ class Function:
         Parameters
         ----------
         arguments
-            Of the types that ``resolve`` gave: arrays of ``rows`` values, a ``pa.Scalar`` for
-            each constant.
+            Of the types that ``resolve`` returned: arrays of ``rows`` values, a ``pa.Scalar``
+            for each constant.
         kind
-            The type of the result that ``resolve`` gave. Without it the values may come in a
-            type next to it, such as ``string`` for ``string_view``.
+            The type of the result that ``resolve`` returned. If omitted, the values may have a
+            similar type, such as ``string`` for ``string_view``.
 
         Raises
         ------
         FilterError
-            A value is none the function is defined for, such as a wrong regular expression.
+            The function is not defined for a value, such as a wrong regular expression.
         """
         if self.volatile:
-            made = self.compute(rows)
+            result = self.compute(rows)
         elif any(isinstance(argument, pa.Array) for argument in arguments):
-            made = self.compute(*arguments)
+            result = self.compute(*arguments)
         elif arguments:
             given = list(arguments)
-            given[self.column] = spread(given[self.column], 1)
-            made = spread(self.compute(*given)[0], rows)
+            given[self.column] = broadcast(given[self.column], 1)
+            result = broadcast(self.compute(*given)[0], rows)
         else:
-            made = spread(self.compute(), rows)
-        return made if kind is None or made.type == kind else made.cast(kind)
+            result = broadcast(self.compute(), rows)
+        return result if kind is None or result.type == kind else result.cast(kind)
 
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -144,12 +144,12 @@ C = TypeVar("C", bound=Callable[..., Any])
 def function(
     *names: str, takes: Resolve, volatile: bool = False, column: int = 0
 ) -> Callable[[C], C]:
-    """Decorator: make ``compute`` known under these names, in lower case."""
+    """Decorator: register ``compute`` under these names, in lower case."""
 
     def register(compute: C) -> C:
-        made = Function(names[0], takes, compute, volatile, column)
+        registered = Function(names[0], takes, compute, volatile, column)
         for name in names:
-            if _FOUND.setdefault(name, made) is not made:
+            if _REGISTERED.setdefault(name, registered) is not registered:
                 raise TypeError(f"two functions claim the name {name!r}")
         return compute
 
@@ -158,28 +158,28 @@ def function(
 
 @cache
 def functions() -> dict[str, Function]:
-    """Return all functions by name; one with several names is there under each."""
+    """Return all functions by name; one with several names is listed under each."""
     from glaive.expr import functions as package
 
     for module in iter_modules(package.__path__, f"{package.__name__}."):
         import_module(module.name)
-    return dict(sorted(_FOUND.items()))
+    return dict(sorted(_REGISTERED.items()))
 
 
 def find(name: str) -> Function:
-    """Return the function of that name, in any case of letters.
+    """Return the function of this name, ignoring case.
 
     Raises
     ------
     FilterError
-        There is none; the message gives the closest names.
+        There is none; the message lists the closest names.
     """
     known = functions()
-    found = known.get(name.lower())
-    if found is None:
+    named = known.get(name.lower())
+    if named is None:
         close = get_close_matches(name.lower(), known, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         raise FilterError(
             f"unknown function {name!r}{hint} docs/guide/functions.md lists all {len(known)} names."
         )
-    return found
+    return named

@@ -1,12 +1,13 @@
-"""Text as a whole: case, length, trimming, padding, joining, single characters.
+"""Strings: case, length, trimming, padding, joining, single characters.
 
-Rows with letters whose other case is longer, or depends on the letters around, are computed
-row by row, and so are ``initcap``, ``ascii``, ``chr``, ``to_hex``, ``translate``, ``levenshtein``
-and calls whose second argument is a column; some of them for distinct values only.
+Row by row: strings with letters whose other case is longer or depends on neighbours,
+``initcap``, ``ascii``, ``chr``, ``to_hex``, ``translate``, ``levenshtein``, and calls whose second
+argument is a column; some of them only for distinct values.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from glaive.expr.functions.coercion import (
     length_type,
     like_first,
     signature,
-    widest_text,
+    widest_string,
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import check_size, patch
-from glaive.expr.rows import constant, count_rows, map_distinct, map_rows, spread
-from glaive.expr.sizes import MOST_BYTES, bytes_of, reserve
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
+from glaive.expr.sizes import MAX_VALUE_BYTES, bytes_of, check_bytes
 
 __all__: list[str] = []
 
@@ -37,14 +38,14 @@ _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
 @function("upper", takes=_TEXT_TO_TEXT)
 def _upper(text: Any) -> Any:
-    made = pc.utf8_upper(text)
-    return patch(made, pc.match_substring_regex(text, _LONGER_UPPER), str.upper, text)
+    result = pc.utf8_upper(text)
+    return patch(result, pc.match_substring_regex(text, _LONGER_UPPER), str.upper, text)
 
 
 @function("lower", takes=_TEXT_TO_TEXT)
 def _lower(text: Any) -> Any:
-    made = pc.utf8_lower(text)
-    return patch(made, pc.match_substring_regex(text, _OTHER_LOWER), str.lower, text)
+    result = pc.utf8_lower(text)
+    return patch(result, pc.match_substring_regex(text, _OTHER_LOWER), str.lower, text)
 
 
 @function("initcap", takes=_TEXT_TO_TEXT)
@@ -53,32 +54,19 @@ def _initcap(text: Any) -> Any:
 
 
 def _capitals(text: str) -> str:
-    # Letters and digits make words; each letter stands alone, so no rule looks at its neighbours.
-    made, inside = [], False
+    # Words consist of letters and digits; letters are converted one by one, without context.
+    letters, inside = [], False
     for letter in text:
-        made.append(letter.lower() if inside else letter.upper())
+        letters.append(letter.lower() if inside else letter.upper())
         inside = letter.isalnum()
-    return "".join(made)
+    return "".join(letters)
 
 
-@function("reverse", takes=signature(LOOSE_TEXT, result=like_first))
-def _reverse(text: Any) -> Any:
-    return pc.utf8_reverse(text)
-
-
-# --------------------------------------------------------------------------- lengths
-
-
-@function(
+function("reverse", takes=signature(LOOSE_TEXT, result=like_first))(pc.utf8_reverse)
+function(
     "character_length", "char_length", "length", takes=signature(LOOSE_TEXT, result=length_type)
-)
-def _length(text: Any) -> Any:
-    return pc.utf8_length(text)
-
-
-@function("octet_length", takes=signature(TEXT, result=length_type))
-def _octet_length(text: Any) -> Any:
-    return pc.binary_length(text)
+)(pc.utf8_length)
+function("octet_length", takes=signature(TEXT, result=length_type))(pc.binary_length)
 
 
 @function("bit_length", takes=signature(TEXT, result=length_type))
@@ -86,34 +74,22 @@ def _bit_length(text: Any) -> Any:
     return pc.multiply(pc.binary_length(text), 8)
 
 
-# --------------------------------------------------------------------------- trimming, padding
-
 _TRIMMED = signature(TEXT, TEXT, result=like_first, optional=1)
 
 
-@function("btrim", "trim", takes=_TRIMMED)
-def _btrim(text: Any, letters: Any = None) -> Any:
-    return _trimmed(pc.utf8_trim, str.strip, text, letters)
-
-
-@function("ltrim", takes=_TRIMMED)
-def _ltrim(text: Any, letters: Any = None) -> Any:
-    return _trimmed(pc.utf8_ltrim, str.lstrip, text, letters)
-
-
-@function("rtrim", takes=_TRIMMED)
-def _rtrim(text: Any, letters: Any = None) -> Any:
-    return _trimmed(pc.utf8_rtrim, str.rstrip, text, letters)
-
-
-def _trimmed(trim: Any, strip: Any, text: Any, letters: Any) -> Any:
+def _trimmed(trim: Any, strip: Any, text: Any, letters: Any = None) -> Any:
     if letters is None:
         return trim(text, " ")
-    if not constant(letters):
+    if not is_constant(letters):
         return map_rows(text.type, strip, text, letters)
     if not letters.is_valid:
         return pa.nulls(count_rows((text,)), text.type)
     return trim(text, letters.as_py()) if letters.as_py() else text
+
+
+function("btrim", "trim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_trim, str.strip))
+function("ltrim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_ltrim, str.lstrip))
+function("rtrim", takes=_TRIMMED)(partial(_trimmed, pc.utf8_rtrim, str.rstrip))
 
 
 def _padded_type(counted: Any) -> Any:
@@ -124,43 +100,42 @@ def _padded_type(counted: Any) -> Any:
 _PADDED = signature(LOOSE_TEXT, INTEGER, LOOSE_TEXT, result=_padded_type, optional=1)
 
 
-@function("lpad", takes=_PADDED)
-def _lpad(text: Any, size: Any, filling: Any = None) -> Any:
-    return _padded("lpad", pc.utf8_lpad, text, size, filling)
-
-
-@function("rpad", takes=_PADDED)
-def _rpad(text: Any, size: Any, filling: Any = None) -> Any:
-    return _padded("rpad", pc.utf8_rpad, text, size, filling)
-
-
-def _padded(name: str, pad: Any, text: Any, size: Any, filling: Any) -> Any:
+def _padded(name: str, pad: Any, text: Any, size: Any, filling: Any = None) -> Any:
     filling = pa.scalar(" ") if filling is None else filling
     rows = count_rows((text, size, filling))
-    sizes = pc.max_element_wise(spread(size, rows), pa.scalar(0, pa.int64()), skip_nulls=False)
+    sizes = pc.max_element_wise(broadcast(size, rows), pa.scalar(0, pa.int64()), skip_nulls=False)
     most = pc.max(sizes).as_py() or 0
-    if most > MOST_BYTES:
-        raise FilterError(f"{name} to {most} characters is too much, at most {MOST_BYTES}")
-    filled = pc.binary_length(spread(filling, rows))
+    if most > MAX_VALUE_BYTES:
+        raise FilterError(f"{name} to {most} characters: at most {MAX_VALUE_BYTES} are supported")
+    filled = pc.binary_length(broadcast(filling, rows))
     check_size(name, pc.if_else(pc.greater(filled, 0), sizes, 0))
-    if constant(size) and constant(filling) and size.is_valid and len(filling.as_py() or "") == 1:
+    if (
+        is_constant(size)
+        and is_constant(filling)
+        and size.is_valid
+        and len(filling.as_py() or "") == 1
+    ):
         return pc.utf8_slice_codeunits(pad(text, most, filling.as_py()), 0, most)
-    left = name == "lpad"
+    at_start = name == "lpad"
 
     def padded(text: str, size: int, filling: str) -> str:
         missing = size - len(text)
         if missing <= 0 or not filling:
             return text[: max(size, 0)]
         added = (filling * (missing // len(filling) + 1))[:missing]
-        return added + text if left else text + added
+        return added + text if at_start else text + added
 
     return map_rows(text.type, padded, text, size, filling)
+
+
+function("lpad", takes=_PADDED)(partial(_padded, "lpad", pc.utf8_lpad))
+function("rpad", takes=_PADDED)(partial(_padded, "rpad", pc.utf8_rpad))
 
 
 @function("repeat", takes=signature(TEXT, INTEGER, result=like_first))
 def _repeat(text: Any, times: Any) -> Any:
     rows = count_rows((text, times))
-    text, times = spread(text, rows), spread(times, rows)
+    text, times = broadcast(text, rows), broadcast(times, rows)
     times = pc.max_element_wise(times, pa.scalar(0, pa.int64()), skip_nulls=False)
     sizes = pc.cast(pc.binary_length(text), pa.float64())
     check_size("repeat", pc.multiply(sizes, pc.cast(times, pa.float64(), safe=False)))
@@ -168,40 +143,34 @@ def _repeat(text: Any, times: Any) -> Any:
     return pc.binary_repeat(text, pc.if_else(empty, pa.scalar(0, pa.int64()), times))
 
 
-# --------------------------------------------------------------------------- joining
-
-
-@function("concat", takes=signature(LOOSE_TEXT, result=widest_text, repeated=True))
-def _concat(*texts: Any) -> Any:
-    return _joined(texts, pa.scalar(""), "replace")
+@function("concat", takes=signature(LOOSE_TEXT, result=widest_string, repeated=True))
+def _concat(*strings: Any) -> Any:
+    return _joined(strings, pa.scalar(""), "replace")
 
 
 @function(
     "concat_ws",
-    takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=widest_text, repeated=True),
+    takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=widest_string, repeated=True),
 )
-def _concat_ws(separator: Any, *texts: Any) -> Any:
-    return _joined(texts, separator, "skip")
+def _concat_ws(separator: Any, *strings: Any) -> Any:
+    return _joined(strings, separator, "skip")
 
 
-def _joined(texts: Any, separator: Any, nulls: str) -> Any:
+def _joined(strings: Any, separator: Any, nulls: str) -> Any:
     kind = pa.string()
-    if any(text.type == pa.large_string() for text in (*texts, separator)):
+    if any(text.type == pa.large_string() for text in (*strings, separator)):
         kind = pa.large_string()
-    rows = count_rows((*texts, separator))
-    given = (*texts, separator)
-    # The separator stands between texts, so once less than there are texts.
-    size = sum(bytes_of(text, rows) for text in texts)
-    size += bytes_of(separator, rows) * max(len(texts) - 1, 0)
-    reserve("concat" if nulls == "replace" else "concat_ws", size, rows, kind)
-    columns = [spread(text, rows).cast(kind) for text in given]
-    # Arrow leaves out a row with nothing but nulls to join.
+    rows = count_rows((*strings, separator))
+    given = (*strings, separator)
+    # There is a separator between any two strings.
+    size = sum(bytes_of(text, rows) for text in strings)
+    size += bytes_of(separator, rows) * max(len(strings) - 1, 0)
+    check_bytes("concat" if nulls == "replace" else "concat_ws", size, rows, kind)
+    columns = [broadcast(text, rows).cast(kind) for text in given]
+    # Arrow returns null for rows with only nulls.
     nothing = pc.is_null(pc.coalesce(*columns[:-1]))
     columns[0] = pc.if_else(nothing, pa.scalar("", kind), columns[0])
     return pc.binary_join_element_wise(*columns, null_handling=nulls, null_replacement="")
-
-
-# --------------------------------------------------------------------------- characters
 
 
 @function("ascii", takes=signature(TEXT, result=pa.int32()))
@@ -214,7 +183,7 @@ def _ascii(text: Any) -> Any:
 def _chr(code: Any) -> Any:
     def letter(code: int) -> str:
         if not 0 <= code < 0x110000 or 0xD800 <= code < 0xE000:
-            raise FilterError(f"chr: {code} is the code of no character")
+            raise FilterError(f"chr: {code} is not the code of a character")
         return chr(code)
 
     return map_distinct(pa.string(), letter, code)
@@ -257,7 +226,7 @@ def _levenshtein(left: Any, right: Any) -> Any:
 
 
 def _distance(left: str, right: str) -> int:
-    """Fewest letters to change, add or remove; time grows with the product of the lengths."""
+    """Edit distance, in time proportional to the product of the lengths."""
     if len(left) < len(right):
         left, right = right, left
     letters = np.array([ord(letter) for letter in right], np.int64)
@@ -267,6 +236,6 @@ def _distance(left: str, right: str) -> int:
         other = np.empty_like(row)
         other[0] = number
         other[1:] = np.minimum(row[:-1] + (letters != ord(letter)), row[1:] + 1)
-        # Adding letters carries a value to the right, one more for each step.
+        # Insertions: a value propagates to the right, plus one per step.
         row = np.minimum.accumulate(other - steps) + steps
     return int(row[-1])

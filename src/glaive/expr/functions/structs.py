@@ -1,4 +1,4 @@
-"""Structs and maps: making them, and their members. Maps are made row by row."""
+"""Structs and maps: construction and members. Maps are constructed row by row."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from glaive.errors import FilterError
+from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import check_count, refuse
-from glaive.expr.functions.list_parts import ListParts
+from glaive.expr.functions.list_parts import ListParts, lists_of
 from glaive.expr.functions.list_rules import item_field, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.unify import unify
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import count_rows, map_rows, spread
+from glaive.expr.rows import broadcast, count_rows, map_rows
 
 __all__: list[str] = []
 
 is_kind = pa.types
-
-# --------------------------------------------------------------------------- structs
 
 
 def _struct_types(call: Call) -> Types:
@@ -33,14 +32,14 @@ def _struct_types(call: Call) -> Types:
 def _struct(*values: Any) -> Any:
     rows = count_rows(values)
     names = [f"c{number}" for number in range(len(values))]
-    return pa.StructArray.from_arrays([spread(value, rows) for value in values], names)
+    return pa.StructArray.from_arrays([broadcast(value, rows) for value in values], names)
 
 
-def _word(call: Call, number: int, what: str) -> str:
+def _word(call: Call, number: int, noun: str) -> str:
     given = call.literals[number]
     word = given.as_py() if given is not None else None
     if not isinstance(word, str) or not word:
-        raise refuse(call, number, f"{what} as a constant text")
+        raise refuse(call, number, f"{noun} as a constant string")
     return word
 
 
@@ -52,7 +51,7 @@ def _named_types(call: Call) -> Types:
         )
     names = [_word(call, number, "a name") for number in range(0, len(call.types), 2)]
     if len(set(names)) < len(names):
-        raise FilterError(f"named_struct: a name stands twice in {', '.join(names)}")
+        raise FilterError(f"named_struct: names must be distinct, found {', '.join(names)}")
     fields = [pa.field(n, kind) for n, kind in zip(names, call.types[1::2], strict=True)]
     return tuple(call.types), pa.struct(fields)
 
@@ -60,7 +59,7 @@ def _named_types(call: Call) -> Types:
 @function("named_struct", takes=_named_types, column=1)
 def _named_struct(*values: Any) -> Any:
     rows = count_rows(values)
-    columns = [spread(value, rows) for value in values[1::2]]
+    columns = [broadcast(value, rows) for value in values[1::2]]
     return pa.StructArray.from_arrays(columns, [name.as_py() for name in values[::2]])
 
 
@@ -81,9 +80,6 @@ def _get_field(values: Any, name: Any) -> Any:
     return pc.struct_field(values, name.as_py())
 
 
-# --------------------------------------------------------------------------- maps
-
-
 def _one_map(result: str) -> Any:
     def resolve(call: Call) -> Types:
         check_count(call, 1, 1)
@@ -98,20 +94,20 @@ def _one_map(result: str) -> Any:
 
 
 def _parts(values: Any, items: Any) -> Any:
-    """Lists of some items of the maps."""
+    """Lists of some items (keys, values or entries) of the maps."""
     sizes = np.diff(values.offsets.to_numpy()).astype(np.int64)
     valid = values.is_valid()
     sizes[~valid.to_numpy(zero_copy_only=False)] = 0
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-    made = pa.ListArray.from_arrays(offsets, items, type=pa.list_(item_field(items.type)))
-    return pc.if_else(valid, made, pa.scalar(None, made.type))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    lists = lists_of(items, offsets, pa.list_(item_field(items.type)))
+    return pc.if_else(valid, lists, pa.scalar(None, lists.type))
 
 
 def _members(values: Any) -> tuple[Any, Any]:
-    """Keys and items of the maps that are not null, one after the other."""
-    there = values.drop_null()
-    first, last = there.offsets[0].as_py(), there.offsets[-1].as_py()
-    return there.keys.slice(first, last - first), there.items.slice(first, last - first)
+    """Keys and items of all maps that are not null, one map after the other."""
+    present = values.drop_null()
+    first, last = present.offsets[0].as_py(), present.offsets[-1].as_py()
+    return present.keys.slice(first, last - first), present.items.slice(first, last - first)
 
 
 @function("map_keys", takes=_one_map("keys"))
@@ -128,8 +124,8 @@ def _map_values(values: Any) -> Any:
 def _map_entries(values: Any) -> Any:
     keys, items = _members(values)
     fields = [pa.field("key", keys.type, nullable=False), values.type.item_field]
-    made = _parts(values, pa.StructArray.from_arrays([keys, items], fields=fields))
-    return made.cast(pa.list_(pa.field("item", made.type.value_type, nullable=False)))
+    entries = _parts(values, pa.StructArray.from_arrays([keys, items], fields=fields))
+    return entries.cast(pa.list_(pa.field("item", entries.type.value_type, nullable=False)))
 
 
 def _extract_types(call: Call) -> Types:
@@ -145,49 +141,44 @@ def _extract_types(call: Call) -> Types:
 @function("map_extract", "element_at", takes=_extract_types)
 def _map_extract(values: Any, key: Any) -> Any:
     rows = count_rows((values, key))
-    values = spread(values, rows)
+    values = broadcast(values, rows)
     keys = ListParts.of(values)
-    found = np.flatnonzero(pc.fill_null(keys.compare(key), False))
-    places = np.full(rows, -1)
-    places[keys.rows[found]] = found
-    items = _members(values)[1].take(pa.array(places, mask=places < 0))
-    kind = pa.list_(item_field(items.type))
-    return pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), items, type=kind)
-
-
-def _is_list(kind: Any) -> bool:
-    return bool(is_kind.is_list(kind) or is_kind.is_large_list(kind))
+    matches = np.flatnonzero(pc.fill_null(keys.compare(key), False))
+    positions = np.full(rows, -1)
+    positions[keys.rows[matches]] = matches
+    items = _members(values)[1].take(pa.array(positions, mask=positions < 0))
+    return lists_of(items, np.arange(rows + 1), pa.list_(item_field(items.type)))
 
 
 def _map_types(call: Call) -> Types:
-    if len(call.types) == 2 and all(map(_is_list, call.types)):
+    if len(call.types) == 2 and all(map(is_list, call.types)):
         keys, items = list_type(call, 0), list_type(call, 1)
         return (keys, items), pa.map_(keys.value_type, items.value_type)
     if not call.types or len(call.types) % 2:
         raise FilterError(f"{call.name} takes pairs of a key and a value")
     kinds = []
-    for what, given in (("keys", call.types[::2]), ("values", call.types[1::2])):
+    for noun, given in (("keys", call.types[::2]), ("values", call.types[1::2])):
         kind = reduce(lambda left, right: left and unify(left, right), given)
         if kind is None:
-            raise FilterError(f"{call.name}: the {what} {', '.join(map(str, given))} differ")
+            raise FilterError(f"{call.name}: the {noun} {', '.join(map(str, given))} differ")
         kinds.append(kind)
     return tuple(kinds) * (len(call.types) // 2), pa.map_(*kinds)
 
 
 @function("map", "make_map", takes=_map_types)
 def _map(*values: Any) -> Any:
-    if len(values) == 2 and _is_list(values[0].type):
+    if len(values) == 2 and is_list(values[0].type):
         kind = pa.map_(values[0].type.value_type, values[1].type.value_type)
-        return map_rows(kind, _zipped, *values)
+        return map_rows(kind, _entries, *values)
 
     def paired(*row: Any) -> list[tuple[Any, Any]]:
-        return _zipped(row[::2], row[1::2])
+        return _entries(row[::2], row[1::2])
 
     kind = pa.map_(values[0].type, values[1].type)
     return map_rows(kind, paired, *values, nulls=range(len(values)))
 
 
-def _zipped(keys: Any, items: Any) -> list[tuple[Any, Any]]:
+def _entries(keys: Any, items: Any) -> list[tuple[Any, Any]]:
     if len(keys) != len(items) or None in keys or len({repr(key) for key in keys}) < len(keys):
-        raise FilterError("map: there must be a value for each key, no null key, and no key twice")
+        raise FilterError("map: needs a value for each key, and distinct keys that are not null")
     return list(zip(keys, items, strict=True))

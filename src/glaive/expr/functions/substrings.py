@@ -1,7 +1,7 @@
-"""Parts of text: cutting, searching, replacing, splitting. Positions count characters from 1.
+"""Substrings: extract, search, replace, split. Positions count characters from 1.
 
-Row by row: ``overlay``, ``substr_index``, replacing the empty text, and calls whose pattern is a
-column.
+Row by row: ``overlay``, ``substr_index``, replacing the empty string, and calls whose pattern is
+a column.
 """
 
 from __future__ import annotations
@@ -23,44 +23,35 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, grown
-from glaive.expr.rows import constant, count_rows, map_distinct, map_rows, spread
-from glaive.expr.sizes import AT_A_TIME, bytes_of, reserve, scalar_bytes
+from glaive.expr.functions.values import Characters, all_valid, compute_strings
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
+from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of, check_bytes, scalar_bytes
 
 __all__: list[str] = []
 
 _FAR = 1 << 40
-"""Beyond the end of every text, and far from where sums of positions overflow."""
+"""A position beyond the end of every string; sums of such positions do not overflow."""
 
 
 def _positions(number: Any, rows: int) -> Any:
     """Positions as numpy integers that can be added without overflow."""
-    filled = pc.fill_null(spread(number, rows), 0)
+    filled = pc.fill_null(broadcast(number, rows), 0)
     return np.clip(filled.to_numpy(zero_copy_only=False), -_FAR, _FAR)
 
 
-def _with_nulls(made: Any, kind: Any, *arguments: Any) -> Any:
-    """Put the nulls of all arguments into values that were made without looking at them."""
-    made = made.cast(kind) if made.type != kind else made
+def _with_nulls(values: Any, kind: Any, *arguments: Any) -> Any:
+    """Values of type ``kind`` that are null where an argument is."""
+    values = values.cast(kind) if values.type != kind else values
     for argument in arguments:
-        if not constant(argument) or not argument.is_valid:
-            made = pc.if_else(pc.is_valid(argument), made, pa.scalar(None, kind))
-    return made
-
-
-def _all_valid(*arguments: Any) -> Any:
-    """Which rows have a null in none of the arguments."""
-    rows = count_rows(arguments)
-    made = pa.repeat(pa.scalar(True), rows)
-    for argument in arguments:
-        made = pc.and_(made, pc.is_valid(argument))
-    return made
+        if not is_constant(argument) or not argument.is_valid:
+            values = pc.if_else(pc.is_valid(argument), values, pa.scalar(None, kind))
+    return values
 
 
 def _cut(text: Any, bounds: Callable[..., tuple[Any, Any]], *others: Any) -> Any:
-    """Cut at positions that ``bounds`` makes of the texts' lengths and the other arguments."""
+    """Substrings; ``bounds`` maps the lengths and the other arguments to start and end."""
     rows = count_rows((text, *others))
-    letters = Characters(spread(text, rows))
+    letters = Characters(broadcast(text, rows))
     numbers = [_positions(other, rows) for other in others]
     return _with_nulls(letters.cut(*bounds(letters.counts, *numbers)), text.type, *others)
 
@@ -70,7 +61,7 @@ _COUNTED = signature(LOOSE_TEXT, INTEGER, result=pa.string_view())
 
 @function("left", takes=_COUNTED)
 def _left(text: Any, count: Any) -> Any:
-    if constant(count) and count.is_valid and 0 <= count.as_py() < _FAR:
+    if is_constant(count) and count.is_valid and 0 <= count.as_py() < _FAR:
         return pc.utf8_slice_codeunits(text, 0, count.as_py())
     return _cut(text, lambda sizes, n: (sizes * 0, np.where(n < 0, sizes + n, n)), count)
 
@@ -87,10 +78,10 @@ def _right(text: Any, count: Any) -> Any:
 )
 def _substr(text: Any, start: Any, count: Any = None) -> Any:
     if count is not None:
-        least = pc.min(pc.if_else(_all_valid(text, start), count, None)).as_py()
+        least = pc.min(pc.if_else(all_valid(text, start), count, None)).as_py()
         if least is not None and least < 0:
             raise FilterError(f"substr: the count must not be negative, found {least}")
-    if constant(start) and (count is None or constant(count)) and start.is_valid:
+    if is_constant(start) and (count is None or is_constant(count)) and start.is_valid:
         first = min(start.as_py(), _FAR) - 1
         if count is None:
             return pc.utf8_slice_codeunits(text, max(first, 0))
@@ -117,52 +108,40 @@ def _overlay(text: Any, other: Any, start: Any, count: Any = None) -> Any:
     return map_rows(pa.string(), laid, *given)
 
 
-# --------------------------------------------------------------------------- searching
-
-_FOUND = signature(TEXT, TEXT, result=pa.bool_())
+_SEARCH = signature(TEXT, TEXT, result=pa.bool_())
 
 
 def _search(match: Any, test: Callable[[str, str], bool], text: Any, pattern: Any) -> Any:
-    if not constant(pattern):
+    if not is_constant(pattern):
         return map_rows(pa.bool_(), test, text, pattern)
     if not pattern.is_valid:
         return pa.nulls(count_rows((text,)), pa.bool_())
     return match(text, pattern.as_py())
 
 
-@function("contains", takes=_FOUND)
-def _contains(text: Any, pattern: Any) -> Any:
-    return _search(pc.match_substring, str.__contains__, text, pattern)
-
-
-@function("starts_with", takes=_FOUND)
-def _starts_with(text: Any, pattern: Any) -> Any:
-    return _search(pc.starts_with, str.startswith, text, pattern)
-
-
-@function("ends_with", takes=_FOUND)
-def _ends_with(text: Any, pattern: Any) -> Any:
-    return _search(pc.ends_with, str.endswith, text, pattern)
+function("contains", takes=_SEARCH)(partial(_search, pc.match_substring, str.__contains__))
+function("starts_with", takes=_SEARCH)(partial(_search, pc.starts_with, str.startswith))
+function("ends_with", takes=_SEARCH)(partial(_search, pc.ends_with, str.endswith))
 
 
 @function("strpos", "instr", "position", takes=signature(TEXT, TEXT, result=length_type))
 def _strpos(text: Any, pattern: Any) -> Any:
     kind = pa.int64() if text.type == pa.large_string() else pa.int32()
-    if not constant(pattern):
+    if not is_constant(pattern):
         return map_rows(kind, lambda text, pattern: text.find(pattern) + 1, text, pattern)
     if not pattern.is_valid:
         return pa.nulls(count_rows((text,)), kind)
-    places = pc.find_substring(text, pattern.as_py())
+    positions = pc.find_substring(text, pattern.as_py())
     if not pc.all(pc.string_is_ascii(text)).as_py():
-        bytes_before = pc.fill_null(places, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        bytes_before = pc.fill_null(positions, 0).to_numpy(zero_copy_only=False).astype(np.int64)
         numbers = Characters(text).number(np.maximum(bytes_before, 0))
-        places = pc.if_else(pc.greater(places, 0), pa.array(numbers), places)
-    return pc.add(places, 1).cast(kind)
+        positions = pc.if_else(pc.greater(positions, 0), pa.array(numbers), positions)
+    return pc.add(positions, 1).cast(kind)
 
 
 @function("find_in_set", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.int32()))
 def _find_in_set(text: Any, words: Any) -> Any:
-    if not constant(words) or not words.is_valid:
+    if not is_constant(words) or not words.is_valid:
 
         def found(text: str, words: str) -> int:
             known = words.split(",")
@@ -179,20 +158,17 @@ _WORD = r"[^\pL\pN]"
 
 @function("contains_tokens", takes=signature(LOOSE_TEXT, LOOSE_TEXT, result=pa.bool_()))
 def _contains_tokens(text: Any, tokens: Any) -> Any:
-    if not constant(tokens):
+    if not is_constant(tokens):
         raise FilterError("contains_tokens: the words must be a constant, not a column")
-    found = _with_nulls(pa.repeat(pa.scalar(True), len(text)), pa.bool_(), text)
+    passing = _with_nulls(pa.repeat(pa.scalar(True), len(text)), pa.bool_(), text)
     for word in _words(tokens.as_py() or ""):
-        # Words are letters and digits: nothing in them needs an escape.
-        found = pc.and_(found, pc.match_substring_regex(text, rf"(^|{_WORD}){word}($|{_WORD})"))
-    return found
+        # Words consist of letters and digits, which need no escape.
+        passing = pc.and_(passing, pc.match_substring_regex(text, rf"(^|{_WORD}){word}($|{_WORD})"))
+    return passing
 
 
 def _words(text: str) -> list[str]:
     return "".join(letter if letter.isalnum() else " " for letter in text).split()
-
-
-# --------------------------------------------------------------------------- replacing, splitting
 
 
 def _replaced_type(counted: Any) -> Any:
@@ -202,38 +178,38 @@ def _replaced_type(counted: Any) -> Any:
 
 @function("replace", takes=signature(TEXT, TEXT, TEXT, result=_replaced_type))
 def _replace(text: Any, pattern: Any, other: Any) -> Any:
-    if constant(pattern) and constant(other) and pattern.as_py() and other.is_valid:
+    if is_constant(pattern) and is_constant(other) and pattern.as_py() and other.is_valid:
         size, added = bytes_of(text, len(text)), scalar_bytes(other)
-        if size * (1 + added) > AT_A_TIME:
+        if size * (1 + added) > MAX_BATCH_BYTES:
             size += added * int(pc.sum(pc.count_substring(text, pattern.as_py())).as_py() or 0)
         replace = partial(pc.replace_substring, pattern=pattern.as_py(), replacement=other.as_py())
-        return grown("replace", replace, text, size)
+        return compute_strings("replace", replace, text, size)
     rows = count_rows((text, pattern, other))
     if rows > 1:
-        letters = pc.add(pc.utf8_length(spread(text, rows)).cast(pa.int64()), 1)
-        added = pc.sum(pc.multiply(letters, pc.binary_length(spread(other, rows)))).as_py() or 0
-        reserve("replace", bytes_of(text, rows) + added, rows, text.type)
+        letters = pc.add(pc.utf8_length(broadcast(text, rows)).cast(pa.int64()), 1)
+        added = pc.sum(pc.multiply(letters, pc.binary_length(broadcast(other, rows)))).as_py() or 0
+        check_bytes("replace", bytes_of(text, rows) + added, rows, text.type)
     return map_rows(text.type, str.replace, text, pattern, other)
 
 
 @function("split_part", takes=signature(TEXT, TEXT, INTEGER, result=like_first))
 def _split_part(text: Any, separator: Any, number: Any) -> Any:
-    zero = pc.if_else(_all_valid(text, separator), pc.equal(number, 0), False)
+    zero = pc.if_else(all_valid(text, separator), pc.equal(number, 0), False)
     if pc.any(zero).as_py():
         raise FilterError("split_part: parts count from 1, or from -1 at the end, found 0")
-    if constant(separator) and separator.as_py() and constant(number) and number.is_valid:
+    if is_constant(separator) and separator.as_py() and is_constant(number) and number.is_valid:
         parts = pc.split_pattern(text, separator.as_py())
         begin, end = _bounds(parts)
         wanted = number.as_py()
-        place = begin + wanted - 1 if wanted > 0 else end + wanted
-        there = (place >= begin) & (place < end)
-        made = parts.values.take(pa.array(np.where(there, place, 0), mask=~there))
-        return _with_nulls(pc.fill_null(made, ""), text.type, text)
+        position = begin + wanted - 1 if wanted > 0 else end + wanted
+        present = (position >= begin) & (position < end)
+        selected = parts.values.take(pa.array(np.where(present, position, 0), mask=~present))
+        return _with_nulls(pc.fill_null(selected, ""), text.type, text)
 
     def part(text: str, separator: str, number: int) -> str:
         parts = text.split(separator) if separator else [text]
-        place = number - 1 if number > 0 else len(parts) + number
-        return parts[place] if 0 <= place < len(parts) else ""
+        position = number - 1 if number > 0 else len(parts) + number
+        return parts[position] if 0 <= position < len(parts) else ""
 
     return map_rows(text.type, part, text, separator, number)
 
@@ -285,7 +261,7 @@ def _string_to_array(text: Any, separator: Any, null: Any = None) -> Any:
             parts = value.split(separator) if separator else [value]
         return [None if part == null else part for part in parts]
 
-    if constant(separator) and constant(spelled):
+    if is_constant(separator) and is_constant(spelled):
         return map_distinct(
             kind, lambda value: split(value, separator.as_py(), spelled.as_py()), text
         )

@@ -1,10 +1,10 @@
-"""Text of points in time by a format, and back: loops over distinct values.
+"""Format points in time, and parse them: loops over distinct values.
 
-Formats are those of ``strftime``; known here are
+Formats are those of ``strftime``; supported are
 
 ``%Y %C %y %m %b %h %B %d %e %a %A %j %u %w %U %W %V %G %g %q``, ``%H %k %I %l %p %P %M %S``,
 ``%f %.f %.3f %.6f %.9f %3f %6f %9f``, ``%D %F %T %R %r %c %x %X %v``, ``%s %z %:z %Z``,
-``%n %t %%``, and ``-``, ``_`` or ``0`` between the sign and a number's letter.
+``%n %t %%``, and ``-``, ``_`` or ``0`` between ``%`` and the letter of a number.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def _epoch(moment: dt.datetime) -> int:
 
 
 def _week(moment: dt.datetime, first: int) -> int:
-    """Weeks that began on ``first`` (0 Monday) since the year began."""
+    """Number of weeks of the year that begin on weekday ``first`` (0 is Monday)."""
     return (moment.timetuple().tm_yday + 6 - (moment.weekday() - first) % 7) // 7
 
 
-_TEXTS: dict[str, Callable[[dt.datetime], str]] = {
+_STRINGS: dict[str, Callable[[dt.datetime], str]] = {
     "b": lambda m: _MONTHS.split()[m.month - 1][:3],
     "h": lambda m: _MONTHS.split()[m.month - 1][:3],
     "B": lambda m: _MONTHS.split()[m.month - 1],
@@ -99,36 +99,36 @@ _NUMBERS: dict[str, tuple[Callable[[dt.datetime], int], int, str]] = {
 _DATE_ONLY = frozenset("YCymdejuwUWVGgqbhBaAs")
 
 
-def format_moment(moment: Moment, form: str, *, clock_only: bool = False) -> str:
-    """Return the text of a moment.
+def format_moment(moment: Moment, pattern: str, *, clock_only: bool = False) -> str:
+    """Return a point in time as a string.
 
     Raises
     ------
     FilterError
-        The format has something that is not known, or that a time of day has not.
+        The format has an unknown part, or one that a time of day does not have.
     """
-    whole, nanos = moment
+    seconds, nanos = moment
 
-    def written(found: re.Match[str]) -> str:
-        spec = found[1]
+    def written(match: re.Match[str]) -> str:
+        spec = match[1]
         if spec is None:
-            raise FilterError(f"to_char: the format {form!r} has a % that begins nothing")
+            raise FilterError(f"to_char: the format {pattern!r} has a % without a letter")
         if spec in _LONG:
             return _SPEC.sub(written, _LONG[spec])
         if spec.endswith("f") and (spec[0] in ".369f"):
             return _fraction(spec, nanos)
         if clock_only and spec[-1] in _DATE_ONLY:
             raise FilterError(f"to_char: a time of day has no %{spec}")
-        if spec in _TEXTS:
-            return _TEXTS[spec](whole)
+        if spec in _STRINGS:
+            return _STRINGS[spec](seconds)
         flag, letter = (spec[0], spec[1]) if len(spec) == 2 else ("", spec)
         if letter not in _NUMBERS:
-            raise FilterError(f"to_char: the format {form!r} has %{spec}, which is not known")
+            raise FilterError(f"to_char: the format {pattern!r} has %{spec}, which is not known")
         number, width, filling = _NUMBERS[letter]
         filling = {"-": "", "_": " ", "0": "0"}.get(flag, filling)
-        return str(number(whole)).rjust(width, filling) if filling else str(number(whole))
+        return str(number(seconds)).rjust(width, filling) if filling else str(number(seconds))
 
-    return _SPEC.sub(written, form)
+    return _SPEC.sub(written, pattern)
 
 
 def _fraction(spec: str, nanos: int) -> str:
@@ -138,7 +138,7 @@ def _fraction(spec: str, nanos: int) -> str:
         return ("." if spec[0] == "." else "") + digits[:width]
     if spec == "f":
         return digits
-    # As many thousandfolds as are not zero.
+    # Groups of three digits, without trailing groups of zeros.
     for width in (0, 3, 6):
         if not nanos % 10 ** (9 - width):
             return f".{digits[:width]}" if width else ""
@@ -183,29 +183,29 @@ _FIELDS = {
 
 
 @lru_cache(maxsize=128)
-def _reader(form: str) -> re.Pattern[str]:
+def _reader(pattern: str) -> re.Pattern[str]:
     for letter, longer in _LONG.items():
-        form = form.replace(f"%{letter}", longer)
-    made, at = [], 0
-    for found in _SPEC.finditer(form):
-        spec = found[1].lstrip("-_0") if found[1] else None
+        pattern = pattern.replace(f"%{letter}", longer)
+    patterns, at = [], 0
+    for match in _SPEC.finditer(pattern):
+        spec = match[1].lstrip("-_0") if match[1] else None
         if spec not in _FIELDS:
-            raise FilterError(f"the format {form!r} has {found[0]}, which cannot be read")
-        made += [re.escape(form[at : found.start()]), _FIELDS[spec]]
-        at = found.end()
-    made.append(re.escape(form[at:]))
+            raise FilterError(f"the format {pattern!r} has {match[0]}, which cannot be read")
+        patterns += [re.escape(pattern[at : match.start()]), _FIELDS[spec]]
+        at = match.end()
+    patterns.append(re.escape(pattern[at:]))
     try:
-        return re.compile("".join(made))
+        return re.compile("".join(patterns))
     except re.error:
-        raise FilterError(f"the format {form!r} has something twice") from None
+        raise FilterError(f"the format {pattern!r} has a part twice") from None
 
 
-def parse_moment(text: str, form: str) -> int | None:
-    """Return nanoseconds since 1970 of a text; None when it does not follow the format."""
-    found = _reader(form).fullmatch(text)
-    if found is None:
+def parse_moment(text: str, pattern: str) -> int | None:
+    """Return nanoseconds since 1970 of a string; None if it does not match the format."""
+    match = _reader(pattern).fullmatch(text)
+    if match is None:
         return None
-    parts = {name: value for name, value in found.groupdict().items() if value is not None}
+    parts = {name: value for name, value in match.groupdict().items() if value is not None}
     nanos = int(parts["n"]) if "n" in parts else int(parts.get("f", "0").ljust(9, "0"))
     if "s" in parts:
         return int(parts["s"]) * 10**9 + nanos

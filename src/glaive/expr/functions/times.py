@@ -1,7 +1,7 @@
-"""Casts to and from points in time: numbers, text, other units; text by a format.
+"""Casts to and from points in time: numbers, strings, other units; strings with a format.
 
-Text in the form of ISO 8601 is read by Arrow, all rows at once. By a format it is read row by
-row, each distinct value once, and ``to_char`` writes in the same way.
+Arrow parses ISO 8601 strings of all rows at once. With a format they are parsed row by row,
+each distinct value once, and ``to_char`` formats in the same way.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from glaive.errors import FilterError
-from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_text, refuse
+from glaive.expr.coerce import is_number
+from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_string, refuse
 from glaive.expr.functions.dates import TICKS
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import constant, count_rows, map_distinct, map_rows, spread
-from glaive.expr.write_text import written_duration
+from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
+from glaive.expr.write_text import duration_text
 
 __all__: list[str] = []
 
@@ -33,15 +34,15 @@ _ZONED_TEXT = rf"^{_DAY}[Tt ]{_CLOCK}{_ZONE}$"
 
 
 def _read_iso(name: str, text: Any) -> Any:
-    """Nanoseconds since 1970 of ISO 8601 text, as int64."""
+    """Nanoseconds since 1970 of ISO 8601 strings, as int64."""
     text = text.cast(pa.string())
     plain = pc.match_substring_regex(text, _PLAIN_TEXT)
     zoned = pc.match_substring_regex(text, _ZONED_TEXT)
     wrong = text.filter(pc.fill_null(pc.invert(pc.or_(plain, zoned)), False))
     if len(wrong):
         raise FilterError(
-            f"{name}: {wrong[0].as_py()[:40]!r} is no timestamp such as 2024-02-03T04:05:06Z; "
-            "give the format as a second argument"
+            f"{name}: {wrong[0].as_py()[:40]!r} is not a timestamp such as 2024-02-03T04:05:06Z; "
+            "pass its format as second argument"
         )
     neat = pc.replace_substring_regex(text, r"(\.\d{9})\d+", r"\1")
     neat = pc.replace_substring_regex(neat, "^(.{10})[Tt]", r"\1 ")
@@ -52,7 +53,7 @@ def _read_iso(name: str, text: Any) -> Any:
         bare = pc.if_else(plain, neat, None).cast(pa.timestamp("ns"))
         other = pc.if_else(zoned, neat, None).cast(pa.timestamp("ns", "UTC"))
     except pa.ArrowInvalid as error:
-        raise FilterError(f"{name}: {error}; nanoseconds reach from 1677 to 2262") from None
+        raise FilterError(f"{name}: {error}; nanoseconds range from 1677 to 2262") from None
     return pc.coalesce(bare.cast(pa.int64()), other.cast(pa.int64()))
 
 
@@ -62,12 +63,12 @@ def _read_formats(name: str, text: Any, formats: tuple[Any, ...]) -> Any:
 
 
 def _read_one(name: str, value: str, *formats: str | None) -> int | None:
-    if all(form is None for form in formats):
+    if all(pattern is None for pattern in formats):
         return None
-    for form in formats:
-        nanos = parse_moment(value, form) if form is not None else None
+    for pattern in formats:
+        nanos = parse_moment(value, pattern) if pattern is not None else None
         if nanos is not None and not -(2**63) <= nanos < 2**63:
-            raise FilterError(f"{name}: nanoseconds reach from 1677 to 2262")
+            raise FilterError(f"{name}: nanoseconds range from 1677 to 2262")
         if nanos is not None:
             return nanos
     raise FilterError(f"{name}: {value[:40]!r} does not follow {', '.join(map(repr, formats))}")
@@ -76,74 +77,70 @@ def _read_one(name: str, value: str, *formats: str | None) -> int | None:
 def _source_types(call: Call, *, days: bool) -> tuple[Any, ...]:
     check_count(call, 1)
     kind = call.types[0]
-    if is_text(kind):
+    if is_string(kind):
         return tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
     if len(call.types) > 1:
-        raise refuse(call, 0, "text where a format is given")
-    number = is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind)
+        raise refuse(call, 0, "text if a format is given")
     if is_kind.is_null(kind) or is_kind.is_integer(kind):
         return (pa.int64(),)
     if is_kind.is_timestamp(kind) or (days and is_kind.is_date(kind)):
         return (kind,)
-    if number:
+    if is_number(kind):
         return (pa.float64(),)
     raise refuse(call, 0, "text, a number or a timestamp")
 
 
 def _scaled_down(ticks: Any, size: int) -> Any:
-    """Divide, toward zero."""
+    """Divide, truncating towards zero."""
     return pc.divide(ticks, size) if size > 1 else ticks
 
 
 def _saturated(value: Any) -> Any:
-    """Floats as int64; those beyond it become its ends, and NaN becomes 0."""
-    ends = (-(2.0**63), 2.0**63)
+    """Floats as int64: out of range becomes the minimum or maximum, NaN becomes 0."""
+    low, high = -(2.0**63), 2.0**63
     floats = np.nan_to_num(pc.fill_null(value, 0.0).to_numpy(zero_copy_only=False), posinf=2.0**63)
-    inside = (floats > ends[0]) & (floats < ends[1])
-    made = np.where(inside, np.where(inside, floats, 0.0).astype(np.int64), np.iinfo(np.int64).max)
-    made = np.where(floats <= ends[0], np.iinfo(np.int64).min, made)
-    return pa.array(made, pa.int64(), mask=value.is_null().to_numpy(zero_copy_only=False))
+    inside = (floats > low) & (floats < high)
+    integers, limits = np.where(inside, floats, 0.0).astype(np.int64), np.iinfo(np.int64)
+    clipped = np.where(inside, integers, np.where(floats <= low, limits.min, limits.max))
+    return pa.array(clipped, pa.int64(), mask=value.is_null().to_numpy(zero_copy_only=False))
 
 
-def _to_unit(name: str, value: Any, formats: tuple[Any, ...], unit: str, each: int) -> Any:
-    """Ticks of a unit; numbers count ``each`` ticks."""
+def _to_unit(name: str, value: Any, formats: tuple[Any, ...], unit: str, factor: int) -> Any:
+    """Ticks of a unit; numbers are multiplied by ``factor``."""
     kind = value.type
     if is_kind.is_string(kind) or is_kind.is_large_string(kind):
         nanos = _read_formats(name, value, formats) if formats else _read_iso(name, value)
         return _scaled_down(nanos, 10**9 // TICKS[unit])
     try:
         if is_kind.is_floating(kind):
-            if each == 1:
+            if factor == 1:
                 return pc.trunc(value).cast(pa.int64())
-            return _saturated(pc.multiply(value, float(each)))
+            return _saturated(pc.multiply(value, float(factor)))
         if is_kind.is_timestamp(kind):
             ticks = value.cast(pa.int64())
             more = TICKS[unit] // TICKS[kind.unit]
             if more:
                 return pc.multiply_checked(ticks, more)
             return _scaled_down(ticks, TICKS[kind.unit] // TICKS[unit])
-        return pc.multiply_checked(value, each)
+        return pc.multiply_checked(value, factor)
     except pa.ArrowInvalid as error:
         raise FilterError(f"{name}: {error}") from None
 
 
-def _define_timestamps() -> None:
-    def define(name: str, unit: str, each: int) -> None:
-        def resolve(call: Call) -> Types:
-            return _source_types(call, days=False), pa.timestamp(unit)
+def _define_timestamp(name: str, unit: str, factor: int = 1) -> None:
+    def resolve(call: Call) -> Types:
+        return _source_types(call, days=False), pa.timestamp(unit)
 
-        @function(name, takes=resolve)
-        def _to_timestamp(value: Any, *formats: Any) -> Any:
-            return _to_unit(name, value, formats, unit, each).cast(pa.timestamp(unit))
-
-    define("to_timestamp", "ns", 10**9)
-    define("to_timestamp_seconds", "s", 1)
-    define("to_timestamp_millis", "ms", 1)
-    define("to_timestamp_micros", "us", 1)
-    define("to_timestamp_nanos", "ns", 1)
+    @function(name, takes=resolve)
+    def _to_timestamp(value: Any, *formats: Any) -> Any:
+        return _to_unit(name, value, formats, unit, factor).cast(pa.timestamp(unit))
 
 
-_define_timestamps()
+_define_timestamp("to_timestamp", "ns", 10**9)
+_define_timestamp("to_timestamp_seconds", "s")
+_define_timestamp("to_timestamp_millis", "ms")
+_define_timestamp("to_timestamp_micros", "us")
+_define_timestamp("to_timestamp_nanos", "ns")
 
 
 def _seconds_types(call: Call) -> Types:
@@ -179,11 +176,8 @@ def _from_unixtime(value: Any, zone: Any = None) -> Any:
     return value.cast(pa.timestamp("s", None if zone is None else zone.as_py()))
 
 
-# --------------------------------------------------------------------------- dates, times
-
-
 def _local(moment: Any) -> Any:
-    """Timestamps as the clock of their zone shows them."""
+    """Timestamps as local time of their zone."""
     return moment if moment.type.tz is None else pc.local_timestamp(moment)
 
 
@@ -221,7 +215,7 @@ def _read_day(text: str) -> dt.date:
             day = "-".join(part.zfill(2) for part in day.split("-"))
         return dt.date.fromisoformat(day)
     except ValueError:
-        raise FilterError(f"to_date: {text[:40]!r} is no date such as 2024-02-03") from None
+        raise FilterError(f"to_date: {text[:40]!r} is not a date such as 2024-02-03") from None
 
 
 def _clock_types(call: Call) -> Types:
@@ -229,12 +223,12 @@ def _clock_types(call: Call) -> Types:
     kind = call.types[0]
     if is_kind.is_timestamp(kind) or is_kind.is_null(kind):
         if len(call.types) > 1:
-            raise refuse(call, 0, "text where a format is given")
+            raise refuse(call, 0, "text if a format is given")
         return (kind if is_kind.is_timestamp(kind) else pa.timestamp("ns"),), pa.time64("ns")
-    if not is_text(kind):
+    if not is_string(kind):
         raise refuse(call, 0, "text or a timestamp")
-    texts = tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
-    return texts, pa.time64("ns")
+    argument_types = tuple(LOOSE_TEXT(call, number)[0] for number in range(len(call.types)))
+    return argument_types, pa.time64("ns")
 
 
 _DAY_NANOS = 86_400 * 10**9
@@ -258,30 +252,27 @@ def _clock(bare: Any) -> Any:
     return pc.if_else(bare.is_valid(), pa.array(nanos).cast(pa.time64("ns")), None)
 
 
-# --------------------------------------------------------------------------- to_char
-
-
 def _char_types(call: Call) -> Types:
     check_count(call, 2, 2)
-    form, _ = LOOSE_TEXT(call, 1)
+    pattern, _ = LOOSE_TEXT(call, 1)
     kind = call.types[0]
-    if is_kind.is_null(kind) or is_text(kind):
+    if is_kind.is_null(kind) or is_string(kind):
         kind = pa.timestamp("ns")
     known = (is_kind.is_timestamp, is_kind.is_date, is_kind.is_time, is_kind.is_duration)
     if not any(test(kind) for test in known):
         raise refuse(call, 0, "a date, a time, a timestamp or a duration")
-    return (kind, form), pa.string()
+    return (kind, pattern), pa.string()
 
 
 @function("to_char", "date_format", takes=_char_types)
 def _to_char(value: Any, form: Any) -> Any:
     rows = count_rows((value, form))
-    if constant(form) and form.is_valid:
+    if is_constant(form) and form.is_valid:
         pattern = form.as_py()
-        moments = _nanos(spread(value, rows))
-        return map_distinct(pa.string(), lambda n: _shown(n, value.type, pattern), moments)
-    moments = _nanos(spread(value, rows))
-    return map_rows(pa.string(), lambda n, f: _shown(n, value.type, f), moments, form)
+        moments = _nanos(broadcast(value, rows))
+        return map_distinct(pa.string(), lambda n: _formatted(n, value.type, pattern), moments)
+    moments = _nanos(broadcast(value, rows))
+    return map_rows(pa.string(), lambda n, f: _formatted(n, value.type, f), moments, form)
 
 
 def _nanos(value: Any) -> Any:
@@ -291,9 +282,9 @@ def _nanos(value: Any) -> Any:
     return value.cast(pa.int64())
 
 
-def _shown(ticks: int, kind: Any, form: str) -> str:
+def _formatted(ticks: int, kind: Any, pattern: str) -> str:
     if is_kind.is_duration(kind):
-        return written_duration(ticks, kind.unit)
+        return duration_text(ticks, kind.unit)
     if is_kind.is_date32(kind):
         ticks, size = ticks * 86_400, 1
     else:
@@ -302,11 +293,11 @@ def _shown(ticks: int, kind: Any, form: str) -> str:
     try:
         moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
     except OverflowError:
-        raise FilterError(f"to_char: {ticks} of {kind} lies beyond the years 1 to 9999") from None
+        raise FilterError(f"to_char: {ticks} of {kind} is outside the years 1 to 9999") from None
     zone = getattr(kind, "tz", None)
     local = moment.replace(tzinfo=None) if zone is None else _in_zone(moment, zone)
-    whole: Moment = (local, rest * (10**9 // size))
-    return format_moment(whole, form, clock_only=is_kind.is_time(kind))
+    local_moment: Moment = (local, rest * (10**9 // size))
+    return format_moment(local_moment, pattern, clock_only=is_kind.is_time(kind))
 
 
 def _in_zone(moment: dt.datetime, zone: str) -> dt.datetime:

@@ -1,10 +1,11 @@
-"""The one type that values of two types have when they meet."""
+"""The common type of two types."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from glaive.expr.functions.coercion import is_text
+from glaive.expr.coerce import is_list, is_number
+from glaive.expr.functions.coercion import is_string
 from glaive.expr.functions.untyped import pa
 
 __all__ = ["unify"]
@@ -13,38 +14,32 @@ is_kind = pa.types
 
 _FLOATS = (pa.float16(), pa.float32(), pa.float64())
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-"""Decimal digits that hold integers of so many bits."""
+"""Decimal digits of integers by their width in bits."""
 
 _FLOAT_DIGITS = {pa.float16(): (5, 2), pa.float32(): (14, 7), pa.float64(): (30, 15)}
 _UNITS = ("s", "ms", "us", "ns")
 
 
 def unify(left: Any, right: Any) -> Any | None:
-    """Return the type both turn into; None where there is none.
+    """Return the common type; None if there is none.
 
-    Integers become the integer that holds both, and a decimal where none does; a number and
-    text become the number; of two timestamps the coarser unit wins.
+    It is the smallest integer type for both integers, or else a decimal; the number for a
+    number and a string; the coarser unit for two timestamps.
     """
     if left == right or is_kind.is_null(right):
         return left
     if is_kind.is_null(left):
         return right
-    for rule in (_numbers, _texts, _times, _lists):
-        made = rule(left, right)
-        if made is not None:
-            return made
-        made = rule(right, left)
-        if made is not None:
-            return made
+    for rule in (_numbers, _strings, _times, _lists):
+        for pair in ((left, right), (right, left)):
+            unified = rule(*pair)
+            if unified is not None:
+                return unified
     return None
 
 
-def _is_number(kind: Any) -> bool:
-    return bool(is_kind.is_integer(kind) or is_kind.is_floating(kind) or is_kind.is_decimal(kind))
-
-
 def _numbers(left: Any, right: Any) -> Any | None:
-    if not (_is_number(left) and _is_number(right)):
+    if not (is_number(left) and is_number(right)):
         return None
     if is_kind.is_decimal(left):
         return _decimals(left, right)
@@ -76,20 +71,21 @@ def _decimals(left: Any, right: Any) -> Any:
         precision, scale = _DIGITS[right.bit_width], 0
     digits = max(scale, left.scale)
     wide = is_kind.is_decimal256(left) or is_kind.is_decimal256(right)
-    made, most = (pa.decimal256, 76) if wide else (pa.decimal128, 38)
-    return made(min(max(precision - scale, left.precision - left.scale) + digits, most), digits)
+    decimal, max_precision = (pa.decimal256, 76) if wide else (pa.decimal128, 38)
+    integer_digits = max(precision - scale, left.precision - left.scale)
+    return decimal(min(integer_digits + digits, max_precision), digits)
 
 
-def _texts(left: Any, right: Any) -> Any | None:
-    if not is_text(left):
+def _strings(left: Any, right: Any) -> Any | None:
+    if not is_string(left):
         return None
-    if is_text(right):
+    if is_string(right):
         for kind in (left, right):
             if is_kind.is_dictionary(kind):
-                other = unify(*(_values(each) for each in (left, right)))
+                other = unify(*(_values(side) for side in (left, right)))
                 return pa.dictionary(kind.index_type, other)
         return pa.string_view() if pa.string_view() in (left, right) else pa.large_string()
-    plain = _is_number(right) or is_kind.is_temporal(right)
+    plain = is_number(right) or is_kind.is_temporal(right)
     return right if plain and not is_kind.is_duration(right) else None
 
 
@@ -118,14 +114,8 @@ def _times(left: Any, right: Any) -> Any | None:
     return None
 
 
-def _is_list(kind: Any) -> bool:
-    return bool(
-        is_kind.is_list(kind) or is_kind.is_large_list(kind) or is_kind.is_fixed_size_list(kind)
-    )
-
-
 def _lists(left: Any, right: Any) -> Any | None:
-    if not (_is_list(left) and _is_list(right)):
+    if not (is_list(left, fixed=True) and is_list(right, fixed=True)):
         return None
     item = unify(left.value_type, right.value_type)
     if item is None:

@@ -1,8 +1,4 @@
-"""Arrow without the types of its stubs.
-
-Values here are of any type, which the stubs' overloads, one for each pair of types, do not
-allow.
-"""
+"""pyarrow as ``Any``: functions here take values of any type, which its stubs do not allow."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""What the topics share about texts: their sizes, and pieces of them.
-
-Some rows are computed again row by row.
-"""
+"""Shared by functions on strings: sizes, substrings, and computing some rows again row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -14,61 +11,74 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import MAX_OFFSET
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import map_rows
-from glaive.expr.sizes import MOST_BYTES, has_offsets, reserve
+from glaive.expr.rows import count_rows, map_rows
+from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, has_offsets
 
-__all__ = [
-    "Characters",
-    "check_size",
-    "grown",
-    "patch",
-]
+__all__ = ["Characters", "all_valid", "check_size", "compute_strings", "constant_name", "patch"]
 
 
-def grown(name: str, compute: Callable[[Any], Any], text: Any, size: int) -> Any:
-    """Texts made of texts by Arrow, which wraps around where they get too long for their type.
+def all_valid(*arguments: Any) -> Any:
+    """Which rows have no null in any argument."""
+    valid = pa.repeat(pa.scalar(True), count_rows(arguments))
+    for argument in arguments:
+        valid = pc.and_(valid, pc.is_valid(argument))
+    return valid
+
+
+def constant_name(part: str, argument: Any, known: Collection[str]) -> str:
+    """The value of a constant argument that must be one of the known names."""
+    constant = isinstance(argument, pa.Scalar)
+    name = argument.as_py() if constant else None
+    if name not in known:
+        found = repr(name) if constant else "a column"
+        raise FilterError(f"{part} must be one of {', '.join(known)}, found {found}")
+    return str(name)
+
+
+def compute_strings(name: str, compute: Callable[[Any], Any], text: Any, size: int) -> Any:
+    """Compute strings with Arrow, whose offsets overflow if they get too long for their type.
 
     Parameters
     ----------
     size
-        Bytes of what is made, at most.
+        Upper bound of the bytes of the result.
 
     Raises
     ------
     CapacityError
-        Fewer rows at a time should be worked on.
+        Process fewer rows at a time.
     """
     if len(text) > 1:
-        reserve(name, size, len(text), text.type)
+        check_bytes(name, size, len(text), text.type)
     if size <= MAX_OFFSET or not has_offsets(text.type):
         return compute(text)
     return compute(text.cast(pa.large_string())).cast(text.type)
 
 
-def patch(made: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> Any:
-    """Compute some rows again by a Python function.
+def patch(result: Any, rows: Any, compute: Callable[[str], Any], text: Any) -> Any:
+    """Compute some rows again with a Python function.
 
     Parameters
     ----------
-    made
+    result
         Values for all rows.
     rows
-        A boolean array: which of them are wrong.
+        A boolean array: the rows to replace.
     """
     rows = pc.fill_null(rows, False)
     if not rows.true_count:
-        return made
-    right = map_rows(made.type, compute, text.filter(rows))
-    return pc.replace_with_mask(made, rows, right)
+        return result
+    right = map_rows(result.type, compute, text.filter(rows))
+    return pc.replace_with_mask(result, rows, right)
 
 
 class Characters:
-    """Where the characters of each text begin: cutting by positions that differ by row.
+    """Where the characters of each string begin, for substrings at different positions per row.
 
     Parameters
     ----------
     text
-        ``string`` or ``large_string``. Nulls count as empty texts.
+        ``string`` or ``large_string``. Nulls count as empty strings.
     """
 
     def __init__(self, text: Any) -> None:
@@ -85,49 +95,47 @@ class Characters:
         self._starts = np.append(starts, last)
         self._bounds = bounds
         self.counts: NDArray[np.int64] = np.diff(self._first)
-        """Characters of each text."""
+        """Characters of each string."""
 
-    def number(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the character that begins at a byte of each text."""
-        return np.searchsorted(self._starts, self._bounds[:-1] + places) - self._first[:-1]
+    def number(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index of the character that begins at this byte offset in each string."""
+        return np.searchsorted(self._starts, self._bounds[:-1] + offsets) - self._first[:-1]
 
     def cut(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Any:
-        """Return characters ``begin`` to ``end`` of each text, clipped to those there are."""
+        """Return characters ``begin`` to ``end`` of each string; positions are clipped to it."""
         begin = np.clip(begin, 0, self.counts)
         end = np.maximum(np.clip(end, 0, self.counts), begin)
         start = self._starts[self._first[:-1] + begin]
         sizes = self._starts[self._first[:-1] + end] - start
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        places = np.repeat(start - offsets[:-1], sizes) + np.arange(offsets[-1])
-        made = pa.Array.from_buffers(
+        positions = np.repeat(start - offsets[:-1], sizes) + np.arange(offsets[-1])
+        strings = pa.Array.from_buffers(
             pa.large_string(),
             len(sizes),
-            [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(self._raw[places])],
+            [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(self._raw[positions])],
         )
-        return pc.if_else(self._valid, made, pa.scalar(None, pa.large_string()))
+        return pc.if_else(self._valid, strings, pa.scalar(None, pa.large_string()))
 
 
-def check_size(name: str, sizes: Any, *, what: str = "bytes of text", each: int = 1) -> None:
-    """Ask to make values of these sizes.
+def check_size(name: str, sizes: Any, *, unit: str = "bytes of text", unit_bytes: int = 1) -> None:
+    """Check that values of these sizes may be made.
 
     Parameters
     ----------
     sizes
-        Size of each row's value, an Arrow array; nulls count as none.
-    what, each
-        What is counted, and how many bytes one takes.
+        Size of each row's value, an Arrow array; nulls count as 0.
+    unit, unit_bytes
+        The unit of sizes, and its bytes.
 
     Raises
     ------
     FilterError
         A single value is too large.
     CapacityError
-        Fewer rows at a time should be worked on.
+        Process fewer rows at a time.
     """
     largest = int(pc.max(sizes).as_py() or 0)
-    if largest * each > MOST_BYTES:
-        raise FilterError(
-            f"{name} would make {largest} {what} for one row, at most {MOST_BYTES // each} are "
-            "made: take less"
-        )
-    reserve(name, int(pc.sum(sizes).as_py() or 0) * each, len(sizes))
+    if largest * unit_bytes > MAX_VALUE_BYTES:
+        limit = MAX_VALUE_BYTES // unit_bytes
+        raise FilterError(f"{name} would make {largest} {unit} for one row; at most {limit} fit")
+    check_bytes(name, int(pc.sum(sizes).as_py() or 0) * unit_bytes, len(sizes))

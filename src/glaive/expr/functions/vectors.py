@@ -1,4 +1,4 @@
-"""Lists as vectors: distances, products, lengths made one. Computed in ``float64``."""
+"""Lists as vectors: distances, products, normalisation. Computed in ``float64``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from glaive.errors import FilterError
+from glaive.expr.coerce import is_number
 from glaive.expr.functions.coercion import check_count, refuse
-from glaive.expr.functions.list_parts import ListParts
-from glaive.expr.functions.list_rules import item_field, list_type
+from glaive.expr.functions.list_parts import ListParts, lists_of
+from glaive.expr.functions.list_rules import list_like, list_type
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.rows import count_rows, spread
+from glaive.expr.rows import broadcast, count_rows
 
 __all__: list[str] = []
 
@@ -22,12 +23,9 @@ is_kind = pa.types
 def _vector(call: Call, number: int) -> Any:
     kind = list_type(call, number)
     inner = kind.value_type
-    plain = is_kind.is_integer(inner) or is_kind.is_floating(inner) or is_kind.is_decimal(inner)
-    if not (plain or is_kind.is_null(inner)):
+    if not (is_number(inner) or is_kind.is_null(inner)):
         raise refuse(call, number, "a list of numbers")
-    large = is_kind.is_large_list(kind)
-    field = item_field(pa.float64())
-    return pa.large_list(field) if large else pa.list_(field)
+    return list_like(kind, pa.float64())
 
 
 def _two_vectors(call: Call) -> Types:
@@ -36,9 +34,9 @@ def _two_vectors(call: Call) -> Types:
 
 
 def _pairs(name: str, left: Any, right: Any) -> tuple[ListParts, Any, Any, Any]:
-    """Values side by side, and which rows have both vectors without nulls."""
+    """Values of both vectors in the same order, and which rows have both without nulls."""
     rows = count_rows((left, right))
-    left, right = spread(left, rows), spread(right, rows)
+    left, right = broadcast(left, rows), broadcast(right, rows)
     valid = pc.and_(left.is_valid(), right.is_valid()).to_numpy(zero_copy_only=False)
     missing = pa.scalar(None, left.type), pa.scalar(None, right.type)
     mask = pa.array(valid)
@@ -70,10 +68,10 @@ def _valid(values: Any, valid: Any) -> Any:
 @function("array_distance", "list_distance", takes=_two_vectors)
 def _array_distance(left: Any, right: Any) -> Any:
     parts, first, second, valid = _pairs("array_distance", left, right)
-    made = np.sqrt(_sums(parts, (first - second) ** 2))
-    # The distance of nothing has a sign in the reference.
-    made[parts.sizes == 0] = -0.0
-    return _valid(made, valid)
+    distances = np.sqrt(_sums(parts, (first - second) ** 2))
+    # The distance of empty vectors is -0.0 in the reference implementation.
+    distances[parts.sizes == 0] = -0.0
+    return _valid(distances, valid)
 
 
 @function("inner_product", "dot_product", takes=_two_vectors)
@@ -87,8 +85,8 @@ def _cosine_distance(left: Any, right: Any) -> Any:
     parts, first, second, valid = _pairs("cosine_distance", left, right)
     lengths = np.sqrt(_sums(parts, first * first)) * np.sqrt(_sums(parts, second * second))
     with np.errstate(all="ignore"):
-        made = 1.0 - _sums(parts, first * second) / lengths
-    return _valid(made, valid & (lengths != 0))
+        distances = 1.0 - _sums(parts, first * second) / lengths
+    return _valid(distances, valid & (lengths != 0))
 
 
 def _one_vector(call: Call) -> Types:
@@ -106,8 +104,5 @@ def _array_normalize(values: Any) -> Any:
         scaled = first / lengths[parts.rows]
     scaled = scaled[valid[parts.rows]]
     offsets = np.concatenate([[0], np.cumsum(np.where(valid, parts.sizes, 0))])
-    large = is_kind.is_large_list(values.type)
-    make = pa.LargeListArray if large else pa.ListArray
-    width = pa.int64() if large else pa.int32()
-    made = make.from_arrays(pa.array(offsets, width), pa.array(scaled), type=values.type)
-    return pc.if_else(pa.array(valid), made, pa.scalar(None, values.type))
+    lists = lists_of(pa.array(scaled), offsets, values.type)
+    return pc.if_else(pa.array(valid), lists, pa.scalar(None, values.type))

@@ -1,4 +1,4 @@
-"""Columns of a 0.1 file tied to fields: read and take whole fields."""
+"""Columns of a 0.1 file bound to fields: read and take whole fields."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from glaive.arrow.build import all_null
+from glaive.arrow.build import all_null, offset_bits
 from glaive.arrow.conditions import Condition
 from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.legacy.pages import Pages, Spans
@@ -16,26 +15,25 @@ from glaive.encodings.legacy.pruning import may_pass
 from glaive.encodings.legacy.statistics import PageBounds
 from glaive.encodings.predicate import PagePredicate, array_matches, entry_predicate, page_predicate
 from glaive.errors import RowIndexError
-from glaive.file.drive import drive
-from glaive.file.legacy.nodes import Node, offset_bits
+from glaive.file.legacy.nodes import Node
 from glaive.file.protocol import Entries, Searchable
+from glaive.file.run_fetch import run_fetch
 from glaive.format.fields import Field
 from glaive.io.store import RangeReader
 from glaive.kernels.match import list_rows
-from glaive.types import RowRange, Where
+from glaive.types import Int64s, RowRange, Where
 
 __all__ = ["LegacyColumns", "LegacyField"]
 
-Int64s = NDArray[np.int64]
 
 _VIEW_BYTES = 64 * 1024
-"""Bytes from which a page is worth an array of its own."""
+"""Smaller pages are joined into one array."""
 
 _COLUMN_BYTES = 2048
-"""Bytes of memory of a column beside its page table."""
+"""Bytes of memory of a column besides its page table."""
 
 _GROUP_ROWS = 64 * 1024
-"""Rows of smaller pages that are joined to one array."""
+"""Approximate rows of joined smaller pages."""
 
 
 class LegacyField(Searchable):
@@ -45,7 +43,7 @@ class LegacyField(Searchable):
 
     def __init__(
         self,
-        one: Field,
+        field: Field,
         node: Node,
         batches: Int64s,
         reader: RangeReader,
@@ -55,21 +53,21 @@ class LegacyField(Searchable):
         self._node = node
         self._batches = batches
         self._reader = reader
-        self.field: pa.Field = one.to_arrow()
+        self.field: pa.Field = field.to_arrow()
         self.num_rows = int(batches[-1])
         self._cuts = _cuts(getattr(node, "pages", None), batches)
 
     def cuts(self) -> Int64s:
-        """Rows at which pages begin, those left out that are better read as one."""
+        """Rows at which pages begin, except for pages that are better joined."""
         return self._cuts
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
-        return drive(self._reader, self.plan_read(start, stop))
+        return run_fetch(self._reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> pa.Array:
         """The rows at these positions, in this order."""
-        return drive(self._reader, self.plan_take(rows))
+        return run_fetch(self._reader, self.plan_take(rows))
 
     def _check_range(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.num_rows:
@@ -98,11 +96,11 @@ class LegacyField(Searchable):
         return self._search(page_predicate(condition, self.field.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is to be made once per distinct value."""
+        """``find`` by a test that is evaluated once per distinct value."""
         return self._search(entry_predicate(passing, self.field.type), start, stop)
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
-        """The parts of ``start`` to ``stop`` in which rows may pass, by page statistics."""
+        """The ranges of ``start`` to ``stop`` in which rows may pass, by page statistics."""
         self._check_range(start, stop)
         bounds = self._bounds()
         if bounds is None or len(bounds.null_count) != len(self._batches) - 1:
@@ -165,31 +163,27 @@ class LegacyColumns:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Rows ``start`` to ``stop``, one array per field."""
-        return drive(self._reader, self.plan_read(start, stop))
+        return run_fetch(self._reader, self.plan_read(start, stop))
 
     def take(self, rows: Int64s) -> list[pa.Array]:
         """The rows at these positions, one array per field."""
-        return drive(self._reader, self.plan_take(rows))
+        return run_fetch(self._reader, self.plan_take(rows))
 
     def prefetch(self, rows: Int64s) -> bool:
-        """Nothing is known before it is read."""
+        """Not supported: positions are unknown before the read."""
         return False
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
-        return join([column.plan_read(start, stop) for column in self.columns], _same)
+        return join([column.plan_read(start, stop) for column in self.columns], list)
 
     def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value."""
-        return join([column.plan_take(rows) for column in self.columns], _same)
-
-
-def _same(arrays: list[pa.Array]) -> list[pa.Array]:
-    return arrays
+        return join([column.plan_take(rows) for column in self.columns], list)
 
 
 def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
-    """Where reads should begin: at large pages, between runs of pages, or now and then."""
+    """Where reads should begin: at large pages, between runs of pages, or at regular intervals."""
     rows = int(batches[-1])
     if rows == 0 or len(batches) == 2:
         return np.unique(np.array([0, rows], np.int64))
@@ -198,14 +192,14 @@ def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
     sizes = np.diff(batches) * pages.bits // 8
     gaps = np.flatnonzero(pages.positions[1:] != pages.positions[:-1] + sizes[:-1]) + 1
     runs = np.concatenate((batches[:1], batches[gaps], batches[-1:]))
-    # Runs of pages that lie behind each other are views of the file.
+    # Runs of adjacent pages are views of the file.
     if rows * pages.bits // 8 >= _VIEW_BYTES * (len(runs) - 1):
         return np.unique(runs)
     return _every(batches)
 
 
 def _every(batches: Int64s) -> Int64s:
-    """About every so many rows, where a batch begins."""
-    marks = np.arange(0, int(batches[-1]) + 1, _GROUP_ROWS)
-    found = batches[np.searchsorted(batches, marks)]
-    return np.unique(np.concatenate((found, batches[-1:])))
+    """Starts of batches, about every ``_GROUP_ROWS`` rows."""
+    rows = np.arange(0, int(batches[-1]) + 1, _GROUP_ROWS)
+    starts = batches[np.searchsorted(batches, rows)]
+    return np.unique(np.concatenate((starts, batches[-1:])))

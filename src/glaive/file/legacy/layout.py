@@ -1,7 +1,7 @@
 """The layout of a 0.1 file: pages by the page table, statistics, schema, metadata.
 
-The page table gives positions and lengths, and types the bytes. Of strings only the ends are
-read, two offsets per page, for it does not say how many bytes they have.
+The page table has positions and lengths; sizes follow from the types. For strings two offsets
+per page are read, because the page table has no sizes of their bytes.
 
 Specification: ``docs/format/legacy.md``.
 """
@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from glaive.arrow.build import offset_bits
 from glaive.errors import CorruptFileError
-from glaive.file.layout_values import BufferPlace, ColumnLayout, FileLayout, PagePlace
-from glaive.file.legacy.nodes import offset_bits, plain_bits
+from glaive.file.layout_values import BufferLocation, ColumnLayout, FileLayout, PageInfo
+from glaive.file.legacy.nodes import plain_bits
 from glaive.file.legacy.reader import LegacyFile, number_ids
 from glaive.format.describe import EncodingNode
 from glaive.format.fields import Field
 from glaive.memory import as_array
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = ["legacy_layout"]
 
@@ -31,8 +31,6 @@ _ENTRY = 16
 
 _OFFSET = 8
 """Bytes of an offset of a string."""
-
-Int64s = NDArray[np.int64]
 
 
 def legacy_layout(reader: LegacyFile) -> FileLayout:
@@ -54,8 +52,8 @@ def legacy_layout(reader: LegacyFile) -> FileLayout:
         schema=reader.schema,
         columns=tuple(columns),
         global_buffers=(),
-        column_metadata=BufferPlace("page table", reader.page_table_position, table_bytes),
-        footer=BufferPlace("metadata and footer", end, size - end),
+        column_metadata=BufferLocation("page table", reader.page_table_position, table_bytes),
+        footer=BufferLocation("metadata and footer", end, size - end),
         others=tuple(_others(reader, end)),
     )
 
@@ -66,20 +64,20 @@ def _paths(fields: tuple[Field, ...], prefix: str) -> Iterator[tuple[str, Field]
         yield from _paths(field.children, f"{prefix}{field.name}.")
 
 
-def _others(reader: LegacyFile, end: int) -> Iterator[BufferPlace]:
+def _others(reader: LegacyFile, end: int) -> Iterator[BufferLocation]:
     """The schema, and statistics with their page table."""
     at = reader.schema_position
-    yield BufferPlace("schema", at, end - at)
-    found = reader.statistics_table()
-    if found is None:
+    yield BufferLocation("schema", at, end - at)
+    statistics = reader.statistics_table()
+    if statistics is None:
         return
-    position, entries = found
-    yield BufferPlace("page table of statistics", position, _ENTRY * entries)
+    position, entries = statistics
+    yield BufferLocation("page table of statistics", position, _ENTRY * entries)
     (raw,) = reader.reader.read([ByteRange(position, _ENTRY * entries)])
     pages = as_array(raw, "<i8").reshape(-1, 2)
     first = int(pages[pages[:, 1] > 0, 0].min(initial=position))
     if 0 <= first < position:
-        yield BufferPlace("statistics", first, position - first)
+        yield BufferLocation("statistics", first, position - first)
 
 
 # ------------------------------------------------------------------ columns
@@ -96,17 +94,13 @@ def _column(
     else:
         pages = _pages(reader, field, table, rows, where)
     return ColumnLayout(
-        index=number,
-        path=path,
-        type=field.logical_type,
-        pages=tuple(pages),
-        buffers=tuple(items),
+        index=number, path=path, type=field.logical_type, pages=tuple(pages), buffers=tuple(items)
     )
 
 
 def _pages(
     reader: LegacyFile, field: Field, table: Int64s, rows: Int64s, where: Where
-) -> list[PagePlace]:
+) -> list[PageInfo]:
     kind: Any = field.arrow_type
     positions, lengths = table[:, 0], table[:, 1]
     _check(reader, positions, lengths, where)
@@ -114,17 +108,17 @@ def _pages(
         node = EncodingNode("list")
         width = 8 if field.logical_type.startswith("large") else 4
         return [
-            _page(node, int(count), int(count), [BufferPlace("offsets", at, width * length)])
+            _page(node, int(count), int(count), [BufferLocation("offsets", at, width * length)])
             for at, length, count in zip(
                 positions.tolist(), lengths.tolist(), rows.tolist(), strict=True
             )
         ]
     if offset_bits(kind) is not None:
-        texts = _texts(reader, positions, lengths, where)
+        strings = _strings(reader, positions, lengths, where)
         node = EncodingNode("var_binary")
         return [
-            _page(node, length, length, list(places))
-            for places, length in zip(_in_turns(texts), lengths.tolist(), strict=True)
+            _page(node, length, length, strings[2 * page : 2 * page + 2])
+            for page, length in enumerate(lengths.tolist())
         ]
     keys = pa.types.is_dictionary(kind)
     bits = int(kind.index_type.bit_width) if keys else plain_bits(kind)[0]
@@ -133,34 +127,33 @@ def _pages(
     pages = []
     for at, length in zip(positions.tolist(), lengths.tolist(), strict=True):
         size = (length * bits + 7) // 8
-        pages.append(_page(node, length, length, [BufferPlace(name, at, size)], size))
+        pages.append(_page(node, length, length, [BufferLocation(name, at, size)], size))
     return pages
 
 
 def _page(
-    node: EncodingNode, rows: int, values: int, buffers: list[BufferPlace], raw: int | None = None
-) -> PagePlace:
-    return PagePlace(rows=rows, values=values, buffers=tuple(buffers), encoding=node, raw_bytes=raw)
+    node: EncodingNode,
+    rows: int,
+    values: int,
+    buffers: list[BufferLocation],
+    raw: int | None = None,
+) -> PageInfo:
+    return PageInfo(rows=rows, values=values, buffers=tuple(buffers), encoding=node, raw_bytes=raw)
 
 
-def _in_turns(places: list[BufferPlace]) -> Iterator[tuple[BufferPlace, BufferPlace]]:
-    """Offsets and bytes of each page, which stand in turns."""
-    return zip(places[::2], places[1::2], strict=True)
-
-
-def _texts(
+def _strings(
     reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where
-) -> list[BufferPlace]:
-    """Offsets and bytes of each page of strings."""
+) -> list[BufferLocation]:
+    """Offsets and bytes of each page of strings, alternating."""
     ends = [
-        ByteRange(place, _OFFSET)
-        for at, length in zip(positions.tolist(), lengths.tolist(), strict=True)
-        for place in (at, at + _OFFSET * length)
+        ByteRange(position, _OFFSET)
+        for first, length in zip(positions.tolist(), lengths.tolist(), strict=True)
+        for position in (first, first + _OFFSET * length)
     ]
-    found = [as_array(one, "<i8").item(0) for one in reader.reader.read(ends)]
-    places = []
+    offsets = [as_array(raw, "<i8").item(0) for raw in reader.reader.read(ends)]
+    buffers = []
     for page, length in enumerate(lengths.tolist()):
-        first, last = found[2 * page], found[2 * page + 1]
+        first, last = offsets[2 * page], offsets[2 * page + 1]
         if not 0 <= first <= last <= reader.reader.size:
             raise CorruptFileError(
                 "string offsets",
@@ -168,12 +161,12 @@ def _texts(
                 found=f"{first} to {last}",
                 where=where,
             )
-        places.append(BufferPlace("offsets", int(positions[page]), _OFFSET * (length + 1)))
-        places.append(BufferPlace("bytes", first, last - first))
-    return places
+        buffers.append(BufferLocation("offsets", int(positions[page]), _OFFSET * (length + 1)))
+        buffers.append(BufferLocation("bytes", first, last - first))
+    return buffers
 
 
-def _items(reader: LegacyFile, field: Field, where: Where) -> list[BufferPlace]:
+def _items(reader: LegacyFile, field: Field, where: Where) -> list[BufferLocation]:
     """The items of a dictionary column."""
     if field.dictionary is None or not pa.types.is_dictionary(field.arrow_type):
         return []
@@ -184,14 +177,14 @@ def _items(reader: LegacyFile, field: Field, where: Where) -> list[BufferPlace]:
     _check(reader, positions, lengths, where)
     if offset_bits(kind) is None:
         size = (int(lengths[0]) * plain_bits(kind)[0] + 7) // 8
-        return [BufferPlace("dictionary", int(positions[0]), size)]
-    texts = _texts(reader, positions, lengths, where)
-    return [BufferPlace("dictionary", text.position, text.size) for text in texts]
+        return [BufferLocation("dictionary", int(positions[0]), size)]
+    strings = _strings(reader, positions, lengths, where)
+    return [BufferLocation("dictionary", buffer.position, buffer.size) for buffer in strings]
 
 
 def _check(reader: LegacyFile, positions: Int64s, lengths: Int64s, where: Where) -> None:
     size = reader.reader.size
-    # A value takes a bit at least. Bounded first, so that products cannot wrap.
+    # A value takes a bit at least. Checked first, so that products cannot wrap around.
     if ((positions < 0) | (positions > size) | (lengths < 0) | (lengths > 8 * size)).any():
         raise CorruptFileError(
             "page table",

@@ -1,8 +1,8 @@
-"""Fields of a 0.1 file and how their values are put together from pages.
+"""Fields of a 0.1 file, which assemble their values from pages.
 
-A field has one page per batch, but for structs, which are their members alone. The format
-knows no validity: what was null reads as the value that stood in its slot, and only strings
-and binary of no bytes read as null, where the field may be null.
+A field has one page per batch; structs have none, only their members have. The format has no
+validity: nulls read as the value in their slot. Only empty strings and binary read as null,
+in nullable fields.
 
 Specification: "Pages" and "Nulls" in ``docs/format/legacy.md``.
 """
@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.buffers import pack_flags
-from glaive.arrow.build import all_null, leaf_bits, list_array, to_array
-from glaive.encodings.fetch import Fetch, chain, join
+from glaive.arrow.build import all_null, leaf_bits, list_array, offset_bits, to_array
+from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.legacy.dictionary import keys_into
 from glaive.encodings.legacy.lists import ListParts, read_lists
 from glaive.encodings.legacy.pages import Pages, Spans
@@ -33,17 +33,17 @@ from glaive.kernels.strings import value_lengths
 from glaive.memory import items_of
 from glaive.types import Where
 
-__all__ = ["Node", "Opener", "offset_bits", "open_node", "plain_bits"]
+__all__ = ["Node", "Opener", "open_node", "plain_bits"]
 
 Opener = Callable[[Field, int, int], Pages | None]
-"""Pages of a field with values of so many bits, and so many values more than the page table
-says; None when the file does not have the field."""
+"""Pages of a field, by the bits of its values and how many more values a page has than the page
+table says; None when the file does not have the field."""
 
 Step = Fetch[pa.Array] | pa.Array
 
 
 class Node(ABC):
-    """One field: reads its values, with those of all fields below."""
+    """One field, with all fields below."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class _Plain(Node):
     values: int
 
     def read(self, spans: Spans) -> Step:
-        return chain(read_plain(self.pages, spans, self.values), self._finish)
+        return and_then(read_plain(self.pages, spans, self.values), self._finish)
 
     def _finish(self, block: FixedWidth) -> pa.Array:
         return to_array(block, self.kind, None, 0, self.pages.where)
@@ -75,7 +75,7 @@ class _Strings(Node):
     nullable: bool
 
     def read(self, spans: Spans) -> Step:
-        return chain(read_var_binary(self.pages, spans, self.offset_bits), self._finish)
+        return and_then(read_var_binary(self.pages, spans, self.offset_bits), self._finish)
 
     def _finish(self, block: Variable) -> pa.Array:
         validity, nulls = None, 0
@@ -113,10 +113,10 @@ class _Lists(Node):
     items: Node
 
     def read(self, spans: Spans) -> Step:
-        return chain(read_lists(self.pages, spans), self._items)
+        return and_then(read_lists(self.pages, spans), self._items)
 
     def _items(self, parts: ListParts) -> Step:
-        return chain(self.items.read(parts.items), partial(self._finish, parts))
+        return and_then(self.items.read(parts.items), partial(self._finish, parts))
 
     def _finish(self, parts: ListParts, items: pa.Array) -> pa.Array:
         width = self.pages.bits // 8
@@ -148,7 +148,7 @@ class _Nulls(Node):
 
 
 def plain_bits(kind: pa.DataType) -> tuple[int, int]:
-    """Bits of a value of a fixed-width type, and how many single bits they are, if any."""
+    """Bits of a value of a fixed-width type, and the booleans in one value, else 1."""
     bits = leaf_bits(kind)
     if bits is None or bits == 0:
         raise UnsupportedFeatureError(f"format 0.1 has no plain values of type {kind}")
@@ -158,15 +158,7 @@ def plain_bits(kind: pa.DataType) -> tuple[int, int]:
     return bits, bits if pa.types.is_boolean(inner) else 1
 
 
-def offset_bits(kind: pa.DataType) -> int | None:
-    """Width of Arrow's offsets of a string or binary type, None for other types."""
-    types = pa.types
-    if types.is_string(kind) or types.is_binary(kind):
-        return 32
-    return 64 if types.is_large_string(kind) or types.is_large_binary(kind) else None
-
-
-def open_node(one: Field, pages: Opener, items: Callable[[Field], Step], where: Where) -> Node:
+def open_node(field: Field, pages: Opener, items: Callable[[Field], Step], where: Where) -> Node:
     """The node of a field and those below.
 
     Parameters
@@ -179,36 +171,38 @@ def open_node(one: Field, pages: Opener, items: Callable[[Field], Step], where: 
     Raises
     ------
     UnsupportedFeatureError
-        0.1 files hold no such fields.
+        0.1 files cannot contain such fields.
     """
-    kind: Any = one.arrow_type
-    logical = one.logical_type
+    kind: Any = field.arrow_type
+    logical = field.logical_type
     if logical == "struct":
-        members = tuple(open_node(child, pages, items, where) for child in one.children)
+        members = tuple(open_node(child, pages, items, where) for child in field.children)
         if members and all(isinstance(member, _Nulls) for member in members):
-            missing = not any(pa.types.is_null(leaf.arrow_type) for leaf in one.leaves())
+            missing = not any(pa.types.is_null(leaf.arrow_type) for leaf in field.leaves())
             if missing:
                 return _Nulls(kind)
         return _Struct(kind, members)
     if logical.startswith(("list", "large_list")):
-        found = pages(one, 64 if logical.startswith("large") else 32, 0)
-        if found is None:
+        own_pages = pages(field, 64 if logical.startswith("large") else 32, 0)
+        if own_pages is None:
             return _Nulls(kind)
-        return _Lists(kind, found, open_node(one.children[0], pages, items, where))
-    if one.children:
+        return _Lists(kind, own_pages, open_node(field.children[0], pages, items, where))
+    if field.children:
         raise UnsupportedFeatureError(
-            f"field {one.name!r} has logical type {logical!r}, which files of format 0.1 do not "
-            f"hold (in {where})"
+            f"field {field.name!r} has logical type {logical!r}, which files of format 0.1 do not "
+            f"support (in {where})"
         )
     if pa.types.is_null(kind):
         return _Nulls(kind)
     width = offset_bits(kind)
     if width is not None:
-        found = pages(one, 64, 1)
-        return _Nulls(kind) if found is None else _Strings(kind, found, width, one.nullable)
+        own_pages = pages(field, 64, 1)
+        if own_pages is None:
+            return _Nulls(kind)
+        return _Strings(kind, own_pages, width, field.nullable)
     if pa.types.is_dictionary(kind):
-        found = pages(one, int(kind.index_type.bit_width), 0)
-        return _Nulls(kind) if found is None else _Keys(kind, found, partial(items, one))
+        own_pages = pages(field, int(kind.index_type.bit_width), 0)
+        return _Nulls(kind) if own_pages is None else _Keys(kind, own_pages, partial(items, field))
     bits, values = plain_bits(kind)
-    found = pages(one, bits, 0)
-    return _Nulls(kind) if found is None else _Plain(kind, found, values)
+    own_pages = pages(field, bits, 0)
+    return _Nulls(kind) if own_pages is None else _Plain(kind, own_pages, values)

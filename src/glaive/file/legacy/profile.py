@@ -1,4 +1,4 @@
-"""Format 0.1, also called legacy: what identifies it, and how its writer cuts pages."""
+"""Format 0.1, also called legacy: how it is identified, and the size of its pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LegacyProfile:
     footer
         ``(major, minor)`` written to the footer of a file.
     on_disk
-        All ``(major, minor)`` pairs by which a footer may say this version.
+        All ``(major, minor)`` pairs in footers that identify this version.
     rows_per_batch
         Rows of a page at most, and of one entry of the statistics.
     leaf_columns, grows_structs, blob_type

@@ -1,4 +1,4 @@
-"""Read a 0.1 file: metadata, schema, page table and statistics as they are asked for.
+"""Read a 0.1 file: metadata, schema, page table and statistics, each when it is needed.
 
 Specification: ``docs/format/legacy.md``.
 """
@@ -14,23 +14,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
 from glaive.encodings.legacy.statistics import STATISTICS, PageBounds
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.file.drive import drive
 from glaive.file.legacy.bound import LegacyColumns, LegacyField
-from glaive.file.legacy.nodes import open_node
+from glaive.file.legacy.nodes import Opener, open_node
 from glaive.file.legacy.profile import V0_1, LegacyProfile
+from glaive.file.run_fetch import run_fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.format.wire import parse
 from glaive.io.store import RangeReader
 from glaive.memory import as_array
-from glaive.types import ByteRange, FormatVersion, Where
+from glaive.types import ByteRange, FormatVersion, Int64s, Where
 
 __all__ = ["TAIL_BYTES", "LegacyFile", "number_ids"]
 
@@ -40,13 +39,11 @@ TAIL_BYTES = 64 * 1024
 _ENTRY = 16
 """Bytes of a (position, length) pair in the page table."""
 
-Int64s = NDArray[np.int64]
-
 
 def number_ids(ids: Iterable[int]) -> dict[int, int]:
     """Row of the page table by field id: rows count from the lowest id of the file."""
     known = sorted(field_id for field_id in ids if field_id >= 0)
-    return {one: one - known[0] for one in known}
+    return {field_id: field_id - known[0] for field_id in known}
 
 
 class LegacyFile:
@@ -110,7 +107,7 @@ class LegacyFile:
         return int(self._metadata.manifest_position)
 
     def statistics_table(self) -> tuple[int, int] | None:
-        """Position of the page table of the statistics, and its entries; None without."""
+        """Position of the page table of the statistics, and its entries; None without one."""
         if not self._metadata.HasField("statistics"):
             return None
         wire = self._metadata.statistics
@@ -148,15 +145,15 @@ class LegacyFile:
             )
         return offsets
 
-    def _section(self, position: int, what: str) -> pa.Buffer:
-        """Bytes of a message behind its length."""
-        (size,) = struct.unpack("<I", self._read(position, 4, what))
-        return self._read(position + 4, size, what)
+    def _section(self, position: int, section: str) -> pa.Buffer:
+        """Bytes of a message after its length."""
+        (size,) = struct.unpack("<I", self._read(position, 4, section))
+        return self._read(position + 4, size, section)
 
-    def _read(self, position: int, size: int, what: str) -> pa.Buffer:
+    def _read(self, position: int, size: int, section: str) -> pa.Buffer:
         if position < 0 or size < 0 or position > self._end - size:
             raise CorruptFileError(
-                what,
+                section,
                 expected=f"bytes within 0..{self._end}",
                 found=f"{size} bytes at {position}",
                 where=self.path,
@@ -173,7 +170,7 @@ class LegacyFile:
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
     ) -> LegacyColumns:
-        """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`.
+        """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`.
 
         The column of a field is its row in the page table.
         """
@@ -187,25 +184,18 @@ class LegacyFile:
                 where=self.path,
             )
         numbers = {
-            one.id: column_of[one.id]
+            field.id: column_of[field.id]
             for top in fields
-            for one in top.walk()
-            if column_of.get(one.id, -1) >= 0
+            for field in top.walk()
+            if column_of.get(field.id, -1) >= 0
         }
         table = self.page_table_position
         self._load_tables(table, len(self.batches) - 1, numbers.values())
 
-        def pages(one: Field, bits: int, more: int) -> Pages | None:
-            number = numbers.get(one.id)
-            if number is None:
-                return None
-            where = Where(self.path, number, one.name)
-            return self._pages(self._tables[table, number], bits, more, where)
+        def items(field: Field) -> Fetch[pa.Array] | pa.Array:
+            return self.dictionary_items(numbers[field.id], field)
 
-        def items(one: Field) -> Fetch[pa.Array] | pa.Array:
-            return self.dictionary_items(numbers[one.id], one)
-
-        where = Where(self.path)
+        where, pages = Where(self.path), self._opener(table, numbers)
         bound = [
             LegacyField(
                 field,
@@ -222,21 +212,31 @@ class LegacyFile:
         """Rows of the page table: a (position, length) pair per batch."""
         wanted, table = set(numbers), self.page_table_position
         self._load_tables(table, len(self.batches) - 1, wanted)
-        return {one: self._tables[table, one] for one in wanted}
+        return {number: self._tables[table, number] for number in wanted}
 
     def _load_tables(self, table: int, batches: int, numbers: Iterable[int]) -> None:
-        """Read those rows of a page table that are not known yet; one request."""
+        """Read the rows of a page table that are not loaded yet; one request."""
         with self._lock:
             wanted = sorted({number for number in numbers if (table, number) not in self._tables})
             if not wanted or not batches:
                 empty = np.zeros((0, 2), np.int64)
-                self._tables.update({(table, one): empty for one in wanted})
+                self._tables.update({(table, number): empty for number in wanted})
                 return
             size = _ENTRY * batches
             first, last = wanted[0], wanted[-1]
             raw = self._read(table + first * size, (last - first + 1) * size, "page table")
             rows = as_array(raw, "<i8").reshape(-1, batches, 2)
-            self._tables.update({(table, one): rows[one - first] for one in wanted})
+            self._tables.update({(table, number): rows[number - first] for number in wanted})
+
+    def _opener(self, table: int, numbers: Mapping[int, int], note: str | None = None) -> Opener:
+        def pages(field: Field, bits: int, more: int) -> Pages | None:
+            number = numbers.get(field.id)
+            if number is None:
+                return None
+            where = Where(self.path, number, field.name, note=note)
+            return self._pages(self._tables[table, number], bits, more, where)
+
+        return pages
 
     def _pages(self, table: Int64s, bits: int, more: int, where: Where) -> Pages:
         positions, lengths = table[:, 0], table[:, 1]
@@ -244,33 +244,33 @@ class LegacyFile:
             lengths = np.minimum(lengths, 2**62) + more
         return Pages(np.ascontiguousarray(positions), lengths, bits, self._bytes, where)
 
-    def dictionary_items(self, column: int, one: Field) -> Fetch[pa.Array] | pa.Array:
+    def dictionary_items(self, column: int, field: Field) -> Fetch[pa.Array] | pa.Array:
         """The items of a dictionary column, as one array.
 
         Raises
         ------
         CorruptFileError
-            The file's schema does not say where they are.
+            The file's schema lacks their position.
         """
         numbers = number_ids(self.schema.field_ids())
         own = next((own for own in self.schema.walk() if numbers[own.id] == column), None)
         if own is None or own.dictionary is None:
             raise CorruptFileError(
-                f"dictionary of column {one.name!r}",
+                f"dictionary of column {field.name!r}",
                 expected="its position in the file's schema",
                 found="none",
                 where=self.path,
             )
-        kind: Any = one.arrow_type
+        kind: Any = field.arrow_type
         position, length = own.dictionary
-        where = Where(self.path, column, one.name, note="dictionary")
+        where = Where(self.path, column, field.name, note="dictionary")
         entry = np.array([[position, length]], np.int64)
 
         def pages(_: Field, bits: int, more: int) -> Pages:
             return self._pages(entry, bits, more, where)
 
-        values = LanceSchema.from_arrow(pa.schema([pa.field(one.name, kind.value_type)])).fields[0]
-        node = open_node(values, pages, _no_items, where)
+        schema = LanceSchema.from_arrow(pa.schema([pa.field(field.name, kind.value_type)]))
+        node = open_node(schema.fields[0], pages, _no_items, where)
         return node.read(Spans(*np.array([[0], [0], [length]], np.int64)))
 
     # ------------------------------------------------------------------ statistics
@@ -302,20 +302,20 @@ class LegacyFile:
         if field_id not in self._bounds:
             schema = self._statistics_schema()
             fields = () if schema is None else schema.fields
-            one = next((field for field in fields if field.name == str(field_id)), None)
-            found: PageBounds | None = None
-            if one is not None and _is_complete(one):
-                array: Any = self._statistics_of(one)
+            statistics = next((field for field in fields if field.name == str(field_id)), None)
+            bounds: PageBounds | None = None
+            if statistics is not None and _is_complete(statistics):
+                array: Any = self._statistics_of(statistics)
                 nulls, low, high = [array.field(name) for name in STATISTICS]
-                found = PageBounds(np.asarray(nulls.cast(pa.int64())), low, high)
-            self._bounds[field_id] = found
+                bounds = PageBounds(np.asarray(nulls.cast(pa.int64())), low, high)
+            self._bounds[field_id] = bounds
         return self._bounds[field_id]
 
     def _statistics_schema(self) -> LanceSchema | None:
         if not self._metadata.HasField("statistics"):
             return None
         schema = LanceSchema.from_wire(self._metadata.statistics.schema, where=self.path)
-        # Further statistics may be added to the format; they are to be ignored.
+        # The format may get more statistics; unknown ones are ignored.
         kept = [
             replace(
                 field, children=tuple(child for child in field.children if child.name in STATISTICS)
@@ -324,38 +324,32 @@ class LegacyFile:
         ]
         return replace(schema, fields=tuple(kept))
 
-    def _statistics_of(self, one: Field) -> pa.Array:
+    def _statistics_of(self, statistics: Field) -> pa.Array:
         """The statistics of one field, a struct per page."""
         wire = self._metadata.statistics
         whole = LanceSchema.from_wire(wire.schema, where=self.path)
         numbers = number_ids(wire.fields or whole.field_ids())
         table = wire.page_table_position
-        self._load_tables(table, 1, [numbers[leaf.id] for leaf in one.walk() if leaf.id in numbers])
+        leaves = [leaf for leaf in statistics.walk() if leaf.id in numbers]
+        self._load_tables(table, 1, [numbers[leaf.id] for leaf in leaves])
 
-        def pages(one: Field, bits: int, more: int) -> Pages | None:
-            number = numbers.get(one.id)
-            if number is None:
-                return None
-            where = Where(self.path, number, one.name, note="statistics")
-            return self._pages(self._tables[table, number], bits, more, where)
-
-        count = len(self.batches) - 1
-        rows = Spans(*np.array([[0], [0], [count]], np.int64))
-        node = open_node(one, pages, _no_items, Where(self.path, note="statistics"))
-        return drive(self.reader, node.read(rows))
+        pages = self._opener(table, numbers, "statistics")
+        rows = Spans(*np.array([[0], [0], [len(self.batches) - 1]], np.int64))
+        node = open_node(statistics, pages, _no_items, Where(self.path, note="statistics"))
+        return run_fetch(self.reader, node.read(rows))
 
     def close(self) -> None:
-        """Let go of the file; arrays read from it stay valid."""
+        """Close the file; arrays read from it stay valid."""
         self.reader.close()
 
 
-def _no_items(one: Field) -> Fetch[pa.Array] | pa.Array:
-    raise UnsupportedFeatureError(f"a dictionary within field {one.name!r} is not known")
+def _no_items(field: Field) -> Fetch[pa.Array] | pa.Array:
+    raise UnsupportedFeatureError(f"a dictionary within field {field.name!r} is not supported")
 
 
-def _is_complete(one: Field) -> bool:
-    """Whether the statistics of a field have each part once, and nulls are a number."""
-    if sorted(child.name for child in one.children) != sorted(STATISTICS):
+def _is_complete(statistics: Field) -> bool:
+    """Whether the statistics of a field have each part once, and null counts are integers."""
+    if sorted(child.name for child in statistics.children) != sorted(STATISTICS):
         return False
-    kind: Any = one.arrow_type
+    kind: Any = statistics.arrow_type
     return pa.types.is_struct(kind) and pa.types.is_signed_integer(kind.field(STATISTICS[0]).type)

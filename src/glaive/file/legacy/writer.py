@@ -1,4 +1,4 @@
-"""Write a 0.1 file: rows are collected, cut into batches and written column by column.
+"""Write a 0.1 file: rows are collected, divided into batches and written column by column.
 
 All batches but the last have equally many rows, unless rows are very large. The schema, the
 metadata and the footer come last; until then nothing is visible.
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.encodings.legacy.statistics import PageBounds, has_statistics, measure_pages
@@ -23,38 +22,25 @@ from glaive.errors import CapacityError, SchemaError
 from glaive.file.legacy.pager import PageWriter
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.legacy.types import check_legacy_types
+from glaive.file.protocol import WrittenFile
 from glaive.format.fields import Field, LanceSchema
 from glaive.format.footer import LegacyFooter
 from glaive.format.manifest import WRITER
 from glaive.format.pb import file_pb2, table_pb2
 from glaive.io.sink import PAD, AlignedSink
 from glaive.io.store import ObjectStore
-from glaive.types import FormatVersion
+from glaive.types import Int64s
 
-__all__ = ["LegacyFileWriter", "WrittenLegacyFile"]
+__all__ = ["LegacyFileWriter"]
 
 _RUN_BATCHES = 64
 """Batches that are collected before they are written."""
 
 _RUN_BYTES = 32 * 1024 * 1024
-"""Arrow bytes after which rows are written earlier, in a batch that is short if need be."""
+"""With more Arrow bytes rows are written earlier, in a short batch if necessary."""
 
 _LENGTH = struct.Struct("<I")
-_MOST_ROWS = 2**31 - 1
-
-Int64s = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenLegacyFile:
-    """A finished file (a ``WrittenFile``)."""
-
-    path: str
-    size: int
-    rows: int
-    version: FormatVersion
-    fields: list[int]
-    column_indices: list[int]
+_MAX_ROWS = 2**31 - 1
 
 
 class LegacyFileWriter:
@@ -89,7 +75,7 @@ class LegacyFileWriter:
         self._sink = AlignedSink(store.create(path))
         self._pages = PageWriter(self._sink, {} if dictionaries is None else dictionaries)
         self._measured = list(_measured(schema.fields))
-        self._statistics: dict[int, list[PageBounds]] = {one.id: [] for one in self._measured}
+        self._statistics: dict[int, list[PageBounds]] = {field.id: [] for field in self._measured}
         self._edges: list[Int64s] = [np.zeros(1, np.int64)]
         self._rows = 0
         self._waiting: list[pa.RecordBatch] = []
@@ -113,23 +99,23 @@ class LegacyFileWriter:
                 f"found\n{batch.schema}\nCast the batch to the schema first."
             )
         columns: list[Any] = list(batch.columns)
-        for one, column in zip(self._schema.fields, columns, strict=True):
-            if not one.nullable and column.null_count:
+        for field, column in zip(self._schema.fields, columns, strict=True):
+            if not field.nullable and column.null_count:
                 raise SchemaError(
-                    f"column {one.name!r} (in {self._where}): expected no nulls, found "
+                    f"column {field.name!r} (in {self._where}): expected no nulls, found "
                     f"{column.null_count}. Fill them, or declare the column nullable."
                 )
-        if self.rows + batch.num_rows > _MOST_ROWS:
+        if self.rows + batch.num_rows > _MAX_ROWS:
             raise SchemaError(
-                f"more than {_MOST_ROWS} rows for {self._where}: files of format 0.1 do not "
-                "count further. Lower max_rows_per_file."
+                f"more than {_MAX_ROWS} rows for {self._where}, the limit of files of format "
+                "0.1. Lower max_rows_per_file."
             )
-        for piece in [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches():
-            if piece.num_rows:
-                self._take(piece)
+        for part in [batch] if isinstance(batch, pa.RecordBatch) else batch.to_batches():
+            if part.num_rows:
+                self._take(part)
 
-    def finish(self) -> WrittenLegacyFile:
-        """Write what waits, tables, schema and footer; the file becomes visible."""
+    def finish(self) -> WrittenFile:
+        """Write pending rows, tables, schema and footer; the file becomes visible."""
         self._flush(last=True)
         ids = sorted(self._schema.field_ids())
         batches = np.concatenate(self._edges)
@@ -139,13 +125,13 @@ class LegacyFileWriter:
         if self._measured and len(batches) > 1:
             self._write_statistics(metadata.statistics)
         schema = self._schema_message()
-        if self._sink.position == 0:  # which would mean that there is no schema
+        if self._sink.position == 0:  # this position means that there is no schema
             self._sink.write([PAD])
         metadata.manifest_position = self._write_message(schema)
         position = self._write_message(metadata)
         major, minor = self._profile.footer
         self._sink.write([LegacyFooter(position, major, minor).build()])
-        return WrittenLegacyFile(
+        return WrittenFile(
             path=self.path,
             size=self._sink.finish(),
             rows=self._rows,
@@ -155,7 +141,7 @@ class LegacyFileWriter:
         )
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file."""
         self._waiting = []
         self._sink.abort()
 
@@ -169,8 +155,8 @@ class LegacyFileWriter:
             self._wait(batch.slice(0, head))
             self._flush(last=False)
             batch = batch.slice(head)
-        for start in range(0, batch.num_rows, _MOST_ROWS // 64):
-            self._wait(batch.slice(start, _MOST_ROWS // 64))
+        for start in range(0, batch.num_rows, _MAX_ROWS // 64):
+            self._wait(batch.slice(start, _MAX_ROWS // 64))
             if self._waiting_rows >= run or self._waiting_bytes >= _RUN_BYTES:
                 self._flush(last=self._waiting_rows < self._step)
 
@@ -181,58 +167,58 @@ class LegacyFileWriter:
             self._waiting_bytes += batch.nbytes
 
     def _flush(self, *, last: bool) -> None:
-        """Write what waits in whole batches, and the rest as a short one if it is the last."""
+        """Write pending rows in full batches, and the rest as a short one if it is the last."""
         if not self._waiting:
             return
-        whole = self._waiting[0]
+        pending = self._waiting[0]
         if len(self._waiting) > 1:
-            whole, *more = join_batches(pa.Table.from_batches(self._waiting))
+            pending, *more = join_batches(pa.Table.from_batches(self._waiting))
             if more:
                 raise CapacityError(
                     f"a batch of {self._step} rows of {self._where} does not fit one array, "
-                    "where a column of text or lists counts its bytes or items in 31 bits. Choose "
-                    "a smaller max_rows_per_group."
+                    "where offsets of a column of text or lists have 32 bits. Choose a smaller "
+                    "max_rows_per_group."
                 )
-        rows = whole.num_rows
+        rows = pending.num_rows
         written = rows if last else rows - rows % self._step
         bounds = np.arange(0, written + self._step, self._step, dtype=np.int64)
         bounds = np.minimum(bounds, written)[: -(-written // self._step) + 1]
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         if written < rows:
-            self._wait(whole.slice(written))
+            self._wait(pending.slice(written))
         if written:
-            self._write(whole.slice(0, written), bounds)
+            self._write(pending.slice(0, written), bounds)
 
     def _write(self, batch: pa.RecordBatch, bounds: Int64s) -> None:
-        for one, column in zip(self._schema.fields, batch.columns, strict=True):
-            self._pages.write(one, column, bounds)
-            self._measure(one, column, bounds)
+        for field, column in zip(self._schema.fields, batch.columns, strict=True):
+            self._pages.write(field, column, bounds)
+            self._measure(field, column, bounds)
         self._edges.append(self._rows + bounds[1:])
         self._rows += batch.num_rows
 
     # ------------------------------------------------------------------ statistics
 
-    def _measure(self, one: Field, array: Any, bounds: Int64s) -> None:
-        if one.logical_type == "struct":
-            for at, child in enumerate(one.children):
+    def _measure(self, field: Field, array: Any, bounds: Int64s) -> None:
+        if field.logical_type == "struct":
+            for at, child in enumerate(field.children):
                 self._measure(child, array.field(at), bounds)
-        elif one.id in self._statistics:
+        elif field.id in self._statistics:
             try:
                 measured = measure_pages(array, bounds)
             except UnicodeDecodeError as error:
                 raise SchemaError(
-                    f"column {one.name!r} for {self._where}: text that is not UTF-8: {error}. "
-                    "Where it was read from a file, that is damaged; else check the array with "
+                    f"column {field.name!r} for {self._where}: text that is not UTF-8: {error}. "
+                    "If it was read from a file, the file is damaged; else check the array with "
                     "array.validate(full=True)."
                 ) from None
-            self._statistics[one.id].append(measured)
+            self._statistics[field.id].append(measured)
 
     def _write_statistics(self, message: Any) -> None:
         """Write one batch with a row per batch of the file, and a page table of its own."""
         fields = []
         arrays = []
-        for one in self._measured:
-            parts = self._statistics[one.id]
+        for field in self._measured:
+            parts = self._statistics[field.id]
             counts = pa.array(np.concatenate([part.null_count for part in parts]))
             lows = pa.concat_arrays([part.min_value for part in parts])
             highs = pa.concat_arrays([part.max_value for part in parts])
@@ -242,11 +228,11 @@ class LegacyFileWriter:
                 pa.field("max_value", highs.type),
             ]
             arrays.append(pa.StructArray.from_arrays([counts, lows, highs], fields=kinds))
-            fields.append(pa.field(str(one.id), pa.struct(kinds)))
+            fields.append(pa.field(str(field.id), pa.struct(kinds)))
         schema = LanceSchema.from_arrow(pa.schema(fields))
         pages = PageWriter(self._sink, {})
-        for one, array in zip(schema.fields, arrays, strict=True):
-            pages.write(one, array, np.array([0, len(array)], np.int64))
+        for field, array in zip(schema.fields, arrays, strict=True):
+            pages.write(field, array, np.array([0, len(array)], np.int64))
         ids = schema.field_ids()
         table = pages.table_bytes(ids, 1)
         message.page_table_position = self._sink.write_aligned([table])[0].offset
@@ -256,7 +242,7 @@ class LegacyFileWriter:
     # ------------------------------------------------------------------ metadata
 
     def _schema_message(self) -> Any:
-        """A manifest with the schema alone, for readers of the file by itself."""
+        """A manifest with the schema alone, for readers of a single file."""
         schema = replace(self._schema, fields=tuple(map(self._with_items, self._schema.fields)))
         message = table_pb2.Manifest(fields=schema.to_wire(), version=1)
         message.writer_version.library, message.writer_version.version = WRITER
@@ -266,18 +252,18 @@ class LegacyFileWriter:
             message.schema_metadata[key] = value
         return message
 
-    def _with_items(self, one: Field) -> Field:
-        """The field with the place of its dictionary's items, which are written here."""
-        if one.children:
-            return replace(one, children=tuple(map(self._with_items, one.children)))
-        items = self._pages.dictionaries.get(one.id)
+    def _with_items(self, field: Field) -> Field:
+        """Write the items of a field's dictionary; returns the field with their position."""
+        if field.children:
+            return replace(field, children=tuple(map(self._with_items, field.children)))
+        items = self._pages.dictionaries.get(field.id)
         if items is None:
-            return replace(one, dictionary=None)
-        values = replace(one, logical_type=one.logical_type.split(":")[1])
+            return replace(field, dictionary=None)
+        values = replace(field, logical_type=field.logical_type.split(":")[1])
         pages = PageWriter(self._sink, {})
         pages.write(values, items, np.array([0, len(items)], np.int64))
-        ((position, length),) = pages.table[one.id][0].tolist()
-        return replace(one, dictionary=(position, length))
+        ((position, length),) = pages.table[field.id][0].tolist()
+        return replace(field, dictionary=(position, length))
 
     def _write_message(self, message: Any) -> int:
         raw = message.SerializeToString()

@@ -1,4 +1,4 @@
-"""Files with blobs beside a data file: one for many values, or one for one.
+"""Blob files beside a data file: packed files with many values, or one per value.
 
 Specification: "Where values lie" in ``docs/format/blobs.md``.
 """
@@ -20,7 +20,7 @@ _NAMED_IDS = 1 << 32
 
 
 class BlobFiles:
-    """The files beside one data file. Nothing refers to them before that file is visible."""
+    """The blob files of one data file. Nothing refers to them before that file is visible."""
 
     def __init__(self, store: ObjectStore, data_file: str) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class BlobFiles:
         self._pack_id = 0
 
     def put_packed(self, value: pa.Buffer, limit: int) -> tuple[int, int]:
-        """Append a value to the file for many, or a new one when it would exceed ``limit``.
+        """Append a value to the packed file, or to a new one when it would exceed ``limit``.
 
         Returns the id of the file, and the position in it.
         """
@@ -61,7 +61,7 @@ class BlobFiles:
         self._finish_pack()
 
     def abort(self) -> None:
-        """Leave nothing behind, as far as possible."""
+        """Discard the files, as far as possible."""
         if self._pack is not None:
             self._pack.abort()
             self._pack = None

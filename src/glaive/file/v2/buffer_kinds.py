@@ -1,4 +1,4 @@
-"""What the buffers of a page hold, as its encoding tells.
+"""The content of each buffer of a page, by its encoding.
 
 Specification: the buffers of each layout in ``docs/format/pages.md``, ``docs/format/planes.md``
 and ``docs/format/arrays.md``.
@@ -15,7 +15,7 @@ _COUNTED = ("mini_block_layout", "full_zip_layout", "chunked", "zipped")
 
 
 def count_values(node: EncodingNode, rows: int) -> int:
-    """Values of a page: its items where it says so, else its rows."""
+    """Values of a page: its items where they are counted, else its rows."""
     if node.name == "PlanarLayout":
         return count_values(_inside(node, "values"), rows)
     if node.name == "blob_layout":
@@ -26,9 +26,9 @@ def count_values(node: EncodingNode, rows: int) -> int:
 
 
 def buffer_kinds(node: EncodingNode, count: int) -> list[str]:
-    """What each of ``count`` buffers of a page holds.
+    """The content of each of ``count`` buffers of a page.
 
-    Buffers that the encoding does not speak of are called by their number.
+    Buffers that the encoding does not mention are named by their number.
     """
     kinds = _of_layout(node, count)
     if kinds is None:
@@ -92,7 +92,7 @@ _ROLES = {
     ("dictionary", "items"): "dictionary",
     ("some_nulls", "validity"): "validity",
 }
-"""What the buffers below hold, by the encoding and the role in it."""
+"""The content of the buffers below, by the encoding and the role in it."""
 
 
 def _of_arrays(node: EncodingNode, kind: str, named: dict[int, str]) -> None:
@@ -101,5 +101,5 @@ def _of_arrays(node: EncodingNode, kind: str, named: dict[int, str]) -> None:
         named.setdefault(int(node.settings.get("buffer_index", 0)), kind)
     for role, child in node.children:
         own = _ROLES.get((node.name, role), kind)
-        # All that belongs to a dictionary is called so, its offsets too.
+        # All buffers of a dictionary have this name, including its offsets.
         _of_arrays(child, kind if kind == "dictionary" else own, named)

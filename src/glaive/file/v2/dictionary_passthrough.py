@@ -1,8 +1,8 @@
-"""Text that keeps the dictionaries of its pages on its way into other pages.
+"""Dictionary-encoded text that stays encoded while it is copied into other pages.
 
-A compaction reads text that was written as indices of a few items, and will write it so
-again. Such a column travels as an Arrow dictionary although its field is plain text, which
-spares decoding the text and finding the items again.
+A compaction reads dictionary-encoded text and writes it the same way. Such a column is passed
+on as an Arrow dictionary although its field is plain text, which saves decoding the text and
+finding the items again.
 
 Specification: "What writers choose" in ``docs/format/encodings.md``.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Dictionary
-from glaive.arrow.build import block_from_array
+from glaive.arrow.build import block_from_array, offset_bits
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.writing.dictionary import SURE_SHARE
@@ -36,14 +36,8 @@ __all__ = [
 
 
 def can_pass_through(kind: pa.DataType) -> bool:
-    """Whether values of this type may travel with a dictionary."""
-    types = pa.types
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-    )
+    """Whether values of this type may be passed on dictionary-encoded."""
+    return offset_bits(kind) is not None
 
 
 def is_passed_through(found: pa.DataType, wanted: Any) -> bool:
@@ -54,16 +48,16 @@ def is_passed_through(found: pa.DataType, wanted: Any) -> bool:
 
 
 def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -> bool:
-    """Whether rows have the columns of a schema, some dictionary-encoded, no item null."""
+    """Whether rows match a schema, except that some columns are dictionaries without null items."""
     schema = rows.schema
     if schema.names != wanted.names:
         return False
-    for column, found, other in zip(rows.columns, schema.types, wanted.types, strict=True):
-        if found.equals(other):
+    for column, stored, other in zip(rows.columns, schema.types, wanted.types, strict=True):
+        if stored.equals(other):
             continue
-        whole: Any = column
-        chunks = whole.chunks if isinstance(column, pa.ChunkedArray) else [whole]
-        if not is_passed_through(found, other) or any(
+        values: Any = column
+        chunks = values.chunks if isinstance(column, pa.ChunkedArray) else [values]
+        if not is_passed_through(stored, other) or any(
             chunk.dictionary.null_count for chunk in chunks
         ):
             return False
@@ -84,7 +78,7 @@ def dictionary_array(node: Node, leaf: Leaf, where: Where) -> Any:
 
 
 def _with_items(array: Any, number: Any, items: Any) -> Any:
-    """The same values by other items; ``number`` of each item it has now."""
+    """The same values with other items; ``number`` maps old items to new ones."""
     indices = array.indices
     old = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset :][: len(array)]
     buffers = [None, pa.py_buffer(number.astype(np.int32)[old])]
@@ -95,7 +89,7 @@ def _with_items(array: Any, number: Any, items: Any) -> Any:
 
 
 def decoded_bytes(array: Any) -> int:
-    """Bytes of the values of a dictionary array and their offsets, about, if they were plain."""
+    """Approximate bytes of the plain values of a dictionary array and their offsets."""
     items = array.dictionary
     size: int = len(array) * (4 + items.nbytes // max(1, len(items)))
     return size
@@ -109,13 +103,12 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
     kind
         Type of the field.
     wanted
-        What the author of the column asks for; ``None`` where no dictionaries can be
-        written.
+        The encoding options of the column; ``None`` where no dictionaries can be written.
 
     Notes
     -----
-    It keeps its dictionary only where a writer of the plain values would make the same choice
-    without comparing: where a dictionary takes a fifth of the bytes, and nothing was asked.
+    It keeps its dictionary only where a writer of the plain values would always choose one:
+    where it takes less than a fifth of the bytes, and no options are given.
     """
     if not is_passed_through(array.type, kind):
         return array
@@ -130,7 +123,7 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
 
 
 def _used_only(array: Any) -> Any:
-    """The same without items that no value has, in the order of their first values."""
+    """The same without unused items."""
     indices = array.indices
     if indices.null_count:
         indices = indices.drop_null()

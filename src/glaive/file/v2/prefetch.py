@@ -1,23 +1,23 @@
-"""Have the system read what a take will touch in a mapped file, all of it at once."""
+"""Have the system read all bytes of a mapped file that a take needs, at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.encodings.protocol import MemoryRanges, PageReader
 from glaive.io.mapping import prefetch
+from glaive.types import Int64s
 
 __all__ = ["prefetch_rows"]
 
 _GAP = 16 * 1024
-"""Bytes between two ranges that are read rather than asked for apart."""
+"""Ranges with a smaller gap are requested as one."""
 
 
 def prefetch_rows(
-    columns: Sequence[tuple[Sequence[int], Sequence[PageReader]]], rows: NDArray[np.int64]
+    columns: Sequence[tuple[Sequence[int], Sequence[PageReader]]], rows: Int64s
 ) -> bool:
     """Prefetch what a take of these rows reads of mapped columns.
 
@@ -29,7 +29,7 @@ def prefetch_rows(
     Returns
     -------
     bool
-        Whether all of it is known; else only what opens the pages was prefetched.
+        Whether all ranges are known; else only the opening ranges were prefetched.
     """
     rows = np.sort(rows)
     parts = [part for starts, pages in columns for part in _pages(starts, pages, rows)]
@@ -37,8 +37,8 @@ def prefetch_rows(
         return True
     prefetch(np.concatenate([page.opening_ranges() for page, _ in parts]))
     ranges = []
-    for page, some in parts:
-        taken = page.take_ranges(some)
+    for page, positions in parts:
+        taken = page.take_ranges(positions)
         if taken is None:
             return False
         ranges.append(taken)
@@ -47,9 +47,9 @@ def prefetch_rows(
 
 
 def _pages(
-    starts: Sequence[int], pages: Sequence[PageReader], rows: NDArray[np.int64]
-) -> Iterator[tuple[PageReader, NDArray[np.int64]]]:
-    """Pages that have some of the rows, with their numbers in the page."""
+    starts: Sequence[int], pages: Sequence[PageReader], rows: Int64s
+) -> Iterator[tuple[PageReader, Int64s]]:
+    """Pages that contain some of the rows, with the positions of the rows in the page."""
     cuts = np.searchsorted(rows, starts).tolist()
     for at, page in enumerate(pages):
         if cuts[at] < cuts[at + 1]:
@@ -57,7 +57,7 @@ def _pages(
 
 
 def _merged(ranges: MemoryRanges) -> MemoryRanges:
-    """The ranges in order, those that are near each other as one."""
+    """The ranges in order, near ones merged."""
     if not len(ranges):
         return ranges
     ranges = ranges[np.argsort(ranges[:, 0])]

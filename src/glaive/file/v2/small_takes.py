@@ -1,4 +1,4 @@
-"""Rows of many small files, taken as from one; see :mod:`glaive.file.v2.small_files`."""
+"""Take rows of many small files at once; see :mod:`glaive.file.v2.small_files`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import inverse_permutation, number_array
+from glaive.arrow.buffers import integer_array, inverse_permutation
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
@@ -33,8 +33,8 @@ def take_small_files(
 ) -> list[pa.Array]:
     """Row ``row[i]`` of file number ``file[i]`` for every i, in any order; one array per field.
 
-    Every file must be asked for a row at least, and has those asked for. The other parameters
-    and the errors are those of :func:`read_small_files`.
+    Every file must have at least one requested row. The other parameters and the errors are
+    those of :func:`read_small_files`.
     """
     return [_take(batch, column_tree(field, column_of), file, row) for field in fields]
 
@@ -52,7 +52,7 @@ def _take(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
 
 
 def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Array:
-    """A field without lists and structs: runs of pages, then those that are read alone."""
+    """A field without lists and structs: runs of joined pages, then pages that are read alone."""
     pages, which = batch.column(node)
     runs, alone = batch.runs(pages, which)
     done: list[tuple[Numbers, pa.Array]] = []
@@ -62,14 +62,14 @@ def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
         chosen = np.flatnonzero(first_row[file] >= 0)
         leaf = at_hand(run.take(first_row[file[chosen]] + row[chosen]))
         done.append((chosen, unshred_flat(node, leaf, _WHERE)))
-    for at, some in _by_file(file, np.flatnonzero(np.isin(file, alone))):
-        leaf = batch.alone(at, pages[which[at]], row[some])
-        done.append((some, unshred_flat(node, leaf, _WHERE)))
+    for at, positions in _by_file(file, np.flatnonzero(np.isin(file, alone))):
+        leaf = batch.alone(at, pages[which[at]], row[positions])
+        done.append((positions, unshred_flat(node, leaf, _WHERE)))
     return _in_order(done)
 
 
 def _by_file(file: Numbers, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:
-    """Each file among some of the rows, with the places of its rows."""
+    """Each file among the chosen rows, with the positions of its rows."""
     order = chosen[np.argsort(file[chosen], kind="stable")]
     numbers = file[order]
     cuts = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
@@ -79,10 +79,10 @@ def _by_file(file: Numbers, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:
 
 
 def _in_order(done: list[tuple[Numbers, pa.Array]]) -> pa.Array:
-    """Put the values of parts into the places that each part has."""
+    """Join parts by the positions of their values."""
     if len(done) == 1:
-        return done[0][1]  # the only part has all places, in order
-    order = np.concatenate([places for places, _ in done])
+        return done[0][1]  # the only part has all positions, in order
+    order = np.concatenate([positions for positions, _ in done])
     whole: Any = concat_arrays([array for _, array in done])
-    taken: pa.Array = whole.take(number_array(inverse_permutation(order)))
+    taken: pa.Array = whole.take(integer_array(inverse_permutation(order)))
     return taken

@@ -1,1 +1,1 @@
-"""Indices over single values: one module per kind, found by :mod:`glaive.index.registry`."""
+"""Scalar indices: their kinds, found by :mod:`glaive.index.registry`."""

@@ -1,4 +1,4 @@
-"""BTREE: all values with their rows in order, in pages, and the bounds of each page.
+"""BTREE: all values with their rows, sorted by value, in pages; and the bounds of each page.
 
 Specification: "BTREE" in ``docs/format/indices.md``.
 """
@@ -14,7 +14,6 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
-from glaive.index.rows_left import rows_left
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 
 __all__ = ["BTree"]
@@ -26,37 +25,37 @@ _PAGE_ROWS = 4096
 
 @index_kind
 class BTree(IndexKind):
-    """Values in order."""
+    """Sorted values."""
 
     name: ClassVar[str] = "btree"
     newest: ClassVar[int] = 1
     marker: ClassVar[str] = LOOKUP
 
     def remap(
-        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Rebuild the pages without deleted rows, and their bounds."""
         lookup = segment.open(LOOKUP)
         if lookup.metadata.get("range_partitioned", "false") != "false":
             raise UnsupportedFeatureError(
-                f"{lookup.path}: this version of glaive does not make B-trees of several "
-                "ranges again; drop the index, compact, and build it again"
+                f"{lookup.path}: this version of glaive does not rebuild range-partitioned "
+                "B-trees; drop the index, compact, and create it again"
             )
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
         pages = segment.open(PAGES)
         pages.check(values=None, ids=pa.uint64())
         rows = pages.read(["values", "ids"])
         pages.check_present(rows["ids"])
-        left, _ = rows_left(rows, "ids", moved)
+        surviving, _ = address_map.remap_rows(rows, "ids")
         kind = pages.schema.field("values").type
         lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
-        out.write(PAGES, left)
-        out.write(LOOKUP, _bounds(left["values"], per_page, lookup), metadata=lookup.metadata)
+        out.write(PAGES, surviving)
+        out.write(LOOKUP, _bounds(surviving["values"], per_page, lookup), metadata=lookup.metadata)
         return RebuiltSegment()
 
 
 def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Table:
-    """First and last value and nulls of each page."""
+    """First value, last value and number of nulls of each page."""
     starts = np.arange(0, len(values), per_page)
     stops = np.minimum(starts + per_page, len(values)) - 1
     nulls = np.zeros(len(starts), np.uint32)

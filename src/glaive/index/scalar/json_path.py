@@ -1,4 +1,4 @@
-"""JSON: an index of another kind over the values at a path of JSON documents.
+"""JSON: a BTREE or another scalar index over the values at one path of JSON documents.
 
 Specification: "JSON" in ``docs/format/indices.md``.
 """
@@ -18,21 +18,21 @@ __all__ = ["JsonPath"]
 
 @index_kind
 class JsonPath(IndexKind):
-    """The files are those of the other kind."""
+    """Delegates to the kind of index that its files belong to."""
 
     name: ClassVar[str] = "json"
     newest: ClassVar[int] = 0
 
     def remap(
-        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Have the other kind do it."""
+        """Rebuild the segment as the other kind does."""
         kind = kind_by_files(segment.sizes())
         if kind is None:
             raise CorruptFileError(
-                "index over a path",
-                expected="the files of an index over single values",
+                "JSON index",
+                expected="the files of a scalar index",
                 found=f"{sorted(segment.sizes())}",
                 where=segment.where,
             )
-        return kind.remap(segment, moved, out)
+        return kind.remap(segment, address_map, out)

@@ -1,4 +1,4 @@
-"""NGRAM: the rows of each run of three letters as a set.
+"""NGRAM: for each trigram, the set of rows that contain it.
 
 Specification: "NGRAM" in ``docs/format/indices.md``.
 """
@@ -31,49 +31,49 @@ _HIGHEST = 2**64 - 1
 
 @index_kind
 class NGram(IndexKind):
-    """A set of rows per run of three letters."""
+    """A set of rows per trigram."""
 
     name: ClassVar[str] = "ngram"
     newest: ClassVar[int] = 0
     marker: ClassVar[str] = POSTINGS
 
     def remap(
-        self, segment: Segment, moved: AddressMap, out: SegmentWriter
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
-        """Rebuild the sets; runs that no row has any more keep an empty one."""
+        """Rebuild the sets; trigrams without surviving rows keep an empty set."""
         file = segment.open(POSTINGS)
         file.check(tokens=pa.uint32(), posting_list=pa.binary())
         rows = file.read(["tokens", "posting_list"])
         file.check_present(rows["posting_list"])
         stored: Any = rows["posting_list"].to_pylist()
-        found = _remap(stored, moved, file.path)
-        lists = pa.chunked_array([pa.array(found, pa.binary())])
+        remapped = _remap(stored, address_map, file.path)
+        lists = pa.chunked_array([pa.array(remapped, pa.binary())])
         out.write(POSTINGS, pa.table([rows["tokens"], lists], schema=rows.schema))
         return RebuiltSegment()
 
 
-def _remap(sets: Sequence[bytes], moved: AddressMap, where: str) -> list[bytes]:
-    """The sets after rows moved; only those of fragments that were rewritten are made numbers."""
+def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[bytes]:
+    """The sets with new addresses; only bits of rewritten fragments become address arrays."""
     from pyroaring import BitMap64
 
     rewritten, known = BitMap64(), BitMap64()
-    for fragment in moved.touched:
+    for fragment in address_map.rewritten:
         first = fragment << 32
         rewritten.add_range(first, min(first + (1 << 32), _HIGHEST))
-        known.add_range(first, first + moved.rows_of(fragment))
+        known.add_range(first, first + address_map.rows_of(fragment))
     rest: list[BitMap64] = []
 
-    def numbers() -> Iterator[Addresses]:
+    def relocated() -> Iterator[Addresses]:
         for row_set in sets:
             bitmap = _decode(row_set, where)
             rest.append(bitmap - rewritten)
             yield np.asarray((bitmap & known).to_array(), dtype=np.uint64)
 
-    found = []
-    for at, addresses in enumerate(remap_sets(numbers(), moved)):
+    serialized_sets = []
+    for at, addresses in enumerate(remap_sets(relocated(), address_map)):
         serialized: bytes = (rest[at] | BitMap64(addresses)).serialize()
-        found.append(serialized)
-    return found
+        serialized_sets.append(serialized)
+    return serialized_sets
 
 
 def _decode(data: bytes, where: str) -> BitMap64:

@@ -1,4 +1,4 @@
-"""Sets of rows as some indices store them: one bitmap of physical rows per fragment.
+"""Row sets as some indices store them: one bitmap of physical rows per fragment.
 
 Specification: "Sets of rows" in ``docs/format/indices.md``.
 """
@@ -28,60 +28,60 @@ def decode_rowset(data: bytes, where: object) -> Addresses:
     Raises
     ------
     CorruptFileError
-        It is cut off, or a bitmap cannot be parsed.
+        It is truncated, or a bitmap cannot be parsed.
     UnsupportedFeatureError
-        It says "all rows" of a fragment, and not how many these are.
+        It has "all rows" of a fragment, without their number.
     """
-    parts = [_addresses(one, bitmap, where) for one, bitmap in _entries(data, where)]
+    parts = [_addresses(fragment, bitmap, where) for fragment, bitmap in _entries(data, where)]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
 
 def _addresses(fragment: int, bitmap: bytes, where: object, below: int | None = None) -> Addresses:
-    """Addresses of the rows of one fragment, of those ``below`` a row only."""
+    """Addresses of the rows of one fragment, only those ``below`` a row if that is given."""
     if not bitmap:
         raise UnsupportedFeatureError(
-            f"{where}: a set of all rows of fragment {fragment}, whatever they are, is not "
-            "rebuilt here; drop the index, compact, and build it again"
+            f"{where}: this version of glaive does not rebuild a set of all rows of fragment "
+            f"{fragment}; drop the index, compact, and create it again"
         )
     return offsets_of(bitmap, where, below) | np.uint64(fragment << 32)
 
 
 def _entries(data: bytes, where: object) -> Iterator[tuple[int, bytes]]:
     if len(data) < _COUNT.size:
-        raise _cut_off(data, where)
+        raise _corrupt(data, where)
     (count,) = _COUNT.unpack_from(data)
     at, before = _COUNT.size, -1
     for _ in range(count):
         if at + _ENTRY.size > len(data):
-            raise _cut_off(data, where)
+            raise _corrupt(data, where)
         fragment, size = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
         if fragment <= before or at + size > len(data):
-            raise _cut_off(data, where)
+            raise _corrupt(data, where)
         yield fragment, data[at : at + size]
         at, before = at + size, fragment
     if at != len(data):
-        raise _cut_off(data, where)
+        raise _corrupt(data, where)
 
 
-def _cut_off(data: bytes, where: object) -> CorruptFileError:
+def _corrupt(data: bytes, where: object) -> CorruptFileError:
     return CorruptFileError(
-        "set of rows",
-        expected="one bitmap per fragment, fragments ascending, and nothing behind them",
-        found=f"{len(data)} bytes that are something else",
+        "row set",
+        expected="one bitmap per fragment, fragments ascending, and nothing after them",
+        found=f"{len(data)} other bytes",
         where=where,
     )
 
 
 def encode_rowset(addresses: Addresses) -> bytes:
-    """The set of these rows, which are ascending."""
+    """Encode ascending addresses as a row set."""
     return _joined(_bitmaps(addresses))
 
 
 def _bitmaps(addresses: Addresses) -> dict[int, bytes]:
-    """The bitmap of each fragment that has rows, which are ascending."""
+    """One bitmap for each fragment of ascending addresses."""
     fragments = addresses >> _SHIFT
     starts = [0] if len(addresses) else []
     if starts and fragments[0] != fragments[-1]:
@@ -100,66 +100,70 @@ def _joined(bitmaps: Mapping[int, bytes]) -> bytes:
     return b"".join(parts)
 
 
-def remap_rowsets(sets: Sequence[bytes], moved: AddressMap, where: object) -> list[bytes | None]:
-    """The sets after rows moved; ``None`` where none is left.
+def remap_rowsets(
+    sets: Sequence[bytes], address_map: AddressMap, where: object
+) -> list[bytes | None]:
+    """The sets with new addresses; ``None`` where no row survives.
 
-    Bitmaps of fragments that were not rewritten stay as they are, and of the others the rows that
-    these fragments had are looked at only, however many a bitmap may name.
+    Bitmaps of fragments that were not rewritten are copied. Of the others only bits of rows
+    that their fragment had are read, however many a (damaged) bitmap may set.
     """
     rest: list[dict[int, bytes]] = []
 
     def rewritten() -> Iterator[Addresses]:
         for row_set in sets:
             entries = dict(_entries(row_set, where))
-            rest.append({at: bits for at, bits in entries.items() if at not in moved.touched})
+            rest.append(
+                {at: bits for at, bits in entries.items() if at not in address_map.rewritten}
+            )
             parts = [
-                _addresses(at, bits, where, moved.rows_of(at))
+                _addresses(at, bits, where, address_map.rows_of(at))
                 for at, bits in entries.items()
-                if at in moved.touched
+                if at in address_map.rewritten
             ]
             yield np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
-    found: list[bytes | None] = []
-    for at, addresses in enumerate(remap_sets(rewritten(), moved)):
-        there = rest[at]
+    remapped: list[bytes | None] = []
+    for at, addresses in enumerate(remap_sets(rewritten(), address_map)):
+        bitmaps = rest[at]
         for fragment, bitmap in _bitmaps(addresses).items():
-            known = there.get(fragment)  # rows that are there already are in both
-            there[fragment] = bitmap if known is None else _union(known, bitmap, where)
-        found.append(_joined(there) if there else None)
-    return found
+            known = bitmaps.get(fragment)
+            bitmaps[fragment] = bitmap if known is None else _union(known, bitmap, where)
+        remapped.append(_joined(bitmaps) if bitmaps else None)
+    return remapped
 
 
-def _union(one: bytes, other: bytes, where: object) -> bytes:
-    return bitmap_of(np.union1d(offsets_of(one, where), offsets_of(other, where)))
+def _union(first: bytes, second: bytes, where: object) -> bytes:
+    return bitmap_of(np.union1d(offsets_of(first, where), offsets_of(second, where)))
 
 
-_AT_ONCE = 1 << 23
-"""Addresses held at a time, about."""
+_BATCH_ADDRESSES = 1 << 23
+"""Addresses that are remapped at a time, about."""
 
 
-def remap_sets(sets: Iterable[Addresses], moved: AddressMap) -> Iterator[Addresses]:
-    """Sets of addresses after rows moved, each ascending.
+def remap_sets(sets: Iterable[Addresses], address_map: AddressMap) -> Iterator[Addresses]:
+    """Sets of addresses with new addresses, each ascending.
 
-    They are asked for and given as needed, so that not all of them are in memory.
+    Reads the sets lazily and in batches, so that not all of them are in memory.
     """
-    waiting: list[Addresses] = []
+    batch: list[Addresses] = []
     rows = 0
     for row_set in sets:
-        waiting.append(row_set)
+        batch.append(row_set)
         rows += len(row_set)
-        if rows >= _AT_ONCE:
-            yield from _together(waiting, moved)
-            waiting, rows = [], 0
-    if waiting:
-        yield from _together(waiting, moved)
+        if rows >= _BATCH_ADDRESSES:
+            yield from _remap_batch(batch, address_map)
+            batch, rows = [], 0
+    if batch:
+        yield from _remap_batch(batch, address_map)
 
 
-def _together(sets: Sequence[Addresses], moved: AddressMap) -> list[Addresses]:
+def _remap_batch(sets: Sequence[Addresses], address_map: AddressMap) -> list[Addresses]:
     lengths = np.array([len(row_set) for row_set in sets])
-    found, kept = moved.apply(np.concatenate(sets))
+    new_addresses, kept = address_map.apply(np.concatenate(sets))
     owner = np.repeat(np.arange(len(sets)), lengths)[kept]
-    found = found[kept]
-    # Rows mostly keep their order; where groups change places they do not.
-    if ((found[1:] < found[:-1]) & (owner[1:] == owner[:-1])).any():
-        found = found[np.lexsort((found, owner))]
-    return np.split(found, np.cumsum(np.bincount(owner, minlength=len(sets)))[:-1])
+    new_addresses = new_addresses[kept]
+    # Rows mostly keep their order, but not if groups of fragments were reordered.
+    if ((new_addresses[1:] < new_addresses[:-1]) & (owner[1:] == owner[:-1])).any():
+        new_addresses = new_addresses[np.lexsort((new_addresses, owner))]
+    return np.split(new_addresses, np.cumsum(np.bincount(owner, minlength=len(sets)))[:-1])

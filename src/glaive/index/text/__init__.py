@@ -1,1 +1,1 @@
-"""Full-text indices: documents, tokens, and which documents have a token."""
+"""Full-text indices: documents, tokens, and the postings of each token."""

@@ -1,4 +1,4 @@
-"""Blocks of 128 or 256 numbers of few bits, packed in 4 or 8 lanes.
+"""Bit-packed blocks of 128 or 256 integers in 4 or 8 lanes.
 
 Specification: "Numbers" in ``docs/format/text-indices.md``.
 """
@@ -10,38 +10,38 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LANE", "MOST_BITS", "bits_of", "pack", "unpack"]
+__all__ = ["LANE", "MAX_BITS", "bits_of", "pack", "unpack"]
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 LANE: Final = 32
-"""Numbers of a lane."""
+"""Integers of a lane."""
 
-MOST_BITS: Final = 32
+MAX_BITS: Final = 32
 
 
 def bits_of(values: Ints) -> Ints:
-    """Bits of the largest number of each row."""
+    """Bits of the largest integer of each row."""
     largest = values.max(axis=1, initial=0)
     bits = np.zeros(len(values), np.int64)
-    for bit in range(MOST_BITS):
+    for bit in range(MAX_BITS):
         bits += largest >> bit > 0
     return bits
 
 
 def unpack(data: Bytes, starts: Ints, bits: Ints, lanes: int) -> Ints:
-    """Numbers of blocks that begin at ``starts``, as (blocks, 32 * lanes).
+    """Unpack blocks that begin at ``starts`` into (blocks, 32 * lanes) integers.
 
     All blocks must lie within ``data``.
     """
     values = np.zeros((len(starts), LANE, lanes), np.int64)
     for width in np.unique(bits).tolist():
         if width:
-            some = np.flatnonzero(bits == width)
-            at = starts[some][:, None] + np.arange(width * lanes * 4)
-            words = data[at].view("<u4").reshape(len(some), width, lanes).astype(np.uint64)
-            values[some] = _from_words(words, width)
+            blocks = np.flatnonzero(bits == width)
+            at = starts[blocks][:, None] + np.arange(width * lanes * 4)
+            words = data[at].view("<u4").reshape(len(blocks), width, lanes).astype(np.uint64)
+            values[blocks] = _from_words(words, width)
     return values.reshape(len(starts), LANE * lanes)
 
 
@@ -54,16 +54,16 @@ def _from_words(words: NDArray[np.uint64], width: int) -> NDArray[Any]:
 
 
 def pack(values: Ints, bits: Ints, data: Bytes, starts: Ints, lanes: int) -> None:
-    """Pack rows of 32 * lanes numbers into ``data`` from ``starts`` on."""
+    """Pack each row of 32 * lanes integers into ``data`` at its start."""
     numbers = values.reshape(len(values), LANE, lanes).astype(np.uint64)
     for width in np.unique(bits).tolist():
         if width:
-            some = np.flatnonzero(bits == width)
-            words = np.zeros((len(some), width + 1, lanes), np.uint64)
+            blocks = np.flatnonzero(bits == width)
+            words = np.zeros((len(blocks), width + 1, lanes), np.uint64)
             for row in range(LANE):
                 word, shift = divmod(row * width, 32)
-                moved = numbers[some, row] << np.uint64(shift)
-                words[:, word] |= moved & np.uint64(0xFFFF_FFFF)
-                words[:, word + 1] |= moved >> np.uint64(32)
-            flat = words[:, :width].astype("<u4").reshape(len(some), -1).view(np.uint8)
-            data[starts[some][:, None] + np.arange(width * lanes * 4)] = flat
+                shifted = numbers[blocks, row] << np.uint64(shift)
+                words[:, word] |= shifted & np.uint64(0xFFFF_FFFF)
+                words[:, word + 1] |= shifted >> np.uint64(32)
+            flat = words[:, :width].astype("<u4").reshape(len(blocks), -1).view(np.uint8)
+            data[starts[blocks][:, None] + np.arange(width * lanes * 4)] = flat

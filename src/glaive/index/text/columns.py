@@ -1,4 +1,4 @@
-"""Columns of byte strings and of lists of them, as offsets and bytes, and back.
+"""Columns of byte strings, and of lists of them, to offsets and bytes, and back.
 
 Specification: "Files" in ``docs/format/text-indices.md``.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.capacity import MAX_OFFSET
 from glaive.arrow.chunked import one_array
-from glaive.errors import CapacityError, CorruptFileError
+from glaive.errors import CapacityError
 from glaive.index.segment import IndexFile
 from glaive.index.text.postings import Elements
 from glaive.memory import as_array, as_buffer
@@ -24,19 +24,19 @@ Ints = NDArray[np.int64]
 
 
 def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) -> Ints:
-    """A column of numbers without nulls."""
+    """A column of integers without nulls."""
     file.check(**{name: kind})
     if rows[name].null_count:
-        raise _nulls(name, file)
+        raise file.corrupt_column(name, "values", "nulls")
     return rows[name].to_numpy().astype(np.int64)
 
 
 def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
     """Byte strings of an array."""
     if array.type != pa.large_binary():
-        raise _other(name, array.type, file)
+        raise file.corrupt_column(name, "bytes", f"{array.type}")
     if array.null_count:
-        raise _nulls(name, file)
+        raise file.corrupt_column(name, "values", "nulls")
     if not len(array):
         return Elements(np.zeros(1, np.int64), np.zeros(0, np.uint8))
     _, offsets, data = array.buffers()
@@ -46,12 +46,12 @@ def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
 
 
 def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Ints, Any]:
-    """Where each list of a column begins among all elements, and those."""
+    """Where each list of a column begins among all elements; and the elements."""
     array: Any = one_array(rows[name])
     if not pa.types.is_list(array.type):
-        raise _other(name, array.type, file)
+        raise file.corrupt_column(name, "lists", f"{array.type}")
     if array.null_count:
-        raise _nulls(name, file)
+        raise file.corrupt_column(name, "values", "nulls")
     if not len(array):
         return np.zeros(1, np.int64), array.flatten()
     offsets = array.offsets.to_numpy().astype(np.int64)
@@ -69,18 +69,6 @@ def lists_array(starts: Ints, values: Any, kind: pa.DataType) -> pa.Array:
     """An array of lists that begin at ``starts``."""
     if len(starts) and int(starts[-1]) > MAX_OFFSET:
         raise CapacityError.of(int(starts[-1]), f"items of {kind}", where="an index")
-    found: Any = pa.ListArray
-    array: pa.Array = found.from_arrays(pa.array(starts, pa.int32()), values, type=kind)
+    list_type: Any = pa.ListArray
+    array: pa.Array = list_type.from_arrays(pa.array(starts, pa.int32()), values, type=kind)
     return array
-
-
-def _nulls(name: str, file: IndexFile) -> CorruptFileError:
-    return CorruptFileError(
-        f"column {name!r} of an index", expected="values", found="nulls", where=file.path
-    )
-
-
-def _other(name: str, kind: object, file: IndexFile) -> CorruptFileError:
-    return CorruptFileError(
-        f"column {name!r} of an index", expected="bytes", found=f"{kind}", where=file.path
-    )

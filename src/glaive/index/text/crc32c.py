@@ -1,4 +1,4 @@
-"""The checksum at the end of a token set: CRC-32C, many lanes at a time.
+"""CRC-32C, the checksum at the end of a token set, computed in parallel lanes.
 
 Specification: "Token sets" in ``docs/format/text-indices.md``.
 """
@@ -26,9 +26,9 @@ def _table() -> Words:
 
 
 def masked_crc32c(data: Bytes) -> int:
-    """The checksum of at least four bytes, rotated and moved as it is stored."""
+    """The checksum of at least four bytes, rotated and offset as it is stored."""
     table = _table()
-    # Zeros before the first byte change nothing once what the sum begins with is added to it.
+    # The initial value goes into the first four bytes; then leading zeros change nothing.
     lanes = min(_LANES, len(data))
     length = -(-len(data) // lanes)
     padded = np.zeros(lanes * length, np.uint8)
@@ -38,18 +38,18 @@ def masked_crc32c(data: Bytes) -> int:
     sums = np.zeros(lanes, np.uint32)
     for at in range(length):
         sums = table[(sums ^ columns[:, at]) & np.uint32(255)] ^ (sums >> np.uint32(8))
-    # What ``length`` zeros do to each bit, and so to any sum.
+    # How ``length`` zero bytes change each bit, and so any sum.
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     for _ in range(length):
         bits = table[bits & np.uint32(255)] ^ (bits >> np.uint32(8))
-    moved = [int(one) for one in bits]
+    shifted_bits = [int(bit) for bit in bits]
     total = 0
-    for part in sums.tolist():
+    for lane_sum in sums.tolist():
         shifted = 0
         for bit in range(32):
             if total >> bit & 1:
-                shifted ^= moved[bit]
-        total = shifted ^ part
+                shifted ^= shifted_bits[bit]
+        total = shifted ^ lane_sum
     total ^= _ONES
     rotated = (total >> 15) | (total << 17) & _ONES
     return (rotated + 0xA282EAD8) & _ONES

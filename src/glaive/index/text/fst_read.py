@@ -1,4 +1,4 @@
-"""Read all tokens of an automaton, one letter of all of them at a time.
+"""Read all tokens of an FST, level by level.
 
 Specification: "Token sets" in ``docs/format/text-indices.md``.
 """
@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.index.text.fst_form import COMMON, FOOTER, HEADER, INDEX, MANY, VERSION
+from glaive.index.text.fst_constants import COMMON, FOOTER, HEADER, INDEX, MANY, VERSION
 from glaive.index.text.varints import spread
 from glaive.memory import as_array
 
@@ -25,7 +25,7 @@ _WIDEST = 8
 
 
 class _Nodes(NamedTuple):
-    """Nodes that were read: whether tokens end there, and their transitions."""
+    """Decoded nodes: whether tokens end there, and their transitions."""
 
     final: NDArray[np.bool_]
     output: Ints
@@ -36,20 +36,21 @@ class _Nodes(NamedTuple):
 
 
 def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Ints]:
-    """Tokens and their numbers, in no order.
+    """Tokens and their numbers, unordered.
 
     Raises
     ------
     CorruptFileError
-        The automaton is damaged, or has other than ``count`` tokens.
+        The FST is damaged, or does not have ``count`` tokens.
     """
     content = as_array(data)
     _check(len(content) >= HEADER + 1 + FOOTER, f"{len(content)} bytes", where)
     version = int(content[:8].view("<u8")[0])
-    tokens, root = content[-FOOTER:-4].copy().view("<u8").tolist()
-    _check(version == VERSION and tokens == count, f"{tokens} of version {version}", where)
+    stored_count, root = content[-FOOTER:-4].copy().view("<u8").tolist()
+    sound = version == VERSION and stored_count == count
+    _check(sound, f"{stored_count} of version {version}", where)
     _check(root == 0 or HEADER <= root < len(content) - FOOTER, f"root at {root}", where)
-    # Of each node on the way: the one before it, and the letter between.
+    # Of each visited node: its parent, and the letter of the transition from there.
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([root], np.int64), np.zeros(1, np.int64)
     seen, depth = 0, 0
@@ -64,45 +65,48 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Ints
         depths.append(np.full(int(nodes.final.sum()), depth))
         seen += len(addresses)
         owner = np.repeat(np.arange(len(addresses)), nodes.counts)
-        # Each node leads to a token of its own, so that there are never more of them.
-        _check(len(owner) <= count, "more ways than tokens", where)
+        # Each node leads to at least one token, so that a level never has more nodes.
+        _check(len(owner) <= count, "more paths than tokens", where)
         parents.append(here[owner])
         letters.append(nodes.inputs)
         addresses, sums = nodes.targets, sums[owner] + nodes.outputs
         depth += 1
-    end, value, long = (np.concatenate(one).astype(np.int64) for one in (ends, values, depths))
-    _check(len(end) == count, f"{len(end)} tokens", where)
-    _check(not len(value) or value.min() >= 0, "numbers below 0", where)
-    return _texts(end, long, np.concatenate(parents), np.concatenate(letters)), value
+    end_nodes, numbers, lengths = (
+        np.concatenate(parts).astype(np.int64) for parts in (ends, values, depths)
+    )
+    _check(len(end_nodes) == count, f"{len(end_nodes)} tokens", where)
+    _check(not len(numbers) or numbers.min() >= 0, "numbers below 0", where)
+    tokens = _strings(end_nodes, lengths, np.concatenate(parents), np.concatenate(letters))
+    return tokens, numbers
 
 
-def _texts(ends: Ints, depths: Ints, parents: Ints, letters: Bytes) -> pa.Array:
-    """Walk back from the last letter of each token."""
+def _strings(ends: Ints, depths: Ints, parents: Ints, letters: Bytes) -> pa.Array:
+    """Walk from the last letter of each token back to the root."""
     offsets = np.concatenate([[0], np.cumsum(depths)])
     data = np.zeros(int(offsets[-1]), np.uint8)
     at, node, row = offsets[1:] - 1, ends, np.arange(len(ends))
-    left = depths > 0
-    while left.any():
-        row, node = row[left], node[left]
+    unfinished = depths > 0
+    while unfinished.any():
+        row, node = row[unfinished], node[unfinished]
         data[at[row]] = letters[node]
         at[row] -= 1
         node = parents[node]
-        left = at[row] >= offsets[row]
+        unfinished = at[row] >= offsets[row]
     buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(data)]  # type: ignore[arg-type]  # any buffer will do
     return pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
 
 
 def _parse(data: Bytes, addresses: Ints, where: object) -> _Nodes:
-    """Read nodes; an address is that of the last byte of a node, and 0 one without any."""
+    """Read nodes; an address is that of a node's last byte, or 0 for one without bytes."""
     states = np.where(addresses == 0, 0, data[addresses]).astype(np.int64)
     real = addresses != 0
     single = real & (states >= 128)
     follows = states >= 192
-    coded = states & 63
-    # How many bytes stand before the state: a letter or a count that does not fit in it.
-    extra = (real & (coded == 0)).astype(np.int64)
+    low_bits = states & 63
+    # Bytes before the state: a letter or a count that does not fit in it.
+    extra = (real & (low_bits == 0)).astype(np.int64)
     before = _byte(data, addresses - 1, real, where)
-    counts = np.where(coded > 0, coded, np.where(before == 1, INDEX, before))
+    counts = np.where(low_bits > 0, low_bits, np.where(before == 1, INDEX, before))
     counts = np.where(single, 1, np.where(real, counts, 0))
     final = ~real | (~single & (states & 64 > 0))
     at = addresses - extra - 1
@@ -121,39 +125,39 @@ def _parse(data: Bytes, addresses: Ints, where: object) -> _Nodes:
     output = _number(data, outputs - wide * counts - wide + 1, np.where(ended, wide, 0))
     owner = np.repeat(np.arange(len(addresses)), counts)
     rank = spread(np.zeros(len(counts), np.int64), counts)
-    one = single[owner]
-    letter_at = np.where(one, addresses[owner] - 1, (at[owner] - rank))
-    code = np.where(one, coded[owner], 0)
+    single_owner = single[owner]
+    letter_at = np.where(single_owner, addresses[owner] - 1, (at[owner] - rank))
+    code = np.where(single_owner, low_bits[owner], 0)
     inputs = np.where(code > 0, COMMON[code], data[letter_at])
     steps_end = (at - letters)[owner] - rank * deep[owner]
     steps = _number(data, steps_end - deep[owner] + 1, np.where(follows[owner], 0, deep[owner]))
     steps = np.where(follows[owner], 1, steps)
-    # Ways only lead back, so that each ends.
+    # Transitions only lead backwards, so that each path ends.
     targets = np.where(steps == 0, 0, first[owner] - steps)
     inside = (steps >= 0) & ((targets == 0) | (targets >= HEADER))
-    _check(inside.all(), "transitions out of it", where)
+    _check(inside.all(), "transitions that lead outside", where)
     sums_end = outputs[owner] - rank * wide[owner]
     sums = _number(data, sums_end - wide[owner] + 1, np.where(follows[owner], 0, wide[owner]))
     return _Nodes(final, output, counts, inputs.astype(np.uint8), targets, sums)
 
 
 def _byte(data: Bytes, at: Ints, wanted: NDArray[np.bool_], where: object) -> Ints:
-    """One byte for each place that is wanted, else 0."""
+    """The byte at each position that is wanted, else 0."""
     _check((at[wanted] >= HEADER - 1).all(), "nodes before the first", where)
     return np.where(wanted, data[np.where(wanted, at, 0)], 0).astype(np.int64)
 
 
 def _number(data: Bytes, at: Ints, width: Ints) -> Ints:
-    """Numbers of up to eight bytes; all lie within ``data``."""
-    found = np.zeros(len(at), np.int64)
+    """Little-endian integers of up to eight bytes; all lie within ``data``."""
+    values = np.zeros(len(at), np.int64)
     for byte in range(int(width.max(initial=0))):
         more = width > byte
-        found[more] |= data[at[more] + byte].astype(np.int64) << (8 * byte)
-    return found
+        values[more] |= data[at[more] + byte].astype(np.int64) << (8 * byte)
+    return values
 
 
 def _check(good: object, found: str, where: object) -> None:
     if not good:
         raise CorruptFileError(
-            "token set of an index", expected="an automaton", found=found, where=where
+            "token set of an index", expected="a sound FST", found=found, where=where
         )

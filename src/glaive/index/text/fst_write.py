@@ -1,7 +1,7 @@
-"""Write tokens as an automaton: a tree of letters, nodes after those they lead to.
+"""Write tokens as an FST: a trie, with every node after its children.
 
-Common endings of tokens are not shared, which readers do not need; that makes the automaton
-larger than the smallest one, and quick to write.
+Common suffixes are not shared (readers do not need it): the FST is quick to write, but not
+minimal.
 
 Specification: "Token sets" in ``docs/format/text-indices.md``.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.index.text.crc32c import masked_crc32c
-from glaive.index.text.fst_form import CODE_OF, HEADER, INDEX, MANY, VERSION
+from glaive.index.text.fst_constants import CODE_OF, HEADER, INDEX, MANY, VERSION
 from glaive.index.text.varints import spread
 from glaive.memory import as_array
 
@@ -27,16 +27,16 @@ Mask = NDArray[np.bool_]
 
 
 class _Tree(NamedTuple):
-    """Nodes in the order in which tokens pass them first, the root first of all.
+    """Nodes of the trie in the order of first use by the sorted tokens; the root is first.
 
     Parameters
     ----------
     parents, letters
-        The node before, and the letter that leads on from there.
+        The parent, and the letter of the transition from there.
     outputs
-        What is added on that way.
+        Output of that transition; a token's number is the sum of the outputs on its path.
     final, ends
-        Whether a token ends at the node, and what is added then.
+        Whether a token ends at the node, and the final output.
     """
 
     parents: Ints
@@ -52,17 +52,19 @@ class _Layout(NamedTuple):
     Parameters
     ----------
     children
-        Transitions; nodes without any are not written, but for the root.
+        Number of transitions.
+    stored
+        Whether the node is written: it has transitions, or is the root.
     alone
         Whether it has one transition, and no token ends there.
     follows
-        Whether that leads to the node that is written right before, and adds nothing.
+        Whether that transition leads to the node written right before, without an output.
     wide, deep
-        Bytes of what transitions add, and of the steps back to where they lead.
+        Bytes per output, and per step back to the target of a transition.
     first, last
-        Where it begins and ends.
+        Positions of its first and last byte.
     steps
-        From the first byte of the node before it back to its last one; 0 if it is not written.
+        From the first byte of its parent back to its last byte; 0 if it is not stored.
     """
 
     children: Ints
@@ -76,21 +78,21 @@ class _Layout(NamedTuple):
     steps: Ints
 
 
-def write_fst(texts: pa.Array, numbers: Ints) -> bytes:
-    """The automaton of ascending, different tokens with these numbers."""
-    tree = _tree(texts, numbers)
+def write_fst(tokens: pa.Array, numbers: Ints) -> bytes:
+    """The FST of ascending, distinct tokens with these numbers."""
+    tree = _tree(tokens, numbers)
     layout = _layout(tree)
     content = np.zeros(int(layout.last[0]) + 1, np.uint8)
     _put_single(content, tree, layout)
-    _put_others(content, tree, layout)
+    _put_branching(content, tree, layout)
     content[:8] = np.array([VERSION], "<u8").view(np.uint8)
     footer = np.array([len(numbers), int(layout.last[0])], "<u8").view(np.uint8)
-    whole = np.concatenate([content, footer])
-    return whole.tobytes() + masked_crc32c(whole).to_bytes(4, "little")
+    body = np.concatenate([content, footer])
+    return body.tobytes() + masked_crc32c(body).to_bytes(4, "little")
 
 
 def _layout(tree: _Tree) -> _Layout:
-    """Find out where each node stands."""
+    """Compute the position of each node."""
     count = len(tree.parents)
     children = np.bincount(tree.parents[1:], minlength=count)
     stored = children > 0
@@ -101,8 +103,8 @@ def _layout(tree: _Tree) -> _Layout:
     wide = _widths(tree, children)
     none = np.zeros(count, np.int64)
     layout = _Layout(children, stored, alone, follows, wide, none, none, none, none)
-    # Steps back are known once nodes have sizes, which steps are a part of: with the widest
-    # steps it is known how wide they need to be at most.
+    # Sizes of nodes depend on the widths of steps, and steps on the sizes: a first round with
+    # the widest steps gives an upper bound of the widths.
     for deep in (np.full(count, 8, np.int64), (children > 0).astype(np.int64)):
         if layout.steps is not none:
             np.maximum.at(deep, tree.parents[1:], _bytes_of(layout.steps[1:]))
@@ -115,11 +117,11 @@ def _layout(tree: _Tree) -> _Layout:
     return layout
 
 
-def _tree(texts: pa.Array, numbers: Ints) -> _Tree:
-    _, stops, content = texts.buffers()
+def _tree(tokens: pa.Array, numbers: Ints) -> _Tree:
+    _, stops, content = tokens.buffers()
     none = np.zeros(0, np.uint8)
     offsets = np.zeros(1, np.int64) if stops is None else as_array(stops, np.int64)
-    offsets = offsets[texts.offset :][: len(texts) + 1]
+    offsets = offsets[tokens.offset :][: len(tokens) + 1]
     data: Bytes = none if content is None else as_array(content)
     lengths = np.diff(offsets)
     begins = offsets[:-1]
@@ -136,7 +138,7 @@ def _tree(texts: pa.Array, numbers: Ints) -> _Tree:
     at_end = np.where(lengths > 0, base + new - 1, 0)
     final = np.zeros(count, np.bool_)
     final[at_end] = len(numbers) > 0
-    # The smallest number below each node is added on the way there.
+    # The path to each node adds up to the smallest number below it.
     least = np.full(count, np.iinfo(np.int64).max)
     least[at_end] = numbers
     order = np.argsort(depths, kind="stable")
@@ -164,7 +166,7 @@ def _shared(begins: Ints, lengths: Ints, data: Bytes) -> Ints:
 
 
 def _join(parents: Ints, lengths: Ints, shared: Ints, base: Ints) -> None:
-    """Set where tokens part from those before them."""
+    """Set the parents of the nodes at which tokens branch off from those before them."""
     alive = np.arange(len(lengths))
     for depth in range(int(shared.max(initial=0)) + 1):
         alive = alive[lengths[alive] >= depth]
@@ -178,7 +180,7 @@ def _join(parents: Ints, lengths: Ints, shared: Ints, base: Ints) -> None:
 
 
 def _bytes_of(values: Ints) -> Ints:
-    """Bytes that numbers need, at least one."""
+    """Bytes that integers need, at least one."""
     sizes = np.ones(len(values), np.int64)
     for byte in range(1, 8):
         sizes += values >= np.int64(1) << (8 * byte)
@@ -186,7 +188,7 @@ def _bytes_of(values: Ints) -> Ints:
 
 
 def _widths(tree: _Tree, children: Ints) -> Ints:
-    """Bytes of what is added on ways from each node, 0 if that is nothing."""
+    """Bytes of the outputs of each node, 0 if all are 0."""
     wide = np.where(tree.ends > 0, _bytes_of(tree.ends), 0)
     needed = np.where(tree.outputs > 0, _bytes_of(tree.outputs), 0)
     np.maximum.at(wide, tree.parents[1:], needed[1:])
@@ -196,17 +198,17 @@ def _widths(tree: _Tree, children: Ints) -> Ints:
 def _sizes(tree: _Tree, layout: _Layout) -> Ints:
     """Bytes of each node."""
     children, wide, deep = layout.children, layout.wide, layout.deep
-    coded = CODE_OF[tree.letters[np.minimum(np.arange(len(wide)) + 1, len(wide) - 1)]] > 0
-    one = np.where(layout.follows, 2 - coded, 3 - coded + deep + wide)
+    has_code = CODE_OF[tree.letters[np.minimum(np.arange(len(wide)) + 1, len(wide) - 1)]] > 0
+    single = np.where(layout.follows, 2 - has_code, 3 - has_code + deep + wide)
     has_count = (children > 63) | (children == 0)
     ended = tree.final & (wide > 0)
     many = 2 + has_count + children * (1 + deep) + wide * (children + ended)
     many += np.where(children > MANY, INDEX, 0)
-    return np.where(layout.stored, np.where(layout.alone, one, many), 0)
+    return np.where(layout.stored, np.where(layout.alone, single, many), 0)
 
 
 def _put_single(content: Bytes, tree: _Tree, layout: _Layout) -> None:
-    """Write nodes with one transition, each behind the node it leads to."""
+    """Write nodes with one transition, each after its child."""
     only = np.flatnonzero(layout.alone)
     child = only + 1
     last, wide, deep = layout.last[only], layout.wide[only], layout.deep[only]
@@ -222,8 +224,8 @@ def _put_single(content: Bytes, tree: _Tree, layout: _Layout) -> None:
     _put(content, at - deep - wide, tree.outputs[child], wide)
 
 
-def _put_others(content: Bytes, tree: _Tree, layout: _Layout) -> None:
-    """Write nodes with any number of transitions, each behind those they lead to."""
+def _put_branching(content: Bytes, tree: _Tree, layout: _Layout) -> None:
+    """Write the other nodes, each after its children."""
     nodes = np.flatnonzero(layout.stored & ~layout.alone)
     counts, last = layout.children[nodes], layout.last[nodes]
     wide, deep = layout.wide[nodes], layout.deep[nodes]
@@ -239,7 +241,7 @@ def _put_others(content: Bytes, tree: _Tree, layout: _Layout) -> None:
     kids = np.flatnonzero(layout.stored[tree.parents] & ~layout.alone[tree.parents])
     kids = kids[kids > 0]
     kids = kids[np.argsort(tree.parents[kids], kind="stable")]
-    # Nodes are ascending, and so are the parents of these: each stands as often as it has kids.
+    # Nodes and the parents of kids are ascending: repeating each node per kid matches them.
     owner = np.repeat(np.arange(len(nodes)), counts)
     rank = spread(np.zeros(len(nodes), np.int64), counts)
     content[at[owner] - 1 - rank] = tree.letters[kids]
@@ -250,12 +252,12 @@ def _put_others(content: Bytes, tree: _Tree, layout: _Layout) -> None:
     ended = tree.final[nodes] & (wide > 0)
     _put(content, layout.first[nodes[ended]], tree.ends[nodes[ended]], wide[ended])
     content[at[indexed][:, None] + np.arange(INDEX)] = 255
-    some = indexed[owner]
-    content[at[owner[some]] + tree.letters[kids[some]]] = rank[some]
+    in_index = indexed[owner]
+    content[at[owner[in_index]] + tree.letters[kids[in_index]]] = rank[in_index]
 
 
 def _put(content: Bytes, at: Ints, values: Ints, width: Ints) -> None:
-    """Write numbers of up to eight bytes."""
+    """Write little-endian integers of up to eight bytes."""
     for byte in range(int(width.max(initial=0))):
         more = width > byte
         content[at[more] + byte] = (values[more] >> (8 * byte)) & 255

@@ -1,4 +1,4 @@
-"""For each block of documents the best pairs of frequency and length: bounds of any score.
+"""Impacts: for each block of documents the best pairs of frequency and length, which bound scores.
 
 Specification: "Impacts" in ``docs/format/text-indices.md``.
 """
@@ -21,12 +21,12 @@ _GROUP = 32
 """Blocks of a group."""
 
 
-_MOST = np.int64(0xFFFF_FFFF)
+_MAX_FREQUENCY = np.int64(0xFFFF_FFFF)
 """Largest frequency."""
 
 
 class _Pairs(NamedTuple):
-    """Pairs of several sets, one set after the other, frequencies ascending."""
+    """Pairs of several sets, one set after the other, frequencies ascending in each."""
 
     of: Ints
     frequencies: Ints
@@ -34,7 +34,7 @@ class _Pairs(NamedTuple):
 
 
 def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Elements, Ints]:
-    """Impacts of all lists: of their blocks, then of each 32 blocks; and how many a list has.
+    """Impacts of each list: of its blocks, then of groups of 32 blocks; and how many it has.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Ele
     coarse = _best(_Pairs(group[fine.of], fine.frequencies, fine.codes))
     ends = np.flatnonzero(np.diff(group, append=-1) != 0) if len(group) else group
     elements = _encode(fine, last), _encode(coarse, last[ends])
-    # In each list its blocks stand before its groups of blocks.
+    # In each list, blocks come before groups of blocks.
     lists = len(groups)
     of_block = np.repeat(np.arange(lists), blocks.of_list)
     of_group = np.repeat(np.arange(lists), groups)
@@ -60,19 +60,19 @@ def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Ele
     sizes = np.concatenate([np.diff(element.offsets) for element in elements])
     data = np.concatenate([element.data for element in elements])
     starts = np.cumsum(sizes) - sizes
-    moved = data[spread(starts[order], sizes[order])]
+    reordered = data[spread(starts[order], sizes[order])]
     offsets = np.concatenate([[0], np.cumsum(sizes[order])])
     if len(order) != len(group) + count:
         raise ValueError(f"{len(order)} impacts of {len(group)} blocks in {count} groups")
-    return Elements(offsets, moved), blocks.of_list + groups
+    return Elements(offsets, reordered), blocks.of_list + groups
 
 
 def _best(pairs: _Pairs) -> _Pairs:
-    """Pairs of each set that no other pair of it is as good as in both."""
-    # By set, the most frequent first, then the shortest: as one number each, which sorts fast.
-    keys = np.sort(pairs.of << 40 | (_MOST - pairs.frequencies) << 8 | pairs.codes)
-    of, frequencies, codes = keys >> 40, _MOST - (keys >> 8 & _MOST), keys & 255
-    # Each set lies below the one before it, so that the minimum starts again.
+    """The Pareto-optimal pairs of each set: no other pair is as good in both values."""
+    # By set, the most frequent first, then the shortest: as one integer each, which sorts fast.
+    keys = np.sort(pairs.of << 40 | (_MAX_FREQUENCY - pairs.frequencies) << 8 | pairs.codes)
+    of, frequencies, codes = keys >> 40, _MAX_FREQUENCY - (keys >> 8 & _MAX_FREQUENCY), keys & 255
+    # Keys of each set are below those of the set before, so that the minimum restarts.
     low = np.minimum.accumulate(codes - 256 * of)
     better = np.ones(len(of), np.bool_)
     better[1:] = low[1:] < low[:-1]

@@ -1,11 +1,10 @@
-"""One partition of a full-text index without the documents that are gone.
+"""Rebuild one partition of a full-text index without deleted documents.
 
 Specification: "Documents" in ``docs/format/text-indices.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.rows_left import rows_left
-from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
 from glaive.index.text.columns import (
     bytes_array,
     elements_of,
@@ -24,9 +22,9 @@ from glaive.index.text.columns import (
     lists_of,
     numbers_of,
 )
-from glaive.index.text.form import Form
 from glaive.index.text.impacts import encode_impacts
 from glaive.index.text.positions import decode_positions, encode_positions, occurrences
+from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import (
     Blocks,
     Elements,
@@ -44,7 +42,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _BATCH = 1 << 20
-"""Documents of all tokens that are decoded at once."""
+"""Postings that are decoded at a time, about."""
 
 _POSTING = "_posting"
 _LENGTH = "_length"
@@ -60,9 +58,9 @@ _KNOWN = _DOCUMENT_COLUMNS | _POSTING_COLUMNS | TOKEN_COLUMNS
 
 
 def remap_partition(
-    segment: Segment, name: str, form: Form, moved: AddressMap, out: SegmentWriter
+    segment: Segment, name: str, layout: PostingLayout, address_map: AddressMap, out: SegmentWriter
 ) -> bool:
-    """Write documents, tokens and postings of the partition whose files begin with ``name``.
+    """Rebuild documents, tokens and postings of the partition whose files begin with ``name``.
 
     Returns
     -------
@@ -74,38 +72,38 @@ def remap_partition(
     CorruptFileError
         A file is damaged.
     """
-    documents, tokens, postings = (f"{name}_{one}.lance" for one in ("docs", "tokens", "invert"))
-    opened = [segment.open(one) for one in (documents, tokens, postings)]
-    if any(not _KNOWN.issuperset(one.schema.names) for one in opened):
+    documents, tokens, postings = (f"{name}_{part}.lance" for part in ("docs", "tokens", "invert"))
+    opened = [segment.open(file_name) for file_name in (documents, tokens, postings)]
+    if any(not _KNOWN.issuperset(index_file.schema.names) for index_file in opened):
         return False
     file = opened[0]
     file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
     rows = file.read()
     for column in rows.column_names:
         file.check_present(rows[column])
-    left, kept = rows_left(rows, "_rowid", moved)
-    lengths = left["_num_tokens"].to_numpy().astype(np.int64)
+    surviving, kept = address_map.remap_rows(rows, "_rowid")
+    lengths = surviving["_num_tokens"].to_numpy().astype(np.int64)
     total = {"total_tokens": str(lengths.sum())} if "total_tokens" in file.metadata else {}
-    out.write(documents, left, metadata=total)
+    out.write(documents, surviving, metadata=total)
     if kept.all():
-        # Documents have the numbers they had: only their rows are elsewhere.
+        # Documents keep their numbers: only the addresses of their rows changed.
         out.copy(segment, tokens)
         out.copy(segment, postings)
         return True
-    mask = _Lists(opened[2], form, kept, lengths).write(out, postings)
-    if mask.all():
+    nonempty = _Lists(opened[2], layout, kept, lengths).write(out, postings)
+    if nonempty.all():
         out.copy(segment, tokens)
         return True
-    kept_tokens = read_tokens(opened[1], len(mask)).kept(mask)
+    kept_tokens = read_tokens(opened[1], len(nonempty)).kept(nonempty)
     out.write(tokens, write_tokens(kept_tokens, opened[1].schema))
     return True
 
 
 class _Lists:
-    """The postings of a partition, to be written without some documents."""
+    """The posting lists of a partition, to be written without some documents."""
 
-    def __init__(self, file: IndexFile, form: Form, kept: Mask, lengths: Ints) -> None:
-        self._file, self._form, self._kept, self._lengths = file, form, kept, lengths
+    def __init__(self, file: IndexFile, layout: PostingLayout, kept: Mask, lengths: Ints) -> None:
+        self._file, self._layout, self._kept, self._lengths = file, layout, kept, lengths
         self._total = int(lengths.sum())
         self._codes = length_codes(lengths)
         self._renumbered = np.cumsum(kept) - 1
@@ -121,33 +119,33 @@ class _Lists:
     def write(self, out: SegmentWriter, name: str) -> Mask:
         """Write the file; returns which tokens still have documents."""
         file = self._file
-        having = numbers_of(file, file.read([_LENGTH]), _LENGTH, pa.uint32())
-        if having.max(initial=0) > len(self._kept):
+        list_lengths = numbers_of(file, file.read([_LENGTH]), _LENGTH, pa.uint32())
+        if list_lengths.max(initial=0) > len(self._kept):
             raise _wrong(file, _LENGTH)
-        starts = np.concatenate([[0], np.cumsum(having)])
+        starts = np.concatenate([[0], np.cumsum(list_lengths)])
         into = out.create(name, file.schema)
         masks = [np.zeros(0, np.bool_)]
-        for first, last in _batches(starts):
-            rows, mask = self._without(
+        for first, last in batches(starts, _BATCH):
+            rows, nonempty = self._without(
                 file.read(None, first, last), starts[first : last + 1] - starts[first]
             )
-            masks.append(mask)
-            if len(rows) or (last == len(having) and not np.concatenate(masks).any()):
+            masks.append(nonempty)
+            if len(rows) or (last == len(list_lengths) and not np.concatenate(masks).any()):
                 into.write(rows)
-        if not len(having):
+        if not len(list_lengths):
             into.write(file.read())
         into.finish()
         return np.concatenate(masks)
 
     def _without(self, rows: pa.Table, starts: Ints) -> tuple[pa.Table, Mask]:
-        """Some lists without the documents that are gone, and which of them have others."""
-        file, form = self._file, self._form
+        """Some lists without deleted documents, and which of them are not empty then."""
+        file, layout = self._file, self._layout
         of_list, array = lists_of(rows, _POSTING, file)
-        before = blocks_of(starts, form.block)
+        before = blocks_of(starts, layout.block)
         elements = elements_of(array, _POSTING, file)
         if (np.diff(of_list) != before.of_list).any():
             raise _wrong(file, _POSTING)
-        postings = decode_postings(elements, starts, form, file.path)
+        postings = decode_postings(elements, starts, layout, file.path)
         if (
             len(postings.documents)
             and not ((postings.documents >= 0) & (postings.documents < len(self._kept))).all()
@@ -155,31 +153,31 @@ class _Lists:
             raise _wrong(file, _POSTING)
         stays = self._kept[postings.documents]
         counted = np.concatenate([[0], np.cumsum(stays)])[starts]
-        mask = np.diff(counted) > 0
-        left = Postings(
-            np.concatenate([counted[:-1][mask], counted[-1:]]),
+        nonempty = np.diff(counted) > 0
+        surviving = Postings(
+            np.concatenate([counted[:-1][nonempty], counted[-1:]]),
             self._renumbered[postings.documents[stays]],
             postings.frequencies[stays],
         )
-        blocks = blocks_of(left.starts, form.block)
-        columns = self._columns(left, blocks)
-        columns |= self._positions(rows, mask, before, postings, stays, left, blocks)
-        arrays = [columns[one.name] for one in file.schema]
-        return pa.Table.from_arrays(arrays, schema=file.schema), mask
+        blocks = blocks_of(surviving.starts, layout.block)
+        columns = self._columns(surviving, blocks)
+        columns |= self._positions(rows, nonempty, before, postings, stays, surviving, blocks)
+        arrays = [columns[field.name] for field in file.schema]
+        return pa.Table.from_arrays(arrays, schema=file.schema), nonempty
 
-    def _columns(self, left: Postings, blocks: Blocks) -> dict[str, Any]:
-        """All columns but those of positions."""
+    def _columns(self, surviving: Postings, blocks: Blocks) -> dict[str, Any]:
+        """All columns except those of positions."""
         schema = self._file.schema
-        by_block, best = best_scores(left, blocks, self._lengths, self._total)
-        encoded = encode_postings(left, by_block, self._form)
+        by_block, best = best_scores(surviving, blocks, self._lengths, self._total)
+        encoded = encode_postings(surviving, by_block, self._layout)
         begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
         columns = {
             _POSTING: lists_array(begins, bytes_array(encoded), schema.field(_POSTING).type),
             _SCORE: pa.array(best),
-            _LENGTH: pa.array(np.diff(left.starts), pa.uint32()),
+            _LENGTH: pa.array(np.diff(surviving.starts), pa.uint32()),
         }
         if _IMPACTS in self._has:
-            impacts, of_list = encode_impacts(left, blocks, self._codes)
+            impacts, of_list = encode_impacts(surviving, blocks, self._codes)
             begins = np.concatenate([[0], np.cumsum(of_list)])
             kind = schema.field(_IMPACTS).type
             columns[_IMPACTS] = lists_array(begins, bytes_array(impacts), kind)
@@ -188,11 +186,11 @@ class _Lists:
     def _positions(
         self,
         rows: pa.Table,
-        mask: Mask,
+        nonempty: Mask,
         before: Blocks,
         postings: Postings,
         stays: Mask,
-        left: Postings,
+        surviving: Postings,
         blocks: Blocks,
     ) -> dict[str, Any]:
         """Columns of positions, if there are any."""
@@ -202,7 +200,7 @@ class _Lists:
             if (starts != postings.starts).any():
                 raise _wrong(file, _POSITION)
             kind = file.schema.field(_POSITION).type
-            return {_POSITION: lists_array(left.starts, array.filter(pa.array(stays)), kind)}
+            return {_POSITION: lists_array(surviving.starts, array.filter(pa.array(stays)), kind)}
         if _STREAM not in self._has:
             return {}
         streams = elements_of(one_array(rows[_STREAM]), _STREAM, file)
@@ -220,7 +218,7 @@ class _Lists:
         counts = occurrences(before, postings.frequencies)
         values = decode_positions(Elements(offsets, streams.data), counts, file.path)
         values = values[np.repeat(stays, postings.frequencies)]
-        encoded = encode_positions(values, occurrences(blocks, left.frequencies))
+        encoded = encode_positions(values, occurrences(blocks, surviving.frequencies))
         begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
         stream = Elements(encoded.offsets[begins], encoded.data)
         own = encoded.offsets[:-1] - np.repeat(stream.offsets[:-1], blocks.of_list)
@@ -232,19 +230,4 @@ class _Lists:
 
 
 def _wrong(file: IndexFile, column: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"column {column!r} of an index",
-        expected="what the lengths of the lists say",
-        found="something else",
-        where=file.path,
-    )
-
-
-def _batches(starts: Ints) -> Iterator[tuple[int, int]]:
-    """Lists to be decoded at once."""
-    first = 0
-    while first < len(starts) - 1:
-        last = int(np.searchsorted(starts, starts[first] + _BATCH, side="right")) - 1
-        last = max(first + 1, last)
-        yield first, last
-        first = last
+    return file.corrupt_column(column, "values that match the lengths of the lists", "others")

@@ -1,4 +1,4 @@
-"""Where in its documents a token stands: numbers of all documents of a block, packed.
+"""Positions of tokens in documents: integers of all documents of a block, packed.
 
 Specification: "Positions" in ``docs/format/text-indices.md``.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.index.text.bit_blocks import MOST_BITS, bits_of, pack, unpack
+from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.postings import Blocks, Elements
 from glaive.index.text.varints import decode_varints, encode_varints, spread
 
@@ -25,41 +25,43 @@ _UNIT = 16
 
 
 def occurrences(blocks: Blocks, frequencies: Ints) -> Ints:
-    """How often a token stands in the documents of each block."""
+    """How often a token occurs in the documents of each block."""
     sums = np.concatenate([[0], np.cumsum(frequencies)])
-    found: Ints = sums[blocks.begins + blocks.sizes] - sums[blocks.begins]
-    return found
+    counts: Ints = sums[blocks.begins + blocks.sizes] - sums[blocks.begins]
+    return counts
 
 
 def decode_positions(elements: Elements, counts: Ints, where: object) -> Ints:
-    """The numbers of all blocks, one block after the other, as they are stored.
+    """The integers of all blocks, one block after the other, as they are stored.
 
     Parameters
     ----------
     elements
-        What each block has.
+        The bytes of each block.
     counts
-        How many numbers that is.
+        The number of integers of each block.
 
     Raises
     ------
     CorruptFileError
-        A block has other numbers.
+        A block has another number of integers.
     """
     data = elements.data
     at, ends = elements.offsets[:-1].copy(), elements.offsets[1:]
     begins = np.cumsum(counts) - counts
     groups = counts // GROUP
-    _check((groups <= ends - at).all(), "more numbers than bytes", where)
+    _check((groups <= ends - at).all(), "more integers than bytes", where)
     values = np.zeros(int(counts.sum()), np.int64)
     for group in range(int(groups.max(initial=0))):
-        some = np.flatnonzero(groups > group)
-        _check((at[some] < ends[some]).all(), "numbers that run over", where)
-        bits = data[at[some]].astype(np.int64)
-        packed = at[some] + 1
-        at[some] = packed + bits * _UNIT
-        _check((bits <= MOST_BITS).all() and (at <= ends).all(), "numbers that run over", where)
-        into = (begins[some] + group * GROUP)[:, None] + np.arange(GROUP)
+        blocks = np.flatnonzero(groups > group)
+        _check((at[blocks] < ends[blocks]).all(), "integers that exceed the block", where)
+        bits = data[at[blocks]].astype(np.int64)
+        packed = at[blocks] + 1
+        at[blocks] = packed + bits * _UNIT
+        _check(
+            (bits <= MAX_BITS).all() and (at <= ends).all(), "integers that exceed the block", where
+        )
+        into = (begins[blocks] + group * GROUP)[:, None] + np.arange(GROUP)
         values[into] = unpack(data, packed, bits, _LANES)
     rest = counts - groups * GROUP
     sizes = ends - at
@@ -73,7 +75,7 @@ def decode_positions(elements: Elements, counts: Ints, where: object) -> Ints:
 
 
 def encode_positions(values: Ints, counts: Ints) -> Elements:
-    """Blocks of so many of the numbers."""
+    """Encode blocks of so many of the values each."""
     begins = np.cumsum(counts) - counts
     groups = counts // GROUP
     rest = counts - groups * GROUP
@@ -86,15 +88,15 @@ def encode_positions(values: Ints, counts: Ints) -> Elements:
     stops = np.concatenate([[0], np.cumsum(lengths)])
     tail_ends = np.cumsum(rest)
     tail_sizes = stops[tail_ends] - stops[tail_ends - rest]
-    whole = np.bincount(block, sizes, len(counts)).astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(whole + tail_sizes)])
+    group_bytes = np.bincount(block, sizes, len(counts)).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(group_bytes + tail_sizes)])
     data = np.zeros(int(offsets[-1]), np.uint8)
     before = np.cumsum(sizes) - sizes
     own = (np.cumsum(groups) - groups)[block]
     at = offsets[block] + before - (before[own] if len(own) else 0)
     data[at] = bits
     pack(packed, bits, data, at + 1, _LANES)
-    data[spread(offsets[:-1] + whole, tail_sizes)] = tail
+    data[spread(offsets[:-1] + group_bytes, tail_sizes)] = tail
     return Elements(offsets, data)
 
 

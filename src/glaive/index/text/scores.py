@@ -1,4 +1,4 @@
-"""How good a document is for a token (BM25), and the best there is in each block.
+"""BM25 scores of documents for a token, and the best score of each block.
 
 Specification: "Scores" in ``docs/format/text-indices.md``.
 """
@@ -29,18 +29,18 @@ def best_scores(
     lengths
         Tokens of each document of the partition.
     total
-        Tokens of all of them.
+        Tokens of all documents.
     """
-    # In single precision, in this order: the same numbers to the last bit as pylance's.
-    one = np.float32(1)
+    # In single precision, in this order: equal to pylance's scores to the last bit.
+    unit = np.float32(1)
     counts = np.diff(postings.starts)
-    half, having = np.float32(0.5), counts.astype(np.float32)
-    ratio = (np.float32(len(lengths)) - having + half) / (having + half)
-    rare = np.log((ratio + one).astype(np.float64)).astype(np.float32)
+    half, list_lengths = np.float32(0.5), counts.astype(np.float32)
+    ratio = (np.float32(len(lengths)) - list_lengths + half) / (list_lengths + half)
+    rare = np.log((ratio + unit).astype(np.float64)).astype(np.float32)
     mean = np.float32(total) / np.float32(max(1, len(lengths)))
     often = postings.frequencies.astype(np.float32)
-    norm = _K1 * (one - _B + _B * lengths[postings.documents].astype(np.float32) / mean)
-    scores = np.repeat(rare * (_K1 + one), counts) * (often / (often + norm))
+    norm = _K1 * (unit - _B + _B * lengths[postings.documents].astype(np.float32) / mean)
+    scores = np.repeat(rare * (_K1 + unit), counts) * (often / (often + norm))
     if not len(scores):
         return np.zeros(0, np.float32), np.zeros(len(counts), np.float32)
     by_block = np.maximum.reduceat(scores, blocks.begins)
@@ -52,7 +52,7 @@ def best_scores(
 
 
 def length_codes(lengths: Ints) -> Ints:
-    """Lengths of documents in one byte: exact below 8, then with three digits after the first."""
+    """Lengths of documents in one byte: exact below 8, then three bits after the leading one."""
     bits = np.zeros(len(lengths), np.int64)
     for bit in range(32):
         bits += lengths >> bit > 0

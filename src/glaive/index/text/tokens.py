@@ -27,20 +27,20 @@ _TEXT = "_token"
 _NUMBER = "_token_id"
 
 TOKEN_COLUMNS = frozenset((_SET, _COUNT, _BYTES, _TEXT, _NUMBER))
-"""Columns of either form."""
+"""Columns of token sets, stored as an FST or as a table."""
 
 
 class Tokens(NamedTuple):
     """Tokens in ascending order, and the number of each."""
 
-    texts: pa.Array
+    strings: pa.Array
     numbers: NDArray[np.int64]
 
     def kept(self, mask: NDArray[np.bool_]) -> Tokens:
-        """Tokens whose numbers are kept; those get new numbers in the same order."""
-        stays = mask[self.numbers]
+        """The tokens whose numbers are in the mask, renumbered in the same order."""
+        kept = mask[self.numbers]
         renumbered = np.cumsum(mask) - 1
-        return Tokens(self.texts.filter(pa.array(stays)), renumbered[self.numbers[stays]])
+        return Tokens(self.strings.filter(pa.array(kept)), renumbered[self.numbers[kept]])
 
 
 def read_tokens(file: IndexFile, count: int) -> Tokens:
@@ -49,7 +49,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     Raises
     ------
     CorruptFileError
-        They are more or fewer, or are not numbered from 0 on.
+        There are more or fewer, or they are not numbered from 0 on.
     """
     if _SET in file.schema.names:
         tokens = _from_set(file, count)
@@ -58,16 +58,16 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
         rows = file.read([_TEXT, _NUMBER])
         if rows[_TEXT].null_count or rows[_NUMBER].null_count:
             raise _corrupt(file, count, "nulls")
-        texts: Any = one_array(rows[_TEXT]).cast(pa.large_binary())
-        tokens = Tokens(texts, rows[_NUMBER].to_numpy().astype(np.int64))
-    seen = np.zeros(count, np.bool_)
+        strings: Any = one_array(rows[_TEXT]).cast(pa.large_binary())
+        tokens = Tokens(strings, rows[_NUMBER].to_numpy().astype(np.int64))
+    numbered = np.zeros(count, np.bool_)
     if len(tokens.numbers) != count or (count and tokens.numbers.max() >= count):
         raise _corrupt(file, count, f"{len(tokens.numbers)}")
-    seen[tokens.numbers] = True
-    if not seen.all():
+    numbered[tokens.numbers] = True
+    if not numbered.all():
         raise _corrupt(file, count, "the same number twice")
-    order = pc.sort_indices(tokens.texts)
-    return Tokens(tokens.texts.take(order), tokens.numbers[order.to_numpy()])
+    order = pc.sort_indices(tokens.strings)
+    return Tokens(tokens.strings.take(order), tokens.numbers[order.to_numpy()])
 
 
 def _from_set(file: IndexFile, count: int) -> Tokens:
@@ -82,29 +82,27 @@ def _from_set(file: IndexFile, count: int) -> Tokens:
 
 
 def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
-    """Tokens as rows of a file with these columns."""
+    """Tokens as rows of a file with this schema."""
     if _SET not in schema.names:
         numbers = pa.array(tokens.numbers.astype(np.uint32))
         kind = schema.field(_TEXT).type
         return (
-            pa.table({_TEXT: tokens.texts.cast(kind), _NUMBER: numbers})
+            pa.table({_TEXT: tokens.strings.cast(kind), _NUMBER: numbers})
             .select(schema.names)
             .cast(schema)
         )
-    size = _bytes_of(tokens.texts)
+    size = _bytes_of(tokens.strings)
     columns = {
-        _SET: pa.array([write_fst(tokens.texts, tokens.numbers)], pa.large_binary()),
+        _SET: pa.array([write_fst(tokens.strings, tokens.numbers)], pa.large_binary()),
         _COUNT: pa.array([len(tokens.numbers)], pa.uint32()),
         _BYTES: pa.array([size], pa.uint64()),
     }
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def _bytes_of(texts: Any) -> int:
-    return int(pc.sum(pc.binary_length(texts)).as_py() or 0)
+def _bytes_of(strings: Any) -> int:
+    return int(pc.sum(pc.binary_length(strings)).as_py() or 0)
 
 
 def _corrupt(file: IndexFile, count: int, found: str) -> CorruptFileError:
-    return CorruptFileError(
-        "tokens of an index", expected=f"{count}, one for each list", found=found, where=file.path
-    )
+    return file.corrupt("tokens of an index", f"{count}, one per list", found)

@@ -1,4 +1,4 @@
-"""Numbers of seven bits a byte, the lowest first, the upper bit set on all but the last byte.
+"""Varints: seven bits a byte, lowest first, the upper bit set on all but the last byte (LEB128).
 
 Specification: "Numbers" in ``docs/format/text-indices.md``.
 """
@@ -13,27 +13,27 @@ __all__ = ["decode_varints", "encode_varints", "spread"]
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-_LONGEST = 5
-"""Bytes of the largest number of 32 bits."""
+_MAX_BYTES = 5
+"""Bytes of the largest varint of 32 bits."""
 
 
 def spread(starts: Ints, sizes: Ints) -> Ints:
-    """Numbers from each start, as many as its size, one run after the other."""
+    """Consecutive integers from each start, as many as its size, one run after the other."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
-    found: Ints = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
-    return found
+    positions: Ints = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return positions
 
 
 def decode_varints(data: Bytes) -> tuple[Ints, Ints] | None:
-    """All numbers, and where each ends; ``None`` if the last one is cut off or one is too long."""
+    """All integers and where each ends; ``None`` if the last is cut off or one is too long."""
     last = np.flatnonzero(data < 128)
     ends = last + 1
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
     if (len(ends) and int(ends[-1]) != len(data)) or (not len(ends) and len(data)):
         return None
     sizes = ends - starts
-    if len(sizes) and sizes.max() > _LONGEST:
+    if len(sizes) and sizes.max() > _MAX_BYTES:
         return None
     values = np.zeros(len(ends), np.int64)
     for at in range(int(sizes.max(initial=0))):
@@ -43,9 +43,9 @@ def decode_varints(data: Bytes) -> tuple[Ints, Ints] | None:
 
 
 def encode_varints(values: Ints) -> tuple[Bytes, Ints]:
-    """The bytes of all numbers one after the other, and how many each has."""
+    """The bytes of all integers, one after the other, and how many each has."""
     sizes = np.ones(len(values), np.int64)
-    for at in range(1, _LONGEST):
+    for at in range(1, _MAX_BYTES):
         sizes += values >= np.int64(1) << (7 * at)
     starts = np.cumsum(sizes) - sizes
     data = np.zeros(int(sizes.sum()), np.uint8)

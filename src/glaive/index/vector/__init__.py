@@ -1,1 +1,1 @@
-"""Vector indices: partitions of rows around centroids, their codes and their graphs."""
+"""Vector indices: partitions of rows around centroids, with quantised vectors and graphs."""

@@ -22,15 +22,15 @@ from glaive.index.vector.storage import json_list
 __all__ = ["GRAPHS", "NODE_COLUMNS", "Graphs", "Header", "Level", "rows_of"]
 
 GRAPHS: Final = "lance:hnsw"
-"""Key of the list of what each graph says of itself."""
+"""Metadata key of the list of graph headers."""
 
 NODE_COLUMNS: Final = ("__vector_id", "__neighbors", "_distance")
 
-_MOST_NEIGHBOURS = 4096
+_MAX_NEIGHBOURS = 4096
 
 
 class Level(NamedTuple):
-    """Nodes of a level: numbers of vectors of the partition, and neighbours, likewise."""
+    """Nodes and neighbours of a level, as numbers of vectors of the partition."""
 
     ids: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -39,12 +39,12 @@ class Level(NamedTuple):
 
 
 class Header:
-    """What a graph says of itself: where searches begin, and where its levels are.
+    """The stored header of a graph: where searches begin, and where its levels are.
 
     Raises
     ------
     CorruptFileError
-        The text says something else.
+        The header is damaged.
     """
 
     def __init__(self, text: str, rows: int, where: object) -> None:
@@ -58,7 +58,7 @@ class Header:
         good = offsets.ndim == 1 and len(offsets) > 1 and (np.diff(offsets) >= 0).all()
         if not (good and offsets[0] == 0 and offsets[-1] == rows):
             raise _corrupt(f"levels at {offsets.tolist()} of {rows} rows", where)
-        if not 0 < self.neighbors <= _MOST_NEIGHBOURS:
+        if not 0 < self.neighbors <= _MAX_NEIGHBOURS:
             raise _corrupt(f"{self.neighbors} neighbours", where)
         self.offsets = offsets
 
@@ -75,7 +75,7 @@ class Graphs:
     Raises
     ------
     CorruptFileError
-        Columns, partitions or metadata are not those of graphs.
+        Columns, partitions or headers are not those of graphs.
     """
 
     def __init__(self, file: IndexFile, partitions: int) -> None:
@@ -83,14 +83,10 @@ class Graphs:
         file.check(__vector_id=pa.uint32())
         file.check_lists(__neighbors=pa.uint32(), _distance=pa.float32())
         self.partitions = read_partitions(file)
-        self.texts = json_list(file, GRAPHS)
-        if len(self.texts) != partitions or len(self.partitions) != partitions:
-            raise CorruptFileError(
-                "graphs of an index",
-                expected=f"{partitions}",
-                found=f"{len(self.texts)} in {len(self.partitions)} partitions",
-                where=file.path,
-            )
+        self.headers = json_list(file, GRAPHS)
+        if len(self.headers) != partitions or len(self.partitions) != partitions:
+            found = f"{len(self.headers)} in {len(self.partitions)} partitions"
+            raise file.corrupt("graphs of an index", f"{partitions}", found)
 
     def read(self, partition: int) -> pa.Table:
         """Rows of the graph of one partition."""
@@ -98,9 +94,9 @@ class Graphs:
         return self.file.read(NODE_COLUMNS, rows.start, rows.stop)
 
     def header(self, partition: int) -> Header:
-        """What the graph of a partition says of itself."""
+        """The header of the graph of a partition."""
         rows = self.partitions.rows(partition)
-        return Header(self.texts[partition], rows.stop - rows.start, self.file.path)
+        return Header(self.headers[partition], rows.stop - rows.start, self.file.path)
 
     def levels(self, rows: pa.Table, header: Header, vectors: int) -> list[Level]:
         """Levels of a graph on this many vectors, the lowest first."""
@@ -114,14 +110,14 @@ class Graphs:
         columns: list[Any] = [one_array(rows[name]) for name in NODE_COLUMNS]
         numbers, lists, distances = columns
         offsets = lists.offsets.to_numpy().astype(np.int64) if len(rows) else np.zeros(1, np.int64)
-        neighbors, far = lists.flatten(), distances.flatten()
-        if any(column.null_count for column in (*columns, neighbors, far)):
+        neighbors, flat_distances = lists.flatten(), distances.flatten()
+        if any(column.null_count for column in (*columns, neighbors, flat_distances)):
             raise _corrupt("nulls", self.file.path)
         level = Level(
             numbers.to_numpy().astype(np.int64),
             offsets - offsets[0],
             neighbors.to_numpy().astype(np.int64),
-            far.to_numpy().astype(np.float32),
+            flat_distances.to_numpy().astype(np.float32),
         )
         on_level = np.zeros(vectors, np.bool_)
         if len(level.ids) and level.ids.max() >= vectors:
@@ -130,12 +126,9 @@ class Graphs:
         beyond = len(level.neighbors) and level.neighbors.max() >= vectors
         if beyond or not on_level[level.neighbors].all() or on_level.sum() != len(level.ids):
             raise _corrupt("neighbours that are not on their level", self.file.path)
-        alike = lists.offsets.equals(distances.offsets) if len(rows) else True
-        if (
-            not alike
-            or int(level.offsets[-1]) != len(level.neighbors)
-            or len(far) != len(level.neighbors)
-        ):
+        same_offsets = lists.offsets.equals(distances.offsets) if len(rows) else True
+        sizes = {int(level.offsets[-1]), len(flat_distances), len(level.neighbors)}
+        if not same_offsets or len(sizes) != 1:
             raise _corrupt("other distances than neighbours", self.file.path)
         return level
 

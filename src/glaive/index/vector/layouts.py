@@ -1,6 +1,6 @@
-"""How the codes of a partition lie, and taking rows out of them.
+"""Layouts of the codes of a partition, and selecting rows in each.
 
-Row by row they are what the column says. Product codes may be stored *transposed*: first byte 0
+Codes are stored row by row, with two exceptions. Product codes may be *transposed*: first byte 0
 of all rows of the partition, then byte 1, and so on. Bits of RaBitQ may be *packed*: 32 rows
 side by side, so that a search looks up 32 nibbles at a time.
 
@@ -14,56 +14,56 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["keep_packed", "keep_transposed", "row_major"]
+__all__ = ["row_major", "select_packed", "select_transposed"]
 
 Codes = NDArray[np.uint8]
-"""The bytes of a partition, as (rows, width) whatever their order is."""
+"""The bytes of a partition, as (rows, width) in every layout."""
 Mask = NDArray[np.bool_]
 
 BLOCK: Final = 32
 _ORDER: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
-"""Which row of the first, and of the last 16, a byte of a block holds."""
+"""Which of the first 16 rows, and of the last 16, a byte of a block holds."""
 
 
-def keep_transposed(codes: Codes, kept: Mask) -> Codes:
-    """Rows of transposed codes."""
+def select_transposed(codes: Codes, kept: Mask) -> Codes:
+    """Select rows of transposed codes."""
     rows, width = codes.shape
-    left = codes.reshape(width, rows)[:, kept]
-    return np.ascontiguousarray(left).reshape(-1, width)
+    surviving = codes.reshape(width, rows)[:, kept]
+    return np.ascontiguousarray(surviving).reshape(-1, width)
 
 
 def row_major(codes: Codes) -> Codes:
-    """Transposed codes row by row."""
+    """Turn transposed codes into rows."""
     rows, width = codes.shape
     return np.ascontiguousarray(codes.reshape(width, rows).T)
 
 
-def keep_packed(codes: Codes, kept: Mask) -> Codes:
-    """Rows of packed bits."""
+def select_packed(codes: Codes, kept: Mask) -> Codes:
+    """Select rows of packed bits."""
     return _pack(_unpack(codes)[kept])
 
 
 def _unpack(codes: Codes) -> Codes:
     rows, width = codes.shape
-    whole = rows // BLOCK * BLOCK
+    block_rows = rows // BLOCK * BLOCK
     flat = codes.reshape(-1)
-    blocks = flat[: whole * width].reshape(-1, width, 2, BLOCK // 2)
+    blocks = flat[: block_rows * width].reshape(-1, width, 2, BLOCK // 2)
     # Of each byte column: low nibbles of 32 rows, then high ones; 16 bytes each.
     values = np.empty((len(blocks), BLOCK, width), np.uint8)
     low, high = blocks[:, :, 0].transpose(0, 2, 1), blocks[:, :, 1].transpose(0, 2, 1)
     values[:, _ORDER] = (low & 15) | (high & 15) << 4
     values[:, _ORDER + BLOCK // 2] = low >> 4 | high & 0xF0
-    rest = flat[whole * width :].reshape(width, rows - whole).T
+    rest = flat[block_rows * width :].reshape(width, rows - block_rows).T
     return np.concatenate([values.reshape(-1, width), rest])
 
 
 def _pack(values: Codes) -> Codes:
     rows, width = values.shape
-    whole = rows // BLOCK * BLOCK
-    blocks = values[:whole].reshape(-1, BLOCK, width)
+    block_rows = rows // BLOCK * BLOCK
+    blocks = values[:block_rows].reshape(-1, BLOCK, width)
     first, last = blocks[:, _ORDER], blocks[:, _ORDER + BLOCK // 2]
     packed = np.empty((len(blocks), width, 2, BLOCK // 2), np.uint8)
     packed[:, :, 0] = ((first & 15) | (last & 15) << 4).transpose(0, 2, 1)
     packed[:, :, 1] = (first >> 4 | last & 0xF0).transpose(0, 2, 1)
-    rest = np.ascontiguousarray(values[whole:].T)
+    rest = np.ascontiguousarray(values[block_rows:].T)
     return np.concatenate([packed.reshape(-1), rest.reshape(-1)]).reshape(-1, width)

@@ -1,4 +1,4 @@
-"""Which rows of a file belong to which partition of a vector index.
+"""Partitions of a vector index: which rows of a file belong to each.
 
 Specification: "Partitions" in ``docs/format/vector-indices.md``.
 """
@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.segment import IndexFile
@@ -18,7 +17,7 @@ from glaive.index.segment import IndexFile
 __all__ = ["MODEL", "Partitions", "read_partitions"]
 
 MODEL = "lance:ivf"
-"""Key of the number of the buffer with the partitions."""
+"""Metadata key of the number of the buffer with the partitions."""
 
 Mask = NDArray[np.bool_]
 
@@ -29,9 +28,9 @@ class Partitions(NamedTuple):
     Parameters
     ----------
     model
-        As it is stored.
+        The stored message.
     bounds
-        Row where each partition begins, and the end of the last.
+        First row of each partition, and the end of the last.
     """
 
     model: index_pb2.IVF
@@ -45,7 +44,7 @@ class Partitions(NamedTuple):
         return slice(int(self.bounds[partition]), int(self.bounds[partition + 1]))
 
     def without(self, kept: Mask) -> Partitions:
-        """The partitions when only some rows are kept, in the same order."""
+        """The partitions of the rows that are kept."""
         before = np.concatenate([[0], np.cumsum(kept)])
         return self.with_bounds(before[self.bounds])
 
@@ -59,37 +58,31 @@ class Partitions(NamedTuple):
         return Partitions(model, bounds)
 
     def encoded(self) -> bytes:
-        """The model as it is stored."""
+        """The model as stored bytes."""
         return self.model.SerializeToString()
 
 
-def read_partitions(file: IndexFile, rows: int | None = None) -> Partitions:
+def read_partitions(file: IndexFile) -> Partitions:
     """Read the partitions of a file.
-
-    Parameters
-    ----------
-    rows
-        Rows that the partitions must make up; those of the file by default.
 
     Raises
     ------
     CorruptFileError
-        The partitions are not there, or are other rows than the file has.
+        The partitions are missing, or do not cover the rows of the file.
     """
     model = parse(
         index_pb2.IVF(), file.buffer(file.number(MODEL)), "partitions of an index", file.path
     )
-    rows = file.num_rows if rows is None else rows
-    # Offsets may be as large as a damaged file says; lengths have 32 bits.
+    rows = file.num_rows
+    # In a damaged file, offsets may be any 64-bit integer; lengths have 32 bits.
     lengths = np.array(model.lengths, np.int64)
     offsets = np.array(model.offsets, np.uint64)
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     fits = len(offsets) == len(lengths) and int(bounds[-1]) == rows
     if not fits or (offsets[lengths > 0] != bounds[:-1][lengths > 0].astype(np.uint64)).any():
-        raise CorruptFileError(
+        raise file.corrupt(
             "partitions of an index",
-            expected=f"{rows} rows, one partition after the other",
-            found=f"{len(offsets)} offsets and {len(lengths)} lengths of {int(bounds[-1])} rows",
-            where=file.path,
+            f"{rows} rows, one partition after the other",
+            f"{len(offsets)} offsets and {len(lengths)} lengths of {int(bounds[-1])} rows",
         )
     return Partitions(model, bounds)

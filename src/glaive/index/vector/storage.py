@@ -15,9 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
-from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
-from glaive.index.vector.layouts import keep_packed, keep_transposed
+from glaive.index.vector.layouts import select_packed, select_transposed
 from glaive.index.vector.partitions import read_partitions
 
 __all__ = [
@@ -42,11 +41,11 @@ PLAIN: Final = "flat"
 DETAILS: Final = "storage_metadata"
 
 Codes = NDArray[np.uint8]
-Keep = Callable[[Codes, NDArray[np.bool_]], Codes]
+Select = Callable[[Codes, NDArray[np.bool_]], Codes]
 
 
 class Storage:
-    """Codes of a vector index, opened.
+    """The codes of a vector index.
 
     Raises
     ------
@@ -62,18 +61,14 @@ class Storage:
 
     def _column(self) -> str:
         names = self.file.schema.names
-        found = [one for one in (PLAIN, PRODUCT, SCALAR, SIGNS) if one in names]
-        kind: Any = self.type_of(found[0]) if len(found) == 1 else pa.null()
+        code_columns = [name for name in (PLAIN, PRODUCT, SCALAR, SIGNS) if name in names]
+        kind: Any = self.type_of(code_columns[0]) if len(code_columns) == 1 else pa.null()
         good = pa.types.is_fixed_size_list(kind) and kind.list_size > 0
-        of_bytes = good and (found[0] == PLAIN or kind.value_type == pa.uint8())
+        of_bytes = good and (code_columns[0] == PLAIN or kind.value_type == pa.uint8())
         if not of_bytes or not all(_has_fixed_width(self.type_of(name)) for name in names):
-            raise CorruptFileError(
-                "columns of a vector index",
-                expected=f"{ADDRESSES} and codes of one kind",
-                found=", ".join(names),
-                where=self.file.path,
-            )
-        return found[0]
+            expected = f"{ADDRESSES} and codes of one kind"
+            raise self.file.corrupt("columns of a vector index", expected, ", ".join(names))
+        return code_columns[0]
 
     def type_of(self, column: str) -> Any:
         """Type of a column."""
@@ -88,16 +83,12 @@ class Storage:
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """What the file says of its codes."""
-        texts = json_list(self.file, DETAILS)
-        details = _parsed(texts[0], DETAILS, self.file) if len(texts) == 1 else None
+        """The description of the codes."""
+        documents = json_list(self.file, DETAILS)
+        details = _parsed(documents[0], DETAILS, self.file) if len(documents) == 1 else None
         if not isinstance(details, dict):
-            raise CorruptFileError(
-                f"metadata {DETAILS!r}",
-                expected="one JSON object in a list",
-                found=f"{texts}"[:80],
-                where=self.file.path,
-            )
+            found = f"{documents}"[:80]
+            raise self.file.corrupt(f"metadata {DETAILS!r}", "one JSON object in a list", found)
         return details
 
     @property
@@ -105,16 +96,16 @@ class Storage:
         """Name of the distance: ``l2``, ``cosine``, ``dot`` or ``hamming``."""
         return self.file.metadata.get("distance_type", "l2")
 
-    def keep(self) -> tuple[str, Keep] | None:
-        """The column whose rows do not lie row by row, and how rows are taken out of it."""
+    def _special_layout(self) -> tuple[str, Select] | None:
+        """The column that is not stored row by row, and the function that selects rows of it."""
         if self.column == PRODUCT and self.details.get("transposed"):
-            return PRODUCT, keep_transposed
+            return PRODUCT, select_transposed
         if self.column == SIGNS and self.details.get("packed"):
-            return SIGNS, keep_packed
+            return SIGNS, select_packed
         return None
 
     def read(self, start: int, stop: int) -> pa.Table:
-        """Some rows with all columns."""
+        """Rows ``start`` to ``stop`` of all columns."""
         rows = self.file.read(None, start, stop)
         for name in rows.column_names:
             inner = pa.types.is_fixed_size_list(rows[name].type)
@@ -122,26 +113,21 @@ class Storage:
             nulls = rows[name].null_count
             nulls += sum(chunk.flatten().null_count for chunk in chunks) if inner else 0
             if nulls:
-                raise CorruptFileError(
-                    f"column {name!r} of an index",
-                    expected="values",
-                    found=f"{nulls} nulls",
-                    where=self.file.path,
-                )
+                raise self.file.corrupt_column(name, "values", f"{nulls} nulls")
         return rows
 
-    def kept(self, rows: pa.Table, partitions: list[slice], mask: NDArray[np.bool_]) -> pa.Table:
-        """The rows of whole partitions that are left."""
+    def select(self, rows: pa.Table, partitions: list[slice], mask: NDArray[np.bool_]) -> pa.Table:
+        """The rows in the mask, out of complete partitions."""
         if mask.all():
             return rows
-        left = rows.filter(pa.array(mask))
-        special = self.keep()
+        surviving = rows.filter(pa.array(mask))
+        special = self._special_layout()
         if special is not None:
-            name, keep = special
+            name, select = special
             codes = bytes_of(rows[name])
-            parts = [keep(codes[partition], mask[partition]) for partition in partitions]
-            left = with_bytes(left, name, np.concatenate(parts or [codes[:0]]))
-        return left
+            parts = [select(codes[partition], mask[partition]) for partition in partitions]
+            surviving = with_bytes(surviving, name, np.concatenate(parts or [codes[:0]]))
+        return surviving
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:
@@ -151,7 +137,7 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
 
 
 def bytes_of(column: pa.ChunkedArray) -> Codes:
-    """Fixed-size lists of bytes as (rows, width), as they lie."""
+    """Fixed-size lists of bytes as (rows, width), in stored order."""
     array: Any = one_array(column)
     width: int = array.type.list_size
     flat = array.flatten() if len(array) else pa.array([], pa.uint8())
@@ -160,7 +146,7 @@ def bytes_of(column: pa.ChunkedArray) -> Codes:
 
 
 def with_bytes(rows: pa.Table, name: str, codes: Codes) -> pa.Table:
-    """Rows with other bytes in one column."""
+    """Rows with other codes in one column."""
     at = rows.schema.get_field_index(name)
     field = rows.schema.field(at)
     flat = pa.array(np.ascontiguousarray(codes).reshape(-1))
@@ -169,22 +155,15 @@ def with_bytes(rows: pa.Table, name: str, codes: Codes) -> pa.Table:
 
 
 def json_list(file: IndexFile, key: str) -> list[str]:
-    """Metadata that is a JSON list of texts."""
-    found = _parsed(file.metadata.get(key, ""), key, file)
-    if not (isinstance(found, list) and all(isinstance(one, str) for one in found)):
-        raise CorruptFileError(
-            f"metadata {key!r}",
-            expected="a JSON list of texts",
-            found=f"{found!r}"[:80],
-            where=file.path,
-        )
-    return found
+    """Metadata that is a JSON list of strings."""
+    items = _parsed(file.metadata.get(key, ""), key, file)
+    if not (isinstance(items, list) and all(isinstance(item, str) for item in items)):
+        raise file.corrupt(f"metadata {key!r}", "a JSON list of strings", f"{items!r}"[:80])
+    return items
 
 
 def _parsed(text: str, key: str, file: IndexFile) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(
-            f"metadata {key!r}", expected="JSON", found=str(error), where=file.path
-        ) from error
+        raise file.corrupt(f"metadata {key!r}", "JSON", str(error)) from error

@@ -1,4 +1,4 @@
-"""Vectors as codes have them: what the graph of a vector index measures distances between.
+"""Decode the codes of a vector index: graphs measure distances between these vectors.
 
 Specification: "Codes" in ``docs/format/vector-indices.md``.
 """
@@ -31,27 +31,27 @@ _FLOATS = {
 
 
 class Vectors:
-    """Turns the codes of one partition into vectors: plain ones, products and scalars.
+    """Turns the codes of one partition into vectors: plain, product or scalar quantised ones.
 
     Raises
     ------
     CorruptFileError
-        What the codes mean is not stored, or does not fit them.
+        The codebook or the bounds are not stored, or do not fit the codes.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.column = storage.column
-        # Vectors of the cosine distance have length one; codes of them are compared as they are.
-        on_sphere = storage.metric == "cosine" and self.column == PLAIN
-        self.dot = storage.metric == "dot" or on_sphere
+        # For the cosine distance, plain vectors have length one; decoded ones use L2.
+        normalized = storage.metric == "cosine" and self.column == PLAIN
+        self.dot = storage.metric == "dot" or normalized
         if self.column == PRODUCT:
             self._codebook = self._read_codebook()
         elif self.column == SCALAR:
             self._start, self._step = self._read_bounds()
 
     def of(self, column: pa.ChunkedArray) -> Floats:
-        """Vectors of the rows of one whole partition."""
+        """Vectors of all rows of one partition."""
         if self.column == PRODUCT:
             codes = bytes_of(column)
             return self._from_products(row_major(codes) if self._transposed else codes)
@@ -82,42 +82,34 @@ class Vectors:
     def _read_codebook(self) -> Floats:
         details, file = self._storage.details, self._storage.file
         bits, parts, dimension, position = (
-            self._whole(key)
+            self._integer(key)
             for key in ("nbits", "num_sub_vectors", "dimension", "codebook_position")
         )
         tensor = parse(index_pb2.Tensor(), file.buffer(position), "codebook", file.path)
-        kind: Any = _FLOATS.get(tensor.data_type)
+        dtype: Any = _FLOATS.get(tensor.data_type)
         stored = self._storage.type_of(self.column).list_size * 8
-        whole = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
-        size = 0 if kind is None else (dimension << bits) * np.dtype(kind).itemsize
-        if not whole or parts * bits != stored or size != len(tensor.data) or not size:
-            raise CorruptFileError(
-                "codebook of an index",
-                expected=f"that of {stored} bits a row",
-                found=f"{len(tensor.data)} bytes for {details}"[:200],
-                where=file.path,
-            )
-        values = np.frombuffer(tensor.data, np.dtype(kind).newbyteorder("<"))
+        supported = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
+        size = 0 if dtype is None else (dimension << bits) * np.dtype(dtype).itemsize
+        if not supported or parts * bits != stored or size != len(tensor.data) or not size:
+            found = f"{len(tensor.data)} bytes for {details}"[:200]
+            raise file.corrupt("codebook of an index", f"one for {stored} bits per row", found)
+        values = np.frombuffer(tensor.data, np.dtype(dtype).newbyteorder("<"))
         return values.astype(np.float32).reshape(parts, 1 << bits, -1)
 
     def _read_bounds(self) -> tuple[float, float]:
         bounds = self._storage.details.get("bounds")
-        found = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
-        numbers = [float(one) for one in found if isinstance(one, int | float)]
+        stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
+        numbers = [float(bound) for bound in stored if isinstance(bound, int | float)]
         if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
             raise self._wrong("bounds", bounds)
         return numbers[0], (numbers[1] - numbers[0]) / 255
 
-    def _whole(self, key: str) -> int:
-        found = self._storage.details.get(key)
-        if not isinstance(found, int) or not 0 <= found < 1 << 20:
-            raise self._wrong(key, found)
-        return found
+    def _integer(self, key: str) -> int:
+        number = self._storage.details.get(key)
+        if not isinstance(number, int) or not 0 <= number < 1 << 20:
+            raise self._wrong(key, number)
+        return number
 
-    def _wrong(self, key: str, found: object) -> CorruptFileError:
-        return CorruptFileError(
-            f"{key!r} of the codes of an index",
-            expected="numbers",
-            found=f"{found!r}"[:80],
-            where=self._storage.file.path,
-        )
+    def _wrong(self, key: str, stored: object) -> CorruptFileError:
+        part = f"{key!r} of the codes of an index"
+        return self._storage.file.corrupt(part, "numbers", f"{stored!r}"[:80])

@@ -1,6 +1,6 @@
-"""Compiled loops. Import a module of this folder only from the wrapper of the same name.
+"""Compiled kernels. Import a module of this folder only from the wrapper of the same name.
 
-All functions take integers (addresses, counts, widths) and trust them: the wrappers in
-``glaive.kernels`` have checked every range. Loops never allocate and never raise. They are
-module-level functions under ``@loop`` because numba finds only those in its disk cache.
+They take integers (addresses, counts, widths) and trust them: the wrappers in ``glaive.kernels``
+have checked every range. Kernels never allocate and never raise. They are module-level functions
+under ``@kernel`` because numba finds only those in its disk cache.
 """

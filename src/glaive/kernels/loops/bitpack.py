@@ -1,7 +1,7 @@
-"""Compiled bit-packing loops; their wrappers are in ``glaive.kernels.bitpack``.
+"""Compiled bit-packing kernels; their wrappers are in ``glaive.kernels.bitpack``.
 
 ``starts``, ``sizes``, ``counts``, ``chunk`` and ``index`` are addresses of ``int64`` arrays.
-Loops over inline chunks read each width once and check it, with the chunk, on the way (a
+Kernels over inline chunks read each width once and check it, with the chunk, on the way (a
 second pass would cost more than the check); they return the number of the first chunk or
 value that does not fit, -1 when all did. ``scratch`` has room for a block of 8 KiB.
 """
@@ -13,12 +13,12 @@ import numpy as np
 from glaive.kernels.loops.blocks import low_bits, pack_block, unpack_block
 from glaive.kernels.loops.memory import (
     copy,
+    kernel,
     load_i64,
     load_u8,
     load_u16,
     load_u32,
     load_u64,
-    loop,
     store_u8,
     store_u16,
     store_u32,
@@ -28,7 +28,7 @@ from glaive.kernels.loops.memory import (
 BLOCK = 1024
 
 
-@loop
+@kernel
 def load_word(word_bits: int, source: int) -> np.uint64:
     """Read one word of 8, 16, 32 or 64 bits."""
     if word_bits == 64:
@@ -40,7 +40,7 @@ def load_word(word_bits: int, source: int) -> np.uint64:
     return np.uint64(load_u8(source))
 
 
-@loop
+@kernel
 def store_word(word_bits: int, target: int, word: np.uint64) -> None:
     """Write the low bits of ``word``."""
     if word_bits == 64:
@@ -53,7 +53,7 @@ def store_word(word_bits: int, target: int, word: np.uint64) -> None:
         store_u8(target, word)
 
 
-@loop
+@kernel
 def fill_zero(target: int, size: int) -> None:
     """Write ``size`` zero bytes."""
     at = 0
@@ -65,7 +65,7 @@ def fill_zero(target: int, size: int) -> None:
         at += 1
 
 
-@loop
+@kernel
 def inline_width(data: int, data_size: int, start: int, size: int, word_bits: int) -> int:
     """Width of the inline block at ``start``, -1 if there is no such block."""
     word = word_bits >> 3
@@ -77,19 +77,11 @@ def inline_width(data: int, data_size: int, start: int, size: int, word_bits: in
     return width
 
 
-@loop
+@kernel
 def unpack_inline(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    chunks: int,
-    word_bits: int,
-    target: int,
-    values: int,
-    scratch: int,
-) -> int:
+    data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, word_bits: int,
+    target: int, values: int, scratch: int,
+) -> int:  # fmt: skip
     """Unpack ``counts[i]`` values of every chunk; ``values`` is the room in ``target``."""
     word = word_bits >> 3
     done = 0
@@ -111,7 +103,7 @@ def unpack_inline(
     return -1
 
 
-@loop
+@kernel
 def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uint64:
     """Value ``index`` of a packed block, 1 ≤ width ≤ word_bits."""
     within = index & 127
@@ -135,19 +127,11 @@ def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uin
     return value & low_bits(width)
 
 
-@loop
+@kernel
 def take_inline(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    chunks: int,
-    chunk: int,
-    index: int,
-    values: int,
-    word_bits: int,
-    target: int,
-) -> int:
+    data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
+    values: int, word_bits: int, target: int,
+) -> int:  # fmt: skip
     """Unpack one value of a chunk for each pair of ``chunk`` and ``index``."""
     word = word_bits >> 3
     for i in range(values):
@@ -166,23 +150,17 @@ def take_inline(
     return -1
 
 
-@loop
+@kernel
 def tail_is_packed(tail: int, word_bits: int, width: int) -> bool:
     """Whether the last ``tail`` < 1,024 values of a block are packed, else they are raw."""
     return tail > 0 and width * (BLOCK - tail) < (word_bits - width) * tail
 
 
-@loop
+@kernel
 def unpack_out_of_line(
-    data: int,
-    starts: int,
-    counts: int,
-    blocks: int,
-    word_bits: int,
-    width: int,
-    target: int,
+    data: int, starts: int, counts: int, blocks: int, word_bits: int, width: int, target: int,
     scratch: int,
-) -> None:
+) -> None:  # fmt: skip
     """Unpack blocks that the wrapper has checked."""
     word = word_bits >> 3
     at = target
@@ -206,7 +184,7 @@ def unpack_out_of_line(
         at += tail * word
 
 
-@loop
+@kernel
 def pack_inline(
     source: int, count: int, word_bits: int, widths: int, target: int, scratch: int
 ) -> None:
@@ -232,16 +210,10 @@ def pack_inline(
         done += BLOCK
 
 
-@loop
+@kernel
 def pack_out_of_line(
-    source: int,
-    counts: int,
-    blocks: int,
-    word_bits: int,
-    width: int,
-    target: int,
-    scratch: int,
-) -> None:
+    source: int, counts: int, blocks: int, word_bits: int, width: int, target: int, scratch: int,
+) -> None:  # fmt: skip
     """Pack blocks of ``counts[i]`` values each."""
     word = word_bits >> 3
     here = source
@@ -267,7 +239,7 @@ def pack_out_of_line(
         here += tail * word
 
 
-@loop
+@kernel
 def chunk_widths(source: int, count: int, word_bits: int, target: int) -> None:
     """Store one byte per 1,024 values: the bits that their largest value needs."""
     word = word_bits >> 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.memory import loop
+from glaive.kernels.loops.memory import kernel
 from glaive.kernels.loops.rows import (
     pack_first_8,
     pack_first_16,
@@ -52,13 +52,13 @@ ROW = 128
 """Bytes of a row, packed or not."""
 
 
-@loop
+@kernel
 def low_bits(width: int) -> np.uint64:
     """A word with the lowest ``width`` bits set, 1 ≤ width ≤ 64."""
     return np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
 
 
-@loop
+@kernel
 def row_start(row: int) -> int:
     """Index of the first value of a row."""
     part = row >> 3
@@ -66,7 +66,7 @@ def row_start(row: int) -> int:
     return (backwards << 4) + ((row & 7) << 7)
 
 
-@loop
+@kernel
 def unpack_block(word_bits: int, source: int, width: int, target: int) -> None:
     """Write the 1,024 values of one block, 1 ≤ width ≤ word_bits."""
     if word_bits == 64:
@@ -79,7 +79,7 @@ def unpack_block(word_bits: int, source: int, width: int, target: int) -> None:
         unpack_block_8(source, width, target)
 
 
-@loop
+@kernel
 def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
     """Pack 1,024 values into ``width`` rows of words, 1 ≤ width ≤ word_bits."""
     if word_bits == 64:
@@ -92,7 +92,7 @@ def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
         pack_block_8(source, width, target)
 
 
-@loop
+@kernel
 def unpack_block_64(source: int, width: int, target: int) -> None:
     """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
@@ -107,7 +107,7 @@ def unpack_block_64(source: int, width: int, target: int) -> None:
             unpack_64(values, words, shift, mask)
 
 
-@loop
+@kernel
 def unpack_block_32(source: int, width: int, target: int) -> None:
     """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
@@ -122,7 +122,7 @@ def unpack_block_32(source: int, width: int, target: int) -> None:
             unpack_32(values, words, shift, mask)
 
 
-@loop
+@kernel
 def unpack_block_16(source: int, width: int, target: int) -> None:
     """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
@@ -137,7 +137,7 @@ def unpack_block_16(source: int, width: int, target: int) -> None:
             unpack_16(values, words, shift, mask)
 
 
-@loop
+@kernel
 def unpack_block_8(source: int, width: int, target: int) -> None:
     """Write the values of one block; as ``unpack_block``."""
     mask = low_bits(width)
@@ -152,7 +152,7 @@ def unpack_block_8(source: int, width: int, target: int) -> None:
             unpack_8(values, words, shift, mask)
 
 
-@loop
+@kernel
 def pack_block_64(source: int, width: int, target: int) -> None:
     """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
@@ -169,7 +169,7 @@ def pack_block_64(source: int, width: int, target: int) -> None:
             pack_rest_64(words + ROW, values, 64 - shift, mask)
 
 
-@loop
+@kernel
 def pack_block_32(source: int, width: int, target: int) -> None:
     """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
@@ -186,7 +186,7 @@ def pack_block_32(source: int, width: int, target: int) -> None:
             pack_rest_32(words + ROW, values, 32 - shift, mask)
 
 
-@loop
+@kernel
 def pack_block_16(source: int, width: int, target: int) -> None:
     """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)
@@ -203,7 +203,7 @@ def pack_block_16(source: int, width: int, target: int) -> None:
             pack_rest_16(words + ROW, values, 16 - shift, mask)
 
 
-@loop
+@kernel
 def pack_block_8(source: int, width: int, target: int) -> None:
     """Pack the values of one block; as ``pack_block``."""
     mask = low_bits(width)

@@ -1,17 +1,17 @@
-"""How loops are compiled: arithmetic that wraps, or a build that checks every step.
+"""How kernels are compiled: arithmetic that wraps, or a build that checks every step.
 
-numba tells the compiler that signed ``+``, ``-`` and ``*`` never overflow. The compiler then
-removes what could only be true after an overflow: of ``k = offset - first; if k < 0`` it keeps
+numba promises the compiler that signed ``+``, ``-`` and ``*`` never overflow. The compiler then
+removes what could only be true after an overflow: ``k = offset - first; if k < 0`` becomes
 ``if offset < first``, and a ``k`` that wrapped around passes. Offsets come from files, so that
-promise is not ours to make. Loops are compiled without it: arithmetic wraps at 64 bits, and a
+promise would be wrong. Kernels are compiled without it: arithmetic wraps at 64 bits, and a
 check of a number holds for the number that is used afterwards.
 
-With ``GLAIVE_KERNELS=checked`` loops are compiled so that every load, store and copy is compared
+With ``GLAIVE_KERNELS=checked`` kernels are compiled so that every load, store and copy is compared
 with the buffers whose addresses were taken for the call, and every overflow, shift beyond the
-word and float out of range stops the loop: see ``glaive.kernels._sanitizer``. That is slow, and
+word and float out of range stops the kernel: see ``glaive.kernels._sanitizer``. That is slow, and
 for tests.
 
-Rules for loops: "Kernels" in ``CONTRIBUTING.md``.
+Rules for kernels: "Kernels" in ``CONTRIBUTING.md``.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _without_promise(flags: Sequence[str]) -> tuple[str, ...]:
 class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
     """Writes a check before every instruction that could do harm, and an exit behind it.
 
-    Loads and stores at integer addresses are recognised by their pointer: it was made of an
-    integer just before. Memory that numba itself manages is not looked at.
+    Loads and stores at integer addresses are recognised by their pointer, which was made from an
+    integer just before. Memory that numba itself manages is not checked.
     """
 
     def __init__(self, block: Any, lower: Any) -> None:
@@ -93,13 +93,13 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         self._check_shift(rhs)
         return super().ashr(lhs, rhs, name, flags)
 
-    def fptosi(self, value: Any, kind: Any, name: str = "") -> Any:
-        self._check_float(value, -(2.0 ** (kind.width - 1)), 2.0 ** (kind.width - 1))
-        return super().fptosi(value, kind, name)
+    def fptosi(self, value: Any, target: Any, name: str = "") -> Any:
+        self._check_float(value, -(2.0 ** (target.width - 1)), 2.0 ** (target.width - 1))
+        return super().fptosi(value, target, name)
 
-    def fptoui(self, value: Any, kind: Any, name: str = "") -> Any:
-        self._check_float(value, 0.0, 2.0**kind.width)
-        return super().fptoui(value, kind, name)
+    def fptoui(self, value: Any, target: Any, name: str = "") -> Any:
+        self._check_float(value, 0.0, 2.0**target.width)
+        return super().fptoui(value, target, name)
 
     def load(self, ptr: Any, *args: Any, **options: Any) -> Any:
         self._check_access(ptr, _size_of(ptr.type.pointee), _sanitizer.READ)
@@ -131,8 +131,8 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         verb = "load" if access == _sanitizer.READ else "store"
         self._stop_if(outside, f"a {verb} outside the buffers of the call")
 
-    def _exact(self, pair: Any, what: str) -> Any:
-        self._stop_if(self.extract_value(pair, 1), f"a {what} that overflows")
+    def _exact(self, pair: Any, event: str) -> Any:
+        self._stop_if(self.extract_value(pair, 1), f"a {event} that overflows")
         return self.extract_value(pair, 0)
 
     def _check_shift(self, amount: Any) -> None:
@@ -146,12 +146,12 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         below = self.fcmp_ordered("<", value, ir.Constant(value.type, limit))
         self._stop_if(self.not_(self.and_(above, below)), "a float out of range")
 
-    def _stop_if(self, wrong: Any, what: str) -> None:
+    def _stop_if(self, wrong: Any, event: str) -> None:
         with self.if_then(wrong, likely=False):
             place = self._lower.loc
             where = f"{place.filename}:{place.line}"
             self._lower.call_conv.return_user_exc(
-                self, _sanitizer.UnsafeKernelError, (f"{what}, {where}",)
+                self, _sanitizer.UnsafeKernelError, (f"{event}, {where}",)
             )
 
 
@@ -159,34 +159,34 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
 def _checker() -> Any:
     """Compile the comparison of one access with the entries of ``_sanitizer.REGIONS``."""
     numbers = types.CPointer(types.int64)
-    most = _sanitizer.MOST
+    max_regions = _sanitizer.MAX_REGIONS
     read = _sanitizer.READ
 
     def is_allowed(table: Any, address: int, size: int, access: int) -> int:
         if size == 0:
             return 1
-        for back in range(1, min(table[0], most) + 1):
-            i = (table[0] - back) % most
+        for back in range(1, min(table[0], max_regions) + 1):
+            i = (table[0] - back) % max_regions
             start, stop = table[1 + 3 * i], table[2 + 3 * i]
             within = 0 < size <= stop - start and start <= address <= stop - size
             if within and (access == read or table[3 + 3 * i] != 0):
                 return 1
         return 0
 
-    whole = types.int64
-    return cfunc(whole(numbers, whole, whole, whole))(is_allowed)
+    int64 = types.int64
+    return cfunc(int64(numbers, int64, int64, int64))(is_allowed)
 
 
-def _size_of(kind: Any) -> int | None:
+def _size_of(value_type: Any) -> int | None:
     """Bytes of a value in memory."""
-    if isinstance(kind, ir.VectorType):
-        lane = _size_of(kind.element)
-        return None if lane is None else lane * kind.count
-    if isinstance(kind, ir.IntType):
-        return int(kind.width) // 8
-    if isinstance(kind, ir.FloatType):
+    if isinstance(value_type, ir.VectorType):
+        lane = _size_of(value_type.element)
+        return None if lane is None else lane * value_type.count
+    if isinstance(value_type, ir.IntType):
+        return int(value_type.width) // 8
+    if isinstance(value_type, ir.FloatType):
         return 4
-    if isinstance(kind, ir.DoubleType):
+    if isinstance(value_type, ir.DoubleType):
         return 8
     return None
 
@@ -241,12 +241,12 @@ class _Compiler(CompilerBase):  # type: ignore[misc]  # same
 
 
 class WrappingCompiler(_Compiler):
-    """Compiles loops whose signed arithmetic wraps."""
+    """Compiles kernels whose signed arithmetic wraps."""
 
     lowering = _WrappingLowering
 
 
 class CheckedCompiler(_Compiler):
-    """Compiles loops that stop before they leave the buffers of the call or overflow."""
+    """Compiles kernels that stop before they leave the buffers of the call or overflow."""
 
     lowering = _CheckedLowering

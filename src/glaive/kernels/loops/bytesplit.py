@@ -1,8 +1,7 @@
-"""Compiled loops over byte streams; their wrappers are in ``glaive.kernels.bytesplit``.
+"""Compiled kernels over byte streams; their wrappers are in ``glaive.kernels.bytesplit``.
 
-Eight values at a time: their bytes are a square of 8 × 8 (or two of 4 × 4), which is turned
-over its diagonal in registers, by exchanging ever larger corners. The same turn splits and
-joins.
+Eight values at a time: their bytes are a matrix of 8 × 8 (or two of 4 × 4), which is transposed
+in registers by exchanging ever larger corners. The same transposition splits and joins.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    kernel,
     load_i64,
     load_u8,
     load_u32,
     load_u64,
-    loop,
     store_u8,
     store_u32,
     store_u64,
@@ -28,16 +27,16 @@ STEP_2 = np.uint64(16)
 STEP_4 = np.uint64(32)
 
 
-@loop
+@kernel
 def swap(a: np.uint64, b: np.uint64, step: np.uint64, mask: np.uint64) -> tuple[int, int]:
     """Exchange the upper corner of ``a`` with the lower corner of ``b``."""
     moved = ((a >> step) ^ b) & mask
     return a ^ (moved << step), b ^ moved
 
 
-@loop
-def turn_8(source: int, from_step: int, target: int, to_step: int) -> None:
-    """Turn 8 rows of 8 bytes, a step apart: byte c of row r becomes byte r of row c."""
+@kernel
+def transpose_8(source: int, from_step: int, target: int, to_step: int) -> None:
+    """Transpose 8 rows of 8 bytes, a step apart: byte c of row r becomes byte r of row c."""
     a = load_u64(source)
     b = load_u64(source + from_step)
     c = load_u64(source + 2 * from_step)
@@ -68,7 +67,7 @@ def turn_8(source: int, from_step: int, target: int, to_step: int) -> None:
     store_u64(target + 7 * to_step, h)
 
 
-@loop
+@kernel
 def join_4(source: int, stream: int, target: int) -> None:
     """Eight values of 4 bytes, out of 4 streams that are ``stream`` bytes apart."""
     a = load_u64(source)
@@ -86,7 +85,7 @@ def join_4(source: int, stream: int, target: int) -> None:
     store_u64(target + 24, (c >> STEP_4) | (d & ~FOURS))
 
 
-@loop
+@kernel
 def split_4(source: int, target: int, stream: int) -> None:
     """Eight values of 4 bytes, into 4 streams that are ``stream`` bytes apart."""
     a = np.uint64(load_u32(source)) | (np.uint64(load_u32(source + 16)) << STEP_4)
@@ -103,7 +102,7 @@ def split_4(source: int, target: int, stream: int) -> None:
     store_u64(target + 3 * stream, d)
 
 
-@loop
+@kernel
 def join_value(source: int, stream: int, width: int) -> np.uint64:
     """One value out of ``width`` streams."""
     word = np.uint64(0)
@@ -113,16 +112,16 @@ def join_value(source: int, stream: int, width: int) -> np.uint64:
     return word
 
 
-@loop
+@kernel
 def join(data: int, starts: int, counts: int, chunks: int, width: int, target: int) -> None:
-    """Chunk after chunk, ``counts[i]`` values out of streams of as many bytes each."""
+    """Join chunk after chunk ``counts[i]`` values out of streams of as many bytes each."""
     for chunk in range(chunks):
         source = data + load_i64(starts + chunk * 8)
         count = load_i64(counts + chunk * 8)
         done = 0
         if width == 8:
             while done + 8 <= count:
-                turn_8(source + done, count, target + done * 8, 8)
+                transpose_8(source + done, count, target + done * 8, 8)
                 done += 8
         else:
             while done + 8 <= count:
@@ -138,15 +137,15 @@ def join(data: int, starts: int, counts: int, chunks: int, width: int, target: i
         target += count * width
 
 
-@loop
+@kernel
 def split(values: int, counts: int, chunks: int, width: int, target: int) -> None:
-    """The other way round, chunk after chunk."""
+    """Split the values of chunk after chunk into streams: the inverse of ``join``."""
     for chunk in range(chunks):
         count = load_i64(counts + chunk * 8)
         done = 0
         if width == 8:
             while done + 8 <= count:
-                turn_8(values + done * 8, 8, target + done, count)
+                transpose_8(values + done * 8, 8, target + done, count)
                 done += 8
         else:
             while done + 8 <= count:
@@ -160,18 +159,11 @@ def split(values: int, counts: int, chunks: int, width: int, target: int) -> Non
         target += count * width
 
 
-@loop
+@kernel
 def take(
-    data: int,
-    starts: int,
-    counts: int,
-    chunks: int,
-    chunk: int,
-    index: int,
-    wanted: int,
-    width: int,
-    target: int,
-) -> int:
+    data: int, starts: int, counts: int, chunks: int, chunk: int, index: int, wanted: int,
+    width: int, target: int,
+) -> int:  # fmt: skip
     """Return the first position that lies outside its chunk, -1 when there is none."""
     for i in range(wanted):
         c = load_i64(chunk + i * 8)

@@ -1,8 +1,8 @@
-"""Vector steps of selections: 64 words against one range, and words side by side that stay.
+"""Vector steps of selections: 64 words compared with one range, and selected words compacted.
 
-``word - low <= span``, unsigned and without regard to overflow, is one subtraction and one
-compare for any range, also one that goes on at 0 behind the largest word: so signed numbers
-need nothing of their own.
+``word - low <= span``, unsigned and modulo the word, is one subtraction and one comparison for
+any range, also one that wraps around from the largest word to 0: so signed numbers need no
+case of their own.
 """
 
 from __future__ import annotations
@@ -15,18 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = [
-    "FAST_NARROW",
-    "FAST_WIDE",
-    "compress_8",
-    "compress_16",
-    "compress_32",
-    "compress_64",
-    "in_range_8",
-    "in_range_16",
-    "in_range_32",
-    "in_range_64",
-]
+from glaive.kernels.loops.rows import lanes_of, load, splat, store
 
 _FEATURES = get_host_cpu_features()
 
@@ -39,26 +28,15 @@ FAST_NARROW = bool(_FEATURES.get("avx512vbmi2"))
 LANES = 64
 
 
-def _splat(builder: Any, word: Any, kind: Any) -> Any:
-    lane = word if kind.element.width == 64 else builder.trunc(word, kind.element)
-    first = builder.insert_element(
-        ir.Constant(kind, ir.Undefined), lane, ir.Constant(ir.IntType(32), 0)
-    )
-    every = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
-    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), every)
-
-
 def _in_range(bits: int) -> Any:
     """Bit ``i`` of the result: whether word ``i`` of 64 lies in ``low … low + span``."""
 
     def typer(_context: Any, source: Any, low: Any, span: Any) -> Any:
         def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = ir.VectorType(ir.IntType(bits), LANES)
-            words = builder.load(builder.inttoptr(args[0], kind.as_pointer()))
-            words.align = 1
-            moved = builder.sub(words, _splat(builder, args[1], kind))
-            found = builder.icmp_unsigned("<=", moved, _splat(builder, args[2], kind))
-            return builder.bitcast(found, ir.IntType(64))
+            kind = lanes_of(bits, LANES)
+            moved = builder.sub(load(builder, args[0], kind), splat(builder, args[1], kind))
+            passing = builder.icmp_unsigned("<=", moved, splat(builder, args[2], kind))
+            return builder.bitcast(passing, ir.IntType(64))
 
         return types.uint64(types.int64, types.uint64, types.uint64), codegen
 
@@ -66,7 +44,7 @@ def _in_range(bits: int) -> Any:
 
 
 def _compress(bits: int) -> Any:
-    """Store those words of 64 bytes that have a bit in ``mask`` side by side.
+    """Store side by side those words of 64 bytes that have a bit in ``mask``.
 
     Writes 64 bytes, whatever the mask.
     """
@@ -74,20 +52,16 @@ def _compress(bits: int) -> Any:
 
     def typer(_context: Any, target: Any, source: Any, mask: Any) -> Any:
         def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = ir.VectorType(ir.IntType(bits), lanes)
-            flags = ir.VectorType(ir.IntType(1), lanes)
-            words = builder.load(builder.inttoptr(args[1], kind.as_pointer()))
-            words.align = 1
-            lanes_of_mask = ir.IntType(lanes)
-            mask = args[2] if lanes == LANES else builder.trunc(args[2], lanes_of_mask)
+            kind, flags = lanes_of(bits, lanes), lanes_of(1, lanes)
+            mask = args[2] if lanes == LANES else builder.trunc(args[2], ir.IntType(lanes))
             compress = cgutils.get_or_insert_function(
                 builder.module,
                 ir.FunctionType(kind, [kind, flags, kind]),
                 f"llvm.experimental.vector.compress.v{lanes}i{bits}",
             )
             none = ir.Constant(kind, [0] * lanes)
-            found = builder.call(compress, [words, builder.bitcast(mask, flags), none])
-            builder.store(found, builder.inttoptr(args[0], kind.as_pointer())).align = 1
+            words = [load(builder, args[1], kind), builder.bitcast(mask, flags), none]
+            store(builder, args[0], builder.call(compress, words))
             return ctx.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.uint64), codegen

@@ -1,4 +1,4 @@
-"""Compiled loops over plain values; their wrappers are in ``glaive.kernels.flat``."""
+"""Compiled kernels over plain values; their wrappers are in ``glaive.kernels.flat``."""
 
 from __future__ import annotations
 
@@ -10,63 +10,41 @@ from glaive.kernels.loops.memory import (
     copy,
     copy8,
     copy16,
+    kernel,
     load_i64,
+    load_partial,
     load_u8,
     load_u16,
     load_u32,
-    load_u64,
-    loop,
     store_u8,
     store_u16,
     store_u32,
 )
 
 
-@loop
-def load_bits(source: int, stop: int) -> np.uint64:
-    """Eight bytes, those from ``stop`` on read as 0."""
-    if source + 8 <= stop:
-        return load_u64(source)
-    word = np.uint64(0)
-    shift = 0
-    while source < stop:
-        word |= np.uint64(load_u8(source)) << np.uint64(shift)
-        source += 1
-        shift += 8
-    return word
-
-
-@loop
+@kernel
 def join_bits(
-    data: int, data_size: int, starts: int, counts: int, pieces: int, target: int
+    data: int, data_size: int, starts: int, counts: int, chunks: int, target: int
 ) -> None:
     """Append ``counts[i]`` bits from byte ``starts[i]`` on; may write 16 bytes too many."""
     filled = 0
-    for i in range(pieces):
+    for i in range(chunks):
         source = data + load_i64(starts + i * 8)
-        left = load_i64(counts + i * 8)
-        while left > 0:
-            part = min(left, 64)
-            bits = load_bits(source, data + data_size) & low_bits(part)
+        remaining = load_i64(counts + i * 8)
+        while remaining > 0:
+            part = min(remaining, 64)
+            bits = load_partial(source, data + data_size) & low_bits(part)
             append_bits(target, filled, bits, part)
             filled += part
-            left -= part
+            remaining -= part
             source += 8
 
 
-@loop
+@kernel
 def take_items(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    chunks: int,
-    chunk: int,
-    index: int,
-    wanted: int,
-    size: int,
-    target: int,
-) -> int:
+    data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
+    wanted: int, size: int, target: int,
+) -> int:  # fmt: skip
     """Return the first position that lies outside its chunk, -1 when there is none."""
     for i in range(wanted):
         c = load_i64(chunk + i * 8)
@@ -94,18 +72,11 @@ def take_items(
     return -1
 
 
-@loop
+@kernel
 def take_bits(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    chunks: int,
-    chunk: int,
-    index: int,
-    wanted: int,
-    target: int,
-) -> int:
+    data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
+    wanted: int, target: int,
+) -> int:  # fmt: skip
     """As ``take_items`` for single bits."""
     byte = np.uint64(0)
     for i in range(wanted):

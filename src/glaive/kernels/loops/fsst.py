@@ -1,4 +1,4 @@
-"""Loops that decode FSST text. Wrappers: ``glaive.kernels.fsst``.
+"""Kernels that decode FSST text. Wrappers: ``glaive.kernels.fsst``.
 
 A symbol table is passed as 256 symbols of 8 bytes and 256 lengths of 8 bytes, 4096 where
 there is no symbol.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    kernel,
+    kernel_of,
     load_i64,
     load_u8,
     load_u32,
     load_u64,
-    loop,
-    loop_of,
     store_u8,
     store_u32,
     store_u64,
@@ -31,13 +31,13 @@ NO_SYMBOL = 64
 INSIDE = 0x80000000
 
 
-@loop
-def stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) -> int:
-    """Decode codes to ``out`` without regard to values; the bytes written, or -1.
+@kernel
+def stream(p: int, stop: int, out: int, symbols: int, sizes: int, checkpoints: int) -> int:
+    """Decode codes to ``out`` across the ends of values; returns the bytes written, or -1.
 
-    ``marks`` receives, for every second code byte, where its text begins (32 bits, counted
-    from ``out``); behind an escape, ``INSIDE`` and where the text ends. Values end without a
-    branch, so the processor never guesses them wrong.
+    ``checkpoints`` receives, for every second code byte, where its text begins (32 bits, counted
+    from ``out``); behind an escape, ``INSIDE`` and where the text ends. The end of a value costs
+    no branch that the processor could mispredict.
     """
     start = p
     at = np.int64(0)
@@ -54,13 +54,13 @@ def stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) ->
             end = fourth + load_i64(sizes + d)
             if end - at >= NO_SYMBOL:
                 break
-            store_u64(marks, at | (third << 32))
+            store_u64(checkpoints, at | (third << 32))
             store_u64(out + at, load_u64(symbols + a))
             store_u64(out + second, load_u64(symbols + b))
             store_u64(out + third, load_u64(symbols + c))
             store_u64(out + fourth, load_u64(symbols + d))
             at = end
-            marks += 8
+            checkpoints += 8
             p += 4
         if p >= stop:
             break
@@ -69,8 +69,8 @@ def stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) ->
             code = np.int64(load_u8(p))
             p += 1
             if not odd:
-                store_u32(marks, at)
-                marks += 4
+                store_u32(checkpoints, at)
+                checkpoints += 4
             size = load_i64(sizes + 8 * code)
             if size < NO_SYMBOL:
                 store_u64(out + at, load_u64(symbols + 8 * code))
@@ -80,29 +80,29 @@ def stream(p: int, stop: int, out: int, symbols: int, sizes: int, marks: int) ->
                 p += 1
                 at += 1
                 if odd:
-                    store_u32(marks, at | INSIDE)
-                    marks += 4
+                    store_u32(checkpoints, at | INSIDE)
+                    checkpoints += 4
             else:
                 return -1
             if p >= stop or not (p - start) & 1:
                 break
-    store_u32(marks, at)
+    store_u32(checkpoints, at)
     return at
 
 
-@loop
-def end_of_value(k: int, codes: int, sizes: int, marks: int) -> int:
+@kernel
+def end_of_value(k: int, codes: int, sizes: int, checkpoints: int) -> int:
     """Where the text of the first ``k`` code bytes ends, or -1 between escape and literal."""
-    mark = np.int64(load_u32(marks + 4 * (k >> 1)))
-    if mark >= INSIDE:
-        return (mark - INSIDE) if k & 1 else np.int64(-1)
+    checkpoint = np.int64(load_u32(checkpoints + 4 * (k >> 1)))
+    if checkpoint >= INSIDE:
+        return (checkpoint - INSIDE) if k & 1 else np.int64(-1)
     size = load_i64(sizes + 8 * np.int64(load_u8(codes + k - (k > 0)))) & -(k & 1)
-    return (mark + size) if size < NO_SYMBOL else np.int64(-1)
+    return (checkpoint + size) if size < NO_SYMBOL else np.int64(-1)
 
 
-@loop
+@kernel
 def _ends_of_values32(
-    offsets: int, n: int, codes: int, sizes: int, marks: int, target: int, at: int
+    offsets: int, n: int, codes: int, sizes: int, checkpoints: int, target: int, at: int
 ) -> int:
     """Write where ``n`` values end, counted from ``-at``; 1 when an offset is wrong."""
     first = np.int64(load_u32(offsets))
@@ -113,67 +113,45 @@ def _ends_of_values32(
         k = np.int64(load_u32(offsets + 4 * j)) - first
         if k < before or k > size:
             return 1
-        end = end_of_value(k, codes, sizes, marks)
+        end = end_of_value(k, codes, sizes, checkpoints)
         wrong |= end < 0
         store_u32(target + 4 * j, at + end)
         before = k
     return wrong
 
 
-@loop
+@kernel
 def _ends_of_values(
-    offsets: int,
-    width: int,
-    n: int,
-    codes: int,
-    sizes: int,
-    marks: int,
-    target: int,
-    out_width: int,
-    at: int,
-) -> int:
-    """Do as ``_ends_of_values32`` for other widths of offsets."""
+    offsets: int, width: int, n: int, codes: int, sizes: int, checkpoints: int, target: int,
+    out_width: int, at: int,
+) -> int:  # fmt: skip
+    """As ``_ends_of_values32``, for other widths of offsets."""
     first = load_offset(offsets, width)
     last = load_offset(offsets + width * n, width)
     before = first
     wrong = 0
     for j in range(1, n + 1):
         offset = load_offset(offsets + width * j, width)
-        # Compared before anything is taken from it: offsets of 64 bits may be any number.
+        # Compare before subtracting: an offset of 64 bits may be any number.
         if offset < before or offset > last:
             return 1
-        end = end_of_value(offset - first, codes, sizes, marks)
+        end = end_of_value(offset - first, codes, sizes, checkpoints)
         wrong |= end < 0
         store_offset(target + out_width * j, out_width, at + end)
         before = offset
     return wrong
 
 
-@loop_of(DecodeFsst)
+@kernel_of(DecodeFsst)
 def decode(
-    offsets: int,
-    data: int,
-    offset_starts: int,
-    bases: int,
-    floors: int,
-    limits: int,
-    counts: int,
-    chunks: int,
-    width: int,
-    symbols: int,
-    sizes: int,
-    marks: int,
-    most: int,
-    out_width: int,
-    out_offsets: int,
-    out: int,
-    room: int,
-    state: int,
-) -> int:
-    """Decode chunk after chunk from where ``state`` stands.
+    offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
+    chunks: int, width: int, symbols: int, sizes: int, checkpoints: int, max_stream: int,
+    out_width: int, out_offsets: int, out: int, capacity: int, state: int,
+) -> int:  # fmt: skip
+    """Decode the chunks from ``state`` on, a ``DecodeState``.
 
-    ``state`` is a ``DecodeState``. Returns -1 when all is done, -2 when the next
-    chunk might not fit in ``room`` bytes, else the number of the damaged chunk.
+    Returns -1 when all are done, -2 when the next chunk might not fit in ``capacity`` bytes, else
+    the number of the damaged chunk.
     """
     chunk = load_i64(state + STATE.chunk)
     done = load_i64(state + STATE.values)
@@ -190,7 +168,7 @@ def decode(
             or last > load_i64(limits + 8 * chunk)
         ):
             return chunk
-        if 8 * (last - first) + 8 > room - at:
+        if 8 * (last - first) + 8 > capacity - at:
             store_u64(state + STATE.chunk, chunk)
             store_u64(state + STATE.values, done)
             store_u64(state + STATE.size, at)
@@ -198,17 +176,19 @@ def decode(
         target = out_offsets + done * out_width
         p = base + first
         stop = base + last
-        if first < last <= first + most:
-            grown = stream(p, stop, out + at, symbols, sizes, marks)
-            if grown < 0:
+        if first < last <= first + max_stream:
+            written = stream(p, stop, out + at, symbols, sizes, checkpoints)
+            if written < 0:
                 return chunk
             if width == 4 and out_width == 4:
-                wrong = _ends_of_values32(source, n, p, sizes, marks, target, at)
+                wrong = _ends_of_values32(source, n, p, sizes, checkpoints, target, at)
             else:
-                wrong = _ends_of_values(source, width, n, p, sizes, marks, target, out_width, at)
+                wrong = _ends_of_values(
+                    source, width, n, p, sizes, checkpoints, target, out_width, at
+                )
             if wrong:
                 return chunk
-            at += grown
+            at += written
             done += n
             chunk += 1
             continue

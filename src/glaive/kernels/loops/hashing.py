@@ -1,7 +1,7 @@
-"""Loops that number distinct values. Wrappers: ``glaive.kernels.hashing``.
+"""Kernels that number distinct values. Wrappers: ``glaive.kernels.hashing``.
 
 Open addressing: a slot holds 1 + the number of an item, 0 when free. The table starts small,
-so that few items stay in the nearest cache, and doubles when half full.
+so that few items stay in the first-level cache, and doubles when half full.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    kernel,
+    kernel_of,
     load_i64,
-    load_u8,
+    load_partial,
     load_u32,
     load_u64,
-    loop,
-    loop_of,
     store_u32,
     store_u64,
 )
@@ -27,25 +27,22 @@ FIRST_SLOTS = 1024
 MIX = 0x9E3779B97F4A7C15
 
 
-@loop
+@kernel
 def _word(address: int, size: int, end: int) -> int:
     """Load ``size`` < 8 bytes as a number; reads nothing at or behind ``end``."""
     if address + 8 <= end:
         mask = (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
         return load_u64(address) & mask
-    word = np.uint64(0)
-    for i in range(size):
-        word |= np.uint64(load_u8(address + i)) << np.uint64(8 * i)
-    return word
+    return load_partial(address, address + size)
 
 
-@loop
+@kernel
 def _mixed(state: int, word: int) -> int:
     state = (state ^ word) * np.uint64(MIX)
     return (state ^ (state >> np.uint64(32))) * np.uint64(MIX)
 
 
-@loop
+@kernel
 def _hash(address: int, size: int, end: int) -> int:
     state = np.uint64(size) * np.uint64(MIX)
     if size < 8:
@@ -58,7 +55,7 @@ def _hash(address: int, size: int, end: int) -> int:
     return _mixed(state, load_u64(last))
 
 
-@loop
+@kernel
 def _equal(a: int, b: int, size: int, end: int) -> bool:
     if size < 8:
         return _word(a, size, end) == _word(b, size, end)
@@ -71,19 +68,19 @@ def _equal(a: int, b: int, size: int, end: int) -> bool:
     return load_u64(a + last) == load_u64(b + last)
 
 
-@loop
+@kernel
 def _home(value: int, size: int) -> int:
     """Slot of a hash: its upper bits, which all bytes of the value have reached."""
     return np.int64((value >> np.uint64(32)) & np.uint64(size - 1))
 
 
-@loop
+@kernel
 def _clear(slots: int, size: int) -> None:
     for i in range(size):
         store_u32(slots + 4 * i, 0)
 
 
-@loop
+@kernel
 def _grow(slots: int, size: int, hashes: int, items: int) -> None:
     """Enter all items again, in ``size`` slots."""
     _clear(slots, size)
@@ -94,23 +91,28 @@ def _grow(slots: int, size: int, hashes: int, items: int) -> None:
         store_u32(slots + 4 * slot, item + 1)
 
 
-@loop_of(NumberStrings)
-def number_strings(
-    offsets: int,
-    width: int,
-    data: int,
-    data_size: int,
-    strings: int,
-    most: int,
-    most_bytes: int,
-    slots: int,
-    hashes: int,
-    firsts: int,
-    indices: int,
+@kernel
+def _enter(
+    item: int, value: int, row: int, slots: int, slot: int, size: int, hashes: int, firsts: int
 ) -> int:
-    """Number the distinct strings in order; their number, or -1 when they are too many.
+    """Enter a new item of hash ``value`` in a free slot; returns the number of slots."""
+    store_u64(hashes + 8 * item, value)
+    store_u64(firsts + 8 * item, row)
+    store_u32(slots + 4 * slot, item + 1)
+    if 2 * (item + 1) > size:
+        size *= 2
+        _grow(slots, size, hashes, item + 1)
+    return size
 
-    ``slots`` has room for the power of two that is at least twice ``most`` and 1024.
+
+@kernel_of(NumberStrings)
+def number_strings(
+    offsets: int, width: int, data: int, data_size: int, strings: int, max_items: int,
+    max_bytes: int, slots: int, hashes: int, firsts: int, indices: int,
+) -> int:  # fmt: skip
+    """Number the distinct strings in order of appearance; how many, or -1 for too many.
+
+    ``slots`` has room for the power of two that is at least twice ``max_items`` and 1024.
     """
     size = np.int64(FIRST_SLOTS)
     _clear(slots, size)
@@ -127,22 +129,17 @@ def number_strings(
             item = np.int64(load_u32(slots + 4 * slot)) - 1
             if item < 0:
                 total += length
-                if items == most or total > most_bytes:
+                if items == max_items or total > max_bytes:
                     return -1
                 item = items
-                store_u64(hashes + 8 * item, value)
-                store_u64(firsts + 8 * item, i)
-                store_u32(slots + 4 * slot, item + 1)
+                size = _enter(item, value, i, slots, slot, size, hashes, firsts)
                 items += 1
-                if 2 * items > size:
-                    size *= 2
-                    _grow(slots, size, hashes, items)
                 break
             if load_u64(hashes + 8 * item) == value:
                 first = load_i64(firsts + 8 * item)
                 there = load_offset(offsets + width * first, width)
-                ends = load_offset(offsets + width * (first + 1), width)
-                if ends - there == length and _equal(data + there, data + start, length, end):
+                there_end = load_offset(offsets + width * (first + 1), width)
+                if there_end - there == length and _equal(data + there, data + start, length, end):
                     break
             slot = (slot + 1) & (size - 1)
         store_u32(indices + 4 * i, item)
@@ -150,17 +147,11 @@ def number_strings(
     return items
 
 
-@loop
+@kernel
 def number_words(
-    values: int,
-    words: int,
-    count: int,
-    most: int,
-    slots: int,
-    hashes: int,
-    firsts: int,
+    values: int, words: int, count: int, max_items: int, slots: int, hashes: int, firsts: int,
     indices: int,
-) -> int:
+) -> int:  # fmt: skip
     """Number the distinct values of ``words`` times 8 bytes; like ``number_strings``."""
     size = np.int64(FIRST_SLOTS)
     _clear(slots, size)
@@ -175,16 +166,11 @@ def number_words(
         while True:
             item = np.int64(load_u32(slots + 4 * slot)) - 1
             if item < 0:
-                if items == most:
+                if items == max_items:
                     return -1
                 item = items
-                store_u64(hashes + 8 * item, value)
-                store_u64(firsts + 8 * item, i)
-                store_u32(slots + 4 * slot, item + 1)
+                size = _enter(item, value, i, slots, slot, size, hashes, firsts)
                 items += 1
-                if 2 * items > size:
-                    size *= 2
-                    _grow(slots, size, hashes, items)
                 break
             there = values + width * load_i64(firsts + 8 * item)
             if load_u64(there) == load_u64(here) and (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.contains import same_bytes
-from glaive.kernels.loops.memory import load_i64, load_u32, loop, store_u64
+from glaive.kernels.loops.memory import kernel, load_i64, load_u32, same_bytes, store_u64
 
 SIZE = 0x0FFF_FFFF
 
 
-@loop
+@kernel
 def big_word(at: int) -> int:
     """The big-endian word of 4 bytes."""
     word = np.int64(load_u32(at))
@@ -22,11 +21,11 @@ def big_word(at: int) -> int:
     )
 
 
-@loop
+@kernel
 def find_members(
-    raw: int, begins: int, ends: int, count: int, key: int, size: int, words: int, places: int
+    raw: int, begins: int, ends: int, count: int, key: int, size: int, words: int, positions: int
 ) -> int:
-    """Write entry and place of the member of each object that has one.
+    """Write the entry and the position of the member, for each object that has it.
 
     The wrapper has checked that each object has 4 bytes, inside the memory. Returns the number of
     the first object that ends too soon, or -1.
@@ -39,13 +38,13 @@ def find_members(
         at = begin + 4 + 8 * members
         if at > end:
             return i
-        found = np.int64(-1)
+        matching = np.int64(-1)
         for k in range(members):
             length = big_word(entry) & SIZE
             if at + length > end:
                 return i
-            if length == size and found < 0 and same_bytes(raw + at, key, size):
-                found = k
+            if length == size and matching < 0 and same_bytes(raw + at, key, size):
+                matching = k
             at += length
             entry += 4
         for k in range(members):
@@ -53,9 +52,9 @@ def find_members(
             length = word & SIZE
             if at + length > end:
                 return i
-            if k == found:
+            if k == matching:
                 store_u64(words + 8 * i, np.uint64(word))
-                store_u64(places + 8 * i, np.uint64(at))
+                store_u64(positions + 8 * i, np.uint64(at))
             at += length
             entry += 4
     return -1

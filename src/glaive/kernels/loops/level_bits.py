@@ -1,4 +1,4 @@
-"""Levels of 0 and 1 straight into validity bits; the wrapper is in ``glaive.kernels.bitpack``.
+"""Decode levels of 0 and 1 to validity bits; wrappers: ``glaive.kernels.level_bits``.
 
 Bit ``r`` of the 64 words of a one-bit block is 64 neighbouring levels: sixteen stores make the
 bitmap of 1,024 levels.
@@ -10,13 +10,21 @@ import numpy as np
 
 from glaive.kernels.loops.bitpack import BLOCK, inline_width, tail_is_packed
 from glaive.kernels.loops.blocks import low_bits
-from glaive.kernels.loops.memory import load_i64, load_u16, load_u64, loop, popcount, store_u64
+from glaive.kernels.loops.memory import (
+    kernel,
+    load_i64,
+    load_u8,
+    load_u16,
+    load_u64,
+    popcount,
+    store_u64,
+)
 from glaive.kernels.loops.rows import bit_of_row, levels_above
 
 
-@loop
+@kernel
 def append_bits(target: int, filled: int, bits: np.uint64, count: int) -> None:
-    """Append ``count`` ≤ 64 bits at bit ``filled``; the partial last word is kept whole.
+    """Append ``count`` ≤ 64 bits at bit ``filled``; stores whole words.
 
     Bits of ``bits`` from ``count`` on must be 0. Writes at most 16 bytes from the word of
     bit ``filled`` on.
@@ -31,7 +39,7 @@ def append_bits(target: int, filled: int, bits: np.uint64, count: int) -> None:
         store_u64(at + 8, bits >> np.uint64(64 - used))
 
 
-@loop
+@kernel
 def level_bits_of_block(source: int, width: int, count: int, target: int, filled: int) -> int:
     """Append the validity of one packed level block; return how many are not 0."""
     nulls = 0
@@ -48,7 +56,7 @@ def level_bits_of_block(source: int, width: int, count: int, target: int, filled
     return nulls
 
 
-@loop
+@kernel
 def level_bits_of_words(source: int, count: int, target: int, filled: int) -> int:
     """Append the validity of plain levels; return how many are 1, -1 if any is above."""
     nulls = 0
@@ -72,18 +80,11 @@ def level_bits_of_words(source: int, count: int, target: int, filled: int) -> in
     return nulls
 
 
-@loop
+@kernel
 def validity_inline(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    chunks: int,
-    target: int,
-    values: int,
-    result: int,
-) -> int:
+    data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, target: int,
+    values: int, result: int,
+) -> int:  # fmt: skip
     """Store the null count at ``result``, -1 when a chunk has wider levels."""
     done = 0
     nulls = 0
@@ -102,7 +103,7 @@ def validity_inline(
     return -1
 
 
-@loop
+@kernel
 def validity_out_of_line(
     data: int, starts: int, counts: int, chunks: int, width: int, target: int, result: int
 ) -> None:
@@ -111,17 +112,56 @@ def validity_out_of_line(
     nulls = 0
     for i in range(chunks):
         source = data + load_i64(starts + i * 8)
-        left = load_i64(counts + i * 8)
-        while width < 16 and (left >= BLOCK or tail_is_packed(left, 16, width)):
-            part = min(left, BLOCK)
+        remaining = load_i64(counts + i * 8)
+        while width < 16 and (remaining >= BLOCK or tail_is_packed(remaining, 16, width)):
+            part = min(remaining, BLOCK)
             nulls += level_bits_of_block(source, width, part, target, done)
             source += width * 128
             done += part
-            left -= part
-        found = level_bits_of_words(source, left, target, done)
-        if found < 0:
+            remaining -= part
+        chunk_nulls = level_bits_of_words(source, remaining, target, done)
+        if chunk_nulls < 0:
             store_u64(result, -1)
             return
-        nulls += found
-        done += left
+        nulls += chunk_nulls
+        done += remaining
     store_u64(result, nulls)
+
+
+@kernel
+def validity_of_runs(
+    data: int, values: int, lengths: int, runs: int, counts: int, chunks: int, target: int,
+    result: int,
+) -> int:  # fmt: skip
+    """Append the validity of runs of levels; returns the first chunk that does not add up.
+
+    Stores the null count at ``result``, -1 when there are levels above 1.
+    """
+    done = np.int64(0)
+    nulls = np.int64(0)
+    for i in range(chunks):
+        value_at = data + load_i64(values + i * 8)
+        length_at = data + load_i64(lengths + i * 8)
+        remaining = load_i64(counts + i * 8)
+        for j in range(load_i64(runs + i * 8)):
+            length = np.int64(load_u8(length_at + j))
+            level = np.int64(load_u16(value_at + 2 * j))
+            remaining -= length
+            if remaining < 0:
+                return i
+            if level > 1:
+                store_u64(result, -1)
+                return -1
+            nulls += level * length
+            while length > 0:
+                part = np.int64(min(length, 64))
+                bits = np.uint64(0)
+                if level == 0:
+                    bits = low_bits(part)
+                append_bits(target, done, bits, part)
+                done += part
+                length -= part
+        if remaining != 0:
+            return i
+    store_u64(result, nulls)
+    return -1

@@ -1,7 +1,7 @@
-"""Loops behind ``glaive.kernels.levels``: levels are looked at 64 at a time, as bits.
+"""Kernels behind ``glaive.kernels.levels``: levels are compared 64 at a time, as bits.
 
-Of every 64 entries a vector compare says which begin a list, which have a slot and which are
-visible; then only the entries that begin a list are walked.
+For every 64 entries, vector comparisons give those that begin a list, that have a slot and that
+are visible; a loop then visits only the entries that begin a list.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.level_bits import append_bits
 from glaive.kernels.loops.memory import (
+    kernel,
+    kernel_of,
     load_u16,
-    loop,
-    loop_of,
     popcount,
     store_u16,
     store_u32,
@@ -27,27 +27,27 @@ WINDOW = 64
 ANY_LEVEL = 65535
 
 
-@loop
+@kernel
 def above(levels: int, count: int, limit: int) -> np.uint64:
     """Bit ``i``: whether level ``i`` of ``count`` ≤ 64 is above ``limit``."""
     if count == WINDOW:
         return levels_above(levels, limit)
-    found = np.uint64(0)
+    bits = np.uint64(0)
     for i in range(count):
         if np.int64(load_u16(levels + 2 * i)) > limit:
-            found |= np.uint64(1) << np.uint64(i)
-    return found
+            bits |= np.uint64(1) << np.uint64(i)
+    return bits
 
 
-@loop
+@kernel
 def equal(levels: int, count: int, level: int) -> np.uint64:
     """Bit ``i``: whether level ``i`` of ``count`` ≤ 64 is ``level`` ≥ 1."""
     return above(levels, count, level - 1) & ~above(levels, count, level)
 
 
-@loop
+@kernel
 def valid_slots(null: np.uint64, slot: np.uint64, slots: int) -> np.uint64:
-    """The entries with a bit in ``slot``, side by side: 0 for those with a bit in ``null``."""
+    """One bit per entry with a bit in ``slot``, without gaps: 0 where ``null`` has a bit."""
     if slots == 0:
         return np.uint64(0)
     bits = low_bits(slots)
@@ -61,13 +61,13 @@ def valid_slots(null: np.uint64, slot: np.uint64, slots: int) -> np.uint64:
     return bits
 
 
-@loop
+@kernel
 def put_offsets(
     begin: np.uint64, visible: np.uint64, before: int, offsets: int, width: int
 ) -> None:
     """Store the visible entries before each entry that has a bit in ``begin``.
 
-    Stores four at a time, up to three too many: a loop that ends at random costs more.
+    Stores four at a time, up to three too many: a loop with an unpredictable end costs more.
     """
     one = np.uint64(1)
     at = offsets
@@ -83,28 +83,18 @@ def put_offsets(
             at += width
 
 
-@loop_of(ResolveLists)
+@kernel_of(ResolveLists)
 def resolve_lists(
-    rep: int,
-    definition: int,
-    entries: int,
-    visible_max: int,
-    resolved_max: int,
-    slot_max: int,
-    null_level: int,
-    offsets: int,
-    width: int,
-    valid: int,
-    next_rep: int,
-    next_def: int,
-    room: int,
-) -> tuple[int, int, int, int]:
-    """Resolve one list layer; returns (slots, entries left, visible items, nulls).
+    rep: int, definition: int, entries: int, visible_max: int, resolved_max: int, slot_max: int,
+    null_level: int, offsets: int, width: int, valid: int, next_rep: int, next_def: int,
+    capacity: int,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """Resolve one list layer; returns (slots, entries for outer layers, visible items, nulls).
 
-    There is room for ``room`` slots; -1 slots are returned when there are more.
+    There is room for ``capacity`` slots; -1 slots are returned when there are more.
     """
     slots = np.int64(0)
-    left = np.int64(0)
+    outer = np.int64(0)
     seen = np.int64(0)
     nulls = np.int64(0)
     every = ~np.uint64(0)
@@ -122,8 +112,8 @@ def resolve_lists(
                 slot &= ~above(levels, count, slot_max)
         visible &= here
         new = np.int64(popcount(slot))
-        if slots + new > room:
-            return np.int64(-1), left, seen, nulls
+        if slots + new > capacity:
+            return np.int64(-1), outer, seen, nulls
         put_offsets(slot, visible, seen, offsets + slots * width, width)
         if null_level != 0:
             null = slot & equal(levels, count, null_level)
@@ -136,9 +126,9 @@ def resolve_lists(
             d = np.int64(0)
             if definition != 0:
                 d = np.int64(load_u16(definition + 2 * at))
-            store_u16(next_rep + 2 * left, np.int64(load_u16(rep + 2 * at)) - 1)
-            store_u16(next_def + 2 * left, d if d > resolved_max else 0)
-            left += 1
+            store_u16(next_rep + 2 * outer, np.int64(load_u16(rep + 2 * at)) - 1)
+            store_u16(next_def + 2 * outer, d if d > resolved_max else 0)
+            outer += 1
         slots += new
         seen += np.int64(popcount(visible))
         done += count
@@ -146,10 +136,10 @@ def resolve_lists(
         store_u32(offsets + 4 * slots, seen)
     else:
         store_u64(offsets + 8 * slots, seen)
-    return slots, left, seen, nulls
+    return slots, outer, seen, nulls
 
 
-@loop
+@kernel
 def validity(
     definition: int, entries: int, slot_max: int, null_level: int, valid: int
 ) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""Loops behind ``glaive.kernels.list_levels``.
+"""Kernels behind ``glaive.kernels.list_levels``.
 
-A chunk's levels are decoded and checked by :func:`chunk_levels` alone; the loops over chunks
-(and over rows, in ``list_rows``) give up at the first thing that is not as it should be, with
-a negative number, and leave it to the slower way to say what that is.
+A chunk's levels are decoded and checked by :func:`chunk_levels` alone. The kernels over chunks
+(and over rows, in ``list_rows``) return a negative number at the first defect; the general path
+then reports what it is.
 
 Target memory has ``SLACK`` bytes behind the last level, so that a block of 1,024 levels may
 be unpacked where a shorter one is wanted.
@@ -14,15 +14,14 @@ import numpy as np
 
 from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, tail_is_packed
 from glaive.kernels.loops.blocks import unpack_block_16
-from glaive.kernels.loops.chunks import count_levels
+from glaive.kernels.loops.chunks import count_levels, load_size
 from glaive.kernels.loops.memory import (
     copy,
+    kernel,
+    kernel_of,
     load_i64,
     load_u8,
     load_u16,
-    load_u32,
-    loop,
-    loop_of,
     store_u64,
     wrapping_sub,
 )
@@ -33,21 +32,21 @@ from glaive.kernels.records import LevelPage, ReadChunks, offsets_of
 FLAT, PACKED, INLINE, RUNS = 1, 2, 3, 4
 PAGE = offsets_of(LevelPage)
 BROKEN = -1
-NO_ROOM = -2
+TOO_MANY = -2
 
 
-@loop
+@kernel
 def decode_levels(
-    data: int, start: int, size: int, count: int, form: int, width: int, target: int
+    data: int, start: int, size: int, count: int, encoding: int, width: int, target: int
 ) -> bool:
-    """Decode one block of levels to ``target``; False when it is not what it should be."""
+    """Decode one block of levels to ``target``; False when its size or lengths are wrong."""
     source = data + start
-    if form == FLAT:
+    if encoding == FLAT:
         if size != 2 * count:
             return False
         copy(target, source, size)
         return True
-    if form == INLINE:
+    if encoding == INLINE:
         # The caller has checked that the block lies within the data.
         width = inline_width(data, start + size, start, size, 16)
         if width < 0 or count > BLOCK:
@@ -57,16 +56,16 @@ def decode_levels(
         else:
             unpack_block_16(source + 2, width, target)
         return True
-    if form == PACKED:
-        whole = count >> 10
+    if encoding == PACKED:
+        blocks = count >> 10
         tail = count & (BLOCK - 1)
         packed = tail_is_packed(tail, 16, width)
-        if size != (whole + packed) * width * 128 + (0 if packed else 2 * tail):
+        if size != (blocks + packed) * width * 128 + (0 if packed else 2 * tail):
             return False
         if width == 0:
             fill_zero(target, 2 * count)
             return True
-        for _ in range(whole + packed):
+        for _ in range(blocks + packed):
             unpack_block_16(source, width, target)
             source += width * 128
             target += 2 * BLOCK
@@ -80,10 +79,10 @@ def decode_levels(
         return False
     lengths = source + 8 + head
     at = target
-    left = count
+    remaining = count
     for run in range(head >> 1):
         length = np.int64(load_u8(lengths + run))
-        if length > left:
+        if length > remaining:
             return False
         value = repeat_word(16, np.uint64(load_u16(source + 8 + 2 * run)))
         end = at + 2 * length
@@ -92,87 +91,71 @@ def decode_levels(
             fill(at, value)
             at += 64
         at = end
-        left -= length
-    return left == 0
+        remaining -= length
+    return remaining == 0
 
 
-@loop
+@kernel
 def chunk_levels(
-    data: int,
-    data_size: int,
-    start: int,
-    room: int,
-    page: int,
-    count: int,
-    rows: int,
-    enters: int,
-    piece_starts: int,
-    piece_sizes: int,
-    stride: int,
-    rep: int,
-    definition: int,
-    levels_room: int,
-) -> int:
+    data: int, data_size: int, start: int, chunk_size: int, page: int, count: int, rows: int,
+    enters: int, buffer_starts: int, buffer_sizes: int, stride: int, rep: int, definition: int,
+    level_capacity: int,
+) -> int:  # fmt: skip
     """Parse one chunk's header and decode its levels; returns how many, negative when broken.
 
-    Positions and sizes of value pieces are stored at ``piece_starts`` and ``piece_sizes``,
-    ``stride`` bytes apart. The chunk must have ``count`` visible entries, ``rows`` starts of
-    rows, and begin with one unless ``enters``.
+    Positions and sizes of value buffers are stored at ``buffer_starts`` and ``buffer_sizes``,
+    ``stride`` bytes apart. The chunk must have ``count`` visible entries and ``rows`` row starts;
+    it must begin with one unless ``enters``.
     """
-    rep_form, def_form = load_i64(page + PAGE.rep), load_i64(page + PAGE.definition)
-    value_pieces = load_i64(page + PAGE.value_pieces)
+    rep_encoding, def_encoding = load_i64(page + PAGE.rep), load_i64(page + PAGE.definition)
+    value_buffers = load_i64(page + PAGE.value_buffers)
     value_width = load_i64(page + PAGE.value_width)
-    level_pieces = 1 + np.int64(def_form != 0)
-    head = 2 + 2 * level_pieces + value_width * value_pieces
-    if start < 0 or room < head or start > data_size - room:
+    level_buffers = 1 + np.int64(def_encoding != 0)
+    head = 2 + 2 * level_buffers + value_width * value_buffers
+    if start < 0 or chunk_size < head or start > data_size - chunk_size:
         return BROKEN
     at = data + start
     levels = np.int64(load_u16(at))
-    if levels > levels_room:
-        return NO_ROOM
+    if levels > level_capacity:
+        return TOO_MANY
     at += 2
     position = np.int64((head + 7) & ~7)
-    for piece in range(level_pieces + value_pieces):
-        if piece < level_pieces or value_width == 2:
-            size = np.int64(load_u16(at))
-            at += 2
-        else:
-            size = np.int64(load_u32(at))
-            at += 4
-        if position + size > room:
+    for buffer in range(level_buffers + value_buffers):
+        size_width = 2 if buffer < level_buffers else value_width
+        size = load_size(at, size_width)
+        at += size_width
+        if position + size > chunk_size:
             return BROKEN
         good = True
-        if piece == 0:
+        if buffer == 0:
             width = load_i64(page + PAGE.rep_width)
-            good = decode_levels(data, start + position, size, levels, rep_form, width, rep)
-        elif piece < level_pieces:
+            good = decode_levels(data, start + position, size, levels, rep_encoding, width, rep)
+        elif buffer < level_buffers:
             width = load_i64(page + PAGE.def_width)
-            good = decode_levels(data, start + position, size, levels, def_form, width, definition)
+            good = decode_levels(
+                data, start + position, size, levels, def_encoding, width, definition
+            )
         else:
-            out = stride * (piece - level_pieces)
-            store_u64(piece_starts + out, start + position)
-            store_u64(piece_sizes + out, size)
+            out = stride * (buffer - level_buffers)
+            store_u64(buffer_starts + out, start + position)
+            store_u64(buffer_sizes + out, size)
         if not good:
             return BROKEN
         position += (size + 7) & ~7
-    found, visible, bad_rep, bad_def = count_levels(
-        rep,
-        definition if def_form != 0 else 0,
-        levels,
-        load_i64(page + PAGE.max_rep),
-        load_i64(page + PAGE.visible_max),
-        load_i64(page + PAGE.max_def),
-    )
-    if bad_rep != 0 or bad_def != 0 or found != rows or visible != count or levels < 1:
+    row_count, visible, bad_rep, bad_def = count_levels(
+        rep, definition if def_encoding != 0 else 0, levels, load_i64(page + PAGE.max_rep),
+        load_i64(page + PAGE.visible_max), load_i64(page + PAGE.max_def),
+    )  # fmt: skip
+    if bad_rep != 0 or bad_def != 0 or row_count != rows or visible != count or levels < 1:
         return BROKEN
     if (np.int64(load_u16(rep)) != load_i64(page + PAGE.max_rep)) != (enters != 0):
         return BROKEN
     return levels
 
 
-@loop
+@kernel
 def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
-    """Levels of all chunks together, as their headers say; -1 when one is outside."""
+    """Total number of levels according to the chunk headers; -1 when a chunk is outside."""
     total = np.int64(0)
     for chunk in range(chunks):
         start = load_i64(starts + 8 * chunk)
@@ -182,48 +165,27 @@ def count_entries(data: int, data_size: int, starts: int, chunks: int) -> int:
     return total
 
 
-@loop_of(ReadChunks)
+@kernel_of(ReadChunks)
 def read_chunks(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    row_starts: int,
-    enters: int,
-    chunks: int,
-    page: int,
-    piece_starts: int,
-    piece_sizes: int,
-    firsts: int,
-    rep: int,
-    definition: int,
-    room: int,
-) -> int:
-    """Decode the levels of all chunks; returns how many, negative when one is broken.
+    data: int, data_size: int, starts: int, sizes: int, counts: int, row_starts: int, enters: int,
+    chunks: int, page: int, buffer_starts: int, buffer_sizes: int, firsts: int, rep: int,
+    definition: int, capacity: int,
+) -> int:  # fmt: skip
+    """Decode the levels of all chunks; returns how many, negative when a chunk is broken.
 
-    ``firsts`` takes the first entry of each chunk.
+    ``firsts`` receives the first entry of each chunk.
     """
     done = np.int64(0)
     for chunk in range(chunks):
         at = 8 * chunk
         rows = wrapping_sub(load_i64(row_starts + at + 8), load_i64(row_starts + at))
         levels = chunk_levels(
-            data=data,
-            data_size=data_size,
-            start=load_i64(starts + at),
-            room=load_i64(sizes + at),
-            page=page,
-            count=load_i64(counts + at),
-            rows=rows,
-            enters=np.int64(load_u8(enters + chunk)),
-            piece_starts=piece_starts + at,
-            piece_sizes=piece_sizes + at,
-            stride=8 * chunks,
-            rep=rep + 2 * done,
-            definition=definition + 2 * done,
-            levels_room=room - done,
-        )
+            data=data, data_size=data_size, start=load_i64(starts + at),
+            chunk_size=load_i64(sizes + at), page=page, count=load_i64(counts + at), rows=rows,
+            enters=np.int64(load_u8(enters + chunk)), buffer_starts=buffer_starts + at,
+            buffer_sizes=buffer_sizes + at, stride=8 * chunks, rep=rep + 2 * done,
+            definition=definition + 2 * done, level_capacity=capacity - done,
+        )  # fmt: skip
         if levels < 0:
             return levels
         store_u64(firsts + at, done)

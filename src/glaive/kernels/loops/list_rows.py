@@ -1,4 +1,4 @@
-"""Loops over the rows of pages with lists; their wrappers are in ``glaive.kernels.list_levels``."""
+"""Kernels over the rows of pages with lists; wrappers: ``glaive.kernels.list_levels``."""
 
 from __future__ import annotations
 
@@ -8,33 +8,27 @@ from glaive.kernels.loops.chunks import count_levels, find_row
 from glaive.kernels.loops.list_levels import BROKEN, PAGE, chunk_levels
 from glaive.kernels.loops.memory import (
     copy,
+    kernel,
+    kernel_of,
     load_i64,
     load_u8,
     load_u16,
-    loop,
-    loop_of,
     store_u64,
     wrapping_sub,
 )
-from glaive.kernels.records import PickRows, ReorderRows
+from glaive.kernels.records import ReorderRows, SelectRows
 
 
-@loop
+@kernel
 def locate_rows(
-    rows: int,
-    wanted: int,
-    row_starts: int,
-    enters: int,
-    chunks: int,
-    edges: int,
-    begin: int,
-    last: int,
-    ids: int,
-) -> int:
-    """Find the chunks of each row; returns how many are touched.
+    rows: int, wanted: int, row_starts: int, enters: int, chunks: int, edges: int, begin: int,
+    last: int, ids: int,
+) -> int:  # fmt: skip
+    """Find the chunks of each row; returns how many chunks hold any of the rows.
 
-    ``edges`` has room for ``chunks + 1`` words. ``begin`` and ``last`` take the first and
-    the last chunk of each row, counted among the touched ones, whose numbers go to ``ids``.
+    ``edges`` has room for ``chunks + 1`` words. ``ids`` receives the numbers of those chunks;
+    ``begin`` and ``last`` receive the first and the last chunk of each row, as indices into
+    ``ids``.
     """
     for chunk in range(chunks + 1):
         store_u64(edges + 8 * chunk, 0)
@@ -42,8 +36,8 @@ def locate_rows(
     first = np.int64(0)
     for i in range(wanted):
         row = load_i64(rows + 8 * i)
-        # The last chunk that begins with a row number of at most `row`: rows that ascend
-        # are looked for from the one before on, in steps that double.
+        # Find the last chunk that begins with a row number of at most `row`. For ascending
+        # rows, search from the chunk of the row before on, in steps that double.
         low = np.int64(0)
         high = np.int64(chunks)
         if row >= before:
@@ -62,7 +56,7 @@ def locate_rows(
         first = low
         before = row
         end = low
-        # It goes on in the chunks that enter with it: up to the first that starts a row.
+        # The row continues in chunks that begin in the middle of it.
         while (
             end + 1 < chunks
             and load_u8(enters + end + 1) != 0
@@ -73,37 +67,26 @@ def locate_rows(
         store_u64(last + 8 * i, end)
         store_u64(edges + 8 * low, load_i64(edges + 8 * low) + 1)
         store_u64(edges + 8 * end + 8, load_i64(edges + 8 * end + 8) - 1)
-    touched = np.int64(0)
+    used = np.int64(0)
     cover = np.int64(0)
     for chunk in range(chunks):
         cover += load_i64(edges + 8 * chunk)
-        store_u64(edges + 8 * chunk, touched)
+        store_u64(edges + 8 * chunk, used)
         if cover > 0:
-            store_u64(ids + 8 * touched, chunk)
-            touched += 1
+            store_u64(ids + 8 * used, chunk)
+            used += 1
     for i in range(wanted):
         store_u64(begin + 8 * i, load_i64(edges + 8 * load_i64(begin + 8 * i)))
         store_u64(last + 8 * i, load_i64(edges + 8 * load_i64(last + 8 * i)))
-    return touched
+    return used
 
 
-@loop
+@kernel
 def put_entries(
-    rep: int,
-    definition: int,
-    begin: int,
-    end: int,
-    value: int,
-    visible_max: int,
-    chunk: int,
-    done: int,
-    seen: int,
-    rep_out: int,
-    def_out: int,
-    slots: int,
-    index: int,
-) -> int:
-    """Append entries ``begin`` to ``end`` of a chunk; returns the visible ones in all."""
+    rep: int, definition: int, begin: int, end: int, value: int, visible_max: int, chunk: int,
+    done: int, seen: int, rep_out: int, def_out: int, slots: int, index: int,
+) -> int:  # fmt: skip
+    """Append entries ``begin`` to ``end`` of a chunk; returns all visible ones so far."""
     copy(rep_out + 2 * done, rep + 2 * begin, 2 * (end - begin))
     if definition == 0:
         for i in range(end - begin):
@@ -112,7 +95,7 @@ def put_entries(
         return seen + end - begin
     copy(def_out + 2 * done, definition + 2 * begin, 2 * (end - begin))
     for i in range(begin, end):
-        # Stored always, moved on only past visible ones: there is room for one more.
+        # Always stored, but only visible ones are counted: there is room for one more.
         store_u64(slots + 8 * seen, chunk)
         store_u64(index + 8 * seen, value)
         visible = np.int64(np.int64(load_u16(definition + 2 * i)) <= visible_max)
@@ -121,41 +104,19 @@ def put_entries(
     return seen
 
 
-@loop_of(PickRows)
-def pick_rows(
-    data: int,
-    data_size: int,
-    sizes: int,
-    counts: int,
-    row_starts: int,
-    enters: int,
-    table_chunks: int,
-    ids: int,
-    starts: int,
-    chunks: int,
-    page: int,
-    rows: int,
-    begin: int,
-    last: int,
-    wanted: int,
-    scratch_rep: int,
-    scratch_def: int,
-    scratch_room: int,
-    piece_starts: int,
-    piece_sizes: int,
-    lengths: int,
-    values: int,
-    rep_out: int,
-    def_out: int,
-    slots: int,
-    positions: int,
-    room: int,
-) -> tuple[int, int]:
+@kernel_of(SelectRows)
+def select_rows(
+    data: int, data_size: int, sizes: int, counts: int, row_starts: int, enters: int,
+    table_chunks: int, ids: int, starts: int, chunks: int, page: int, rows: int, begin: int,
+    last: int, wanted: int, scratch_rep: int, scratch_def: int, scratch_capacity: int,
+    buffer_starts: int, buffer_sizes: int, lengths: int, values: int, rep_out: int, def_out: int,
+    slots: int, positions: int, capacity: int,
+) -> tuple[int, int]:  # fmt: skip
     """Collect the levels of rows, and where their values lie; returns (entries, visible).
 
-    The chunks ``ids`` of the table lie at ``starts``; rows say in which of those they begin
-    and end. The entries are negative when a chunk is broken. Nothing is written beyond ``room``
-    entries; when there are more, their number tells how much room is needed.
+    The chunks ``ids`` of the table lie at ``starts``; ``begin`` and ``last`` give those in which
+    each row begins and ends. The number of entries is negative when a chunk is broken. Nothing is
+    written beyond ``capacity`` entries; when there are more, their number is the capacity needed.
     """
     max_rep = load_i64(page + PAGE.max_rep)
     visible_max = load_i64(page + PAGE.visible_max)
@@ -181,21 +142,14 @@ def pick_rows(
                     return np.int64(BROKEN), seen
                 first_row = load_i64(row_starts + 8 * number)
                 levels = chunk_levels(
-                    data=data,
-                    data_size=data_size,
-                    start=load_i64(starts + at),
-                    room=load_i64(sizes + 8 * number),
-                    page=page,
+                    data=data, data_size=data_size, start=load_i64(starts + at),
+                    chunk_size=load_i64(sizes + 8 * number), page=page,
                     count=load_i64(counts + 8 * number),
                     rows=wrapping_sub(load_i64(row_starts + 8 * number + 8), first_row),
-                    enters=np.int64(load_u8(enters + number)),
-                    piece_starts=piece_starts + at,
-                    piece_sizes=piece_sizes + at,
-                    stride=8 * chunks,
-                    rep=scratch_rep,
-                    definition=scratch_def,
-                    levels_room=scratch_room,
-                )
+                    enters=np.int64(load_u8(enters + number)), buffer_starts=buffer_starts + at,
+                    buffer_sizes=buffer_sizes + at, stride=8 * chunks, rep=scratch_rep,
+                    definition=scratch_def, level_capacity=scratch_capacity,
+                )  # fmt: skip
                 if levels < 0:
                     return levels, seen
                 current = chunk
@@ -218,22 +172,12 @@ def pick_rows(
             else:
                 high = find_row(scratch_rep, levels, max_rep, 0)
             fresh = False
-            if done + high - low <= room:
+            if done + high - low <= capacity:
                 seen = put_entries(
-                    rep=scratch_rep,
-                    definition=definition,
-                    begin=low,
-                    end=high,
-                    value=value,
-                    visible_max=visible_max,
-                    chunk=chunk,
-                    done=done,
-                    seen=seen,
-                    rep_out=rep_out,
-                    def_out=def_out,
-                    slots=slots,
-                    index=positions,
-                )
+                    rep=scratch_rep, definition=definition, begin=low, end=high, value=value,
+                    visible_max=visible_max, chunk=chunk, done=done, seen=seen, rep_out=rep_out,
+                    def_out=def_out, slots=slots, index=positions,
+                )  # fmt: skip
             done += high - low
             if chunk == end:
                 break
@@ -245,23 +189,12 @@ def pick_rows(
     return done, seen
 
 
-@loop_of(ReorderRows)
+@kernel_of(ReorderRows)
 def reorder_rows(
-    order: int,
-    lengths: int,
-    values: int,
-    wanted: int,
-    rep: int,
-    definition: int,
-    slots: int,
-    positions: int,
-    begins: int,
-    rep_out: int,
-    def_out: int,
-    slots_out: int,
-    index_out: int,
-) -> None:
-    """Put picked rows into another order: row ``i`` comes to place ``order[i]``.
+    order: int, lengths: int, values: int, wanted: int, rep: int, definition: int, slots: int,
+    positions: int, begins: int, rep_out: int, def_out: int, slots_out: int, index_out: int,
+) -> None:  # fmt: skip
+    """Put selected rows into another order: row ``i`` becomes row ``order[i]``.
 
     ``begins`` has room for three words per row.
     """

@@ -1,8 +1,8 @@
-"""Loops that find words and texts in a table of them. Wrappers: ``glaive.kernels.lookup``.
+"""Hash tables of words and strings. Wrappers: ``glaive.kernels.lookup``.
 
 Open addressing: a slot holds 1 + the number of a key, 0 when free. There are ``1 << bits``
-slots, at least twice as many as keys. Texts have a sieve of eight bits per slot as well: where
-the bit of a hash is not set, no key has it, which is known without a look at slots.
+slots, at least twice as many as keys. Strings have a prefilter of eight bits per slot as well:
+where the bit of a hash is not set, no key has it, and no slot is read.
 """
 
 from __future__ import annotations
@@ -10,31 +10,32 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.memory import (
+    kernel,
+    kernel_of,
     load_u8,
     load_u32,
     load_u64,
-    loop,
-    loop_of,
-    store_u8,
+    same_bytes,
+    set_bit,
     store_u32,
     store_u64,
 )
 from glaive.kernels.loops.offsets import load_offset
-from glaive.kernels.string_records import FindTexts
+from glaive.kernels.string_records import FindStrings
 
-__all__ = ["build_texts", "build_words", "find_texts", "find_words", "number_of"]
+__all__ = ["build_strings", "build_words", "find_strings", "find_words", "number_of"]
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@loop
+@kernel
 def _home_of(word: np.uint64, bits: int) -> int:
-    """The slot at which the search for a word, or a hash, begins."""
+    """The slot at which the search for a word or a hash begins."""
     mixed = (word ^ (word >> np.uint64(32))) * MIX
     return np.int64(mixed >> np.uint64(64 - bits))
 
 
-@loop
+@kernel
 def number_of(words: int, slots: int, bits: int, word: np.uint64) -> int:
     """The number of a word, -1 if it is not there."""
     last = (np.int64(1) << bits) - 1
@@ -46,7 +47,7 @@ def number_of(words: int, slots: int, bits: int, word: np.uint64) -> int:
         slot = (slot + 1) & last
 
 
-@loop
+@kernel
 def build_words(words: int, count: int, slots: int, bits: int, firsts: int) -> None:
     """Enter words in free slots; ``firsts`` gets the number of the first equal one."""
     last = (np.int64(1) << bits) - 1
@@ -63,17 +64,17 @@ def build_words(words: int, count: int, slots: int, bits: int, firsts: int) -> N
         store_u64(firsts + 8 * i, np.uint64(number))
 
 
-@loop
-def find_words(words: int, slots: int, bits: int, asked: int, count: int, target: int) -> None:
-    """The number of each word asked for, -1 for none."""
+@kernel
+def find_words(words: int, slots: int, bits: int, queries: int, count: int, target: int) -> None:
+    """Store the number of each word of ``queries``, -1 for none."""
     for i in range(count):
-        number = number_of(words, slots, bits, load_u64(asked + 8 * i))
+        number = number_of(words, slots, bits, load_u64(queries + 8 * i))
         store_u64(target + 8 * i, np.uint64(number))
 
 
-@loop
-def _text_hash(text: int, size: int) -> np.uint64:
-    """A hash of a text, of which nothing else is read."""
+@kernel
+def _string_hash(text: int, size: int) -> np.uint64:
+    """A hash of ``size`` bytes; reads no others."""
     state = np.uint64(size) * MIX
     if size >= 8:
         at = text
@@ -88,47 +89,25 @@ def _text_hash(text: int, size: int) -> np.uint64:
         state ^= high | np.uint64(load_u32(text))
     elif size > 0:
         middle = np.uint64(load_u8(text + (size >> 1))) << np.uint64(8)
-        last_one = np.uint64(load_u8(text + size - 1)) << np.uint64(16)
-        state ^= last_one | middle | np.uint64(load_u8(text))
+        final = np.uint64(load_u8(text + size - 1)) << np.uint64(16)
+        state ^= final | middle | np.uint64(load_u8(text))
     state *= MIX
     state ^= state >> np.uint64(32)
     return state * MIX
 
 
-@loop
-def _sieve_place(value: np.uint64, bits: int) -> int:
-    """Which bit of the sieve a hash has."""
+@kernel
+def _prefilter_bit(value: np.uint64, bits: int) -> int:
+    """Which bit of the prefilter a hash has."""
     return np.int64((value >> np.uint64(16)) & np.uint64((np.int64(8) << bits) - 1))
 
 
-@loop
-def _equal_bytes(a: int, b: int, size: int) -> bool:
-    """Whether two places hold the same bytes."""
-    at = 0
-    while at + 8 <= size:
-        if load_u64(a + at) != load_u64(b + at):
-            return False
-        at += 8
-    while at < size:
-        if load_u8(a + at) != load_u8(b + at):
-            return False
-        at += 1
-    return True
-
-
-@loop
-def _text_at(
-    offsets: int,
-    width: int,
-    data: int,
-    hashes: int,
-    slots: int,
-    bits: int,
-    text: int,
-    size: int,
+@kernel
+def _slot_of(
+    offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, text: int, size: int,
     value: np.uint64,
-) -> int:
-    """The slot of a text of hash ``value``, or the free slot where it would be."""
+) -> int:  # fmt: skip
+    """The slot of a string of hash ``value``, or the free slot where it would be."""
     last = (np.int64(1) << bits) - 1
     slot = _home_of(value, bits)
     while True:
@@ -138,32 +117,24 @@ def _text_at(
         if load_u64(hashes + 8 * number) == value:
             start = load_offset(offsets + width * number, width)
             stop = load_offset(offsets + width * (number + 1), width)
-            if stop - start == size and _equal_bytes(data + start, text, size):
+            if stop - start == size and same_bytes(data + start, text, size):
                 return slot
         slot = (slot + 1) & last
 
 
-@loop
-def build_texts(
-    offsets: int,
-    width: int,
-    data: int,
-    count: int,
-    hashes: int,
-    slots: int,
-    bits: int,
-    sieve: int,
-    firsts: int,
-) -> None:
-    """Enter texts and their hashes; ``firsts`` gets the number of the first equal one."""
+@kernel
+def build_strings(
+    offsets: int, width: int, data: int, count: int, hashes: int, slots: int, bits: int,
+    prefilter: int, firsts: int,
+) -> None:  # fmt: skip
+    """Enter strings and their hashes; ``firsts`` gets the number of the first equal one."""
     for i in range(count):
         start = load_offset(offsets + width * i, width)
         size = load_offset(offsets + width * (i + 1), width) - start
-        value = _text_hash(data + start, size)
+        value = _string_hash(data + start, size)
         store_u64(hashes + 8 * i, value)
-        place = _sieve_place(value, bits)
-        store_u8(sieve + (place >> 3), load_u8(sieve + (place >> 3)) | (1 << (place & 7)))
-        slot = _text_at(offsets, width, data, hashes, slots, bits, data + start, size, value)
+        set_bit(prefilter, _prefilter_bit(value, bits))
+        slot = _slot_of(offsets, width, data, hashes, slots, bits, data + start, size, value)
         number = np.int64(load_u32(slots + 4 * slot)) - 1
         if number < 0:
             store_u32(slots + 4 * slot, i + 1)
@@ -171,42 +142,22 @@ def build_texts(
         store_u64(firsts + 8 * i, np.uint64(number))
 
 
-@loop_of(FindTexts)
-def find_texts(
-    offsets: int,
-    width: int,
-    data: int,
-    hashes: int,
-    slots: int,
-    bits: int,
-    sieve: int,
-    asked: int,
-    asked_width: int,
-    asked_data: int,
-    asked_count: int,
-    target: int,
-) -> None:
-    """The number of each text asked for, -1 for none."""
-    start = load_offset(asked, asked_width)
-    for i in range(asked_count):
-        stop = load_offset(asked + asked_width * (i + 1), asked_width)
-        text = asked_data + start
+@kernel_of(FindStrings)
+def find_strings(
+    offsets: int, width: int, data: int, hashes: int, slots: int, bits: int, prefilter: int,
+    queries: int, query_width: int, query_data: int, query_count: int, target: int,
+) -> None:  # fmt: skip
+    """Store the number of each string of ``queries``, -1 for none."""
+    start = load_offset(queries, query_width)
+    for i in range(query_count):
+        stop = load_offset(queries + query_width * (i + 1), query_width)
+        text = query_data + start
         size = stop - start
-        value = _text_hash(text, size)
-        place = _sieve_place(value, bits)
+        value = _string_hash(text, size)
+        bit = _prefilter_bit(value, bits)
         number = np.int64(-1)
-        if (load_u8(sieve + (place >> 3)) >> (place & 7)) & 1:
-            slot = _text_at(
-                offsets,
-                width,
-                data,
-                hashes,
-                slots,
-                bits,
-                text,
-                size,
-                value,
-            )
+        if (load_u8(prefilter + (bit >> 3)) >> (bit & 7)) & 1:
+            slot = _slot_of(offsets, width, data, hashes, slots, bits, text, size, value)
             number = np.int64(load_u32(slots + 4 * slot)) - 1
         store_u64(target + 8 * i, np.uint64(number))
         start = stop

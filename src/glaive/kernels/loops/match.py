@@ -1,7 +1,7 @@
-"""Compiled compares of words with ranges; their wrappers are in ``glaive.kernels.match``.
+"""Compiled comparisons of words with ranges; their wrappers are in ``glaive.kernels.match``.
 
 Packed blocks are unpacked into ``scratch``, which has room for 8 KiB and stays in the
-first-level cache; the column is never in memory as such.
+first-level cache; the whole column is never in memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width
 from glaive.kernels.loops.blocks import low_bits, unpack_block
 from glaive.kernels.loops.level_bits import append_bits
 from glaive.kernels.loops.memory import (
+    kernel,
     load_i64,
-    load_u8,
-    load_u64,
-    loop,
+    load_partial,
     popcount,
     store_u64,
     trailing_zeros,
@@ -25,7 +24,7 @@ from glaive.kernels.loops.words import TEST, beyond, none_up_to, pass_64, pass_s
 WINDOW = 64
 
 
-@loop
+@kernel
 def append_none(target: int, filled: int, count: int) -> None:
     """Append ``count`` bits that are 0."""
     done = 0
@@ -35,19 +34,33 @@ def append_none(target: int, filled: int, count: int) -> None:
         done += take
 
 
-@loop
+@kernel
+def match_words(
+    word_bits: int, source: int, count: int, test: int, limit: int, target: int, done: int
+) -> bool:
+    """Append one bit per word; False when a word is above ``limit`` ≥ 0."""
+    word = word_bits >> 3
+    at = 0
+    while at < count:
+        take = min(count - at, WINDOW)
+        here = source + at * word
+        if limit >= 0 and beyond(word_bits, here, take, limit):
+            return False
+        passing = np.uint64(0)
+        if take == WINDOW:
+            passing = pass_64(word_bits, here, test)
+        else:
+            passing = pass_some(word_bits, here, take, test)
+        append_bits(target, done + at, passing, take)
+        at += take
+    return True
+
+
+@kernel
 def match_inline(
-    data: int,
-    data_size: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    chunks: int,
-    test: int,
-    target: int,
-    values: int,
-    scratch: int,
-) -> int:
+    data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, test: int,
+    target: int, values: int, scratch: int,
+) -> int:  # fmt: skip
     """Append one bit per value of inline chunks; the bad chunk, plus ``chunks`` for a limit.
 
     A chunk whose width holds no word that passes is not unpacked.
@@ -74,93 +87,55 @@ def match_inline(
             fill_zero(scratch, ((count + 63) & ~63) * word)
         else:
             unpack_block(word_bits, data + start + word, width, scratch)
-        at = 0
-        while at < count:
-            take = min(count - at, WINDOW)
-            here = scratch + at * word
-            if checked and beyond(word_bits, here, take, limit):
-                return chunks + i
-            found = np.uint64(0)
-            if take == WINDOW:
-                found = pass_64(word_bits, here, test)
-            else:
-                found = pass_some(word_bits, here, take, test)
-            append_bits(target, done + at, found, take)
-            at += take
+        if not match_words(word_bits, scratch, count, test, limit if checked else -1, target, done):
+            return chunks + i
         done += count
     return -1
 
 
-@loop
-def match_pieces(
-    data: int,
-    starts: int,
-    counts: int,
-    pieces: int,
-    test: int,
-    target: int,
-) -> int:
-    """Append one bit per word of pieces that the wrapper has checked; the bad piece, or -1."""
+@kernel
+def match_plain(
+    data: int, starts: int, counts: int, chunks: int, test: int, target: int,
+) -> int:  # fmt: skip
+    """Append one bit per word of chunks that the wrapper has checked; the bad chunk, or -1."""
     word_bits = load_i64(test + TEST.bits)
-    word = word_bits >> 3
     limit = load_i64(test + TEST.limit)
-    checked = limit >= 0 and low_bits(word_bits) > np.uint64(limit)
+    if limit >= 0 and low_bits(word_bits) <= np.uint64(limit):
+        limit = np.int64(-1)
     done = 0
-    for i in range(pieces):
+    for i in range(chunks):
         source = data + load_i64(starts + i * 8)
         count = load_i64(counts + i * 8)
-        at = 0
-        while at < count:
-            take = min(count - at, WINDOW)
-            here = source + at * word
-            if checked and beyond(word_bits, here, take, limit):
-                return i
-            found = np.uint64(0)
-            if take == WINDOW:
-                found = pass_64(word_bits, here, test)
-            else:
-                found = pass_some(word_bits, here, take, test)
-            append_bits(target, done + at, found, take)
-            at += take
+        if not match_words(word_bits, source, count, test, limit, target, done):
+            return i
         done += count
     return -1
 
 
-@loop
-def bits_at(source: int, size: int) -> np.uint64:
-    """Up to 8 bytes as a word; the bytes beyond ``size`` are 0."""
-    if size >= 8:
-        return load_u64(source)
-    word = np.uint64(0)
-    for i in range(size):
-        word |= np.uint64(load_u8(source + i)) << np.uint64(8 * i)
-    return word
-
-
-@loop
+@kernel
 def set_bits(bits: int, begin: int, stop: int, at: int) -> np.uint64:
     """The 64 bits from byte ``at`` on, those outside of bits ``begin`` to ``stop`` cleared."""
-    word = bits_at(bits + at, ((stop + 7) >> 3) - at)
+    word = load_partial(bits + at, bits + ((stop + 7) >> 3))
     if at * 8 < begin:
         word &= ~np.uint64(0) << np.uint64(begin - at * 8)
-    left = stop - at * 8
-    if left < WINDOW:
-        word &= low_bits(left)
+    remaining = stop - at * 8
+    if remaining < WINDOW:
+        word &= low_bits(remaining)
     return word
 
 
-@loop
+@kernel
 def count_set(bits: int, begin: int, stop: int) -> int:
     """Set bits among ``begin`` to ``stop``."""
-    found = 0
+    count = 0
     at = begin >> 3
     while at * 8 < stop:
-        found += np.int64(popcount(set_bits(bits, begin, stop, at)))
+        count += np.int64(popcount(set_bits(bits, begin, stop, at)))
         at += 8
-    return found
+    return count
 
 
-@loop
+@kernel
 def list_set(bits: int, begin: int, stop: int, first: int, target: int) -> None:
     """Store ``first`` plus the distance from ``begin`` of every set bit, ascending."""
     to = target

@@ -1,4 +1,4 @@
-"""Loads, stores and copies at integer addresses: the words the loops are written in.
+"""Loads, stores and copies at integer addresses: the instructions that kernels are written in.
 
 Addresses need no alignment; numbers are little-endian. Each name is an LLVM instruction or
 two, so a loop over them costs what the same loop costs in C, and one compiled signature
@@ -24,18 +24,21 @@ __all__ = [
     "copy",
     "copy8",
     "copy16",
+    "kernel",
+    "kernel_of",
     "leading_zeros",
     "load_f32",
     "load_i32",
     "load_i64",
+    "load_partial",
     "load_u8",
     "load_u16",
     "load_u32",
     "load_u64",
-    "loop",
-    "loop_of",
     "pick",
     "popcount",
+    "same_bytes",
+    "set_bit",
     "store_f32",
     "store_u8",
     "store_u16",
@@ -49,19 +52,18 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def loop(function: F) -> F:
-    """Compile on first call, release the interpreter lock, keep the result on disk.
+def kernel(function: F) -> F:
+    """Mark a function as a kernel; ``glaive.kernels.native`` makes it callable.
 
     Signed arithmetic wraps: see ``build.py``.
     """
     checked = settings.kernels == "checked"
     compiler = CheckedCompiler if checked else WrappingCompiler
-    options = {"cache": not checked, "nogil": True, "boundscheck": False}
-    return cast("F", njit(pipeline_class=compiler, **options)(function))
+    return cast("F", njit(pipeline_class=compiler, nogil=True, boundscheck=False)(function))
 
 
-def loop_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
-    """Compile a kernel that is called with a record, spread: ``kernel(*record)``.
+def kernel_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
+    """Compile a kernel that is called with the members of a record: ``function(*record)``.
 
     Raises
     ------
@@ -73,7 +75,7 @@ def loop_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
         names, members = tuple(signature(function).parameters), getattr(record, "_fields", ())
         if names != members:
             raise TypeError(f"{function.__name__}{names} is to be called with {members}")
-        return loop(function)
+        return kernel(function)
 
     return compiled
 
@@ -180,8 +182,8 @@ def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
 def pick(_context: Any, word: Any, zero: Any, other: Any) -> Any:
     """Return ``zero`` where ``word`` is 0, else ``other``, without a branch.
 
-    The compiler makes a branch of most Python conditions whose sides load memory. Where it
-    cannot be foretold, a branch costs more than loading both.
+    The compiler makes a branch of most Python conditions whose sides load memory. Where the
+    processor cannot predict it, a branch costs more than loading both.
     """
 
     def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
@@ -223,13 +225,49 @@ def leading_zeros(_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
-@loop
+@kernel
+def load_partial(source: int, stop: int) -> np.uint64:
+    """Eight bytes; those from ``stop`` on are 0 and are not read."""
+    if source + 8 <= stop:
+        return load_u64(source)
+    word = np.uint64(0)
+    shift = np.uint64(0)
+    while source < stop:
+        word |= np.uint64(load_u8(source)) << shift
+        shift += np.uint64(8)
+        source += 1
+    return word
+
+
+@kernel
+def same_bytes(first: int, second: int, size: int) -> bool:
+    """Whether two ranges of ``size`` bytes are equal."""
+    at = 0
+    while at + 8 <= size:
+        if load_u64(first + at) != load_u64(second + at):
+            return False
+        at += 8
+    while at < size:
+        if load_u8(first + at) != load_u8(second + at):
+            return False
+        at += 1
+    return True
+
+
+@kernel
+def set_bit(bits: int, number: int) -> None:
+    """Set one bit of a bitmap."""
+    byte = bits + (number >> 3)
+    store_u8(byte, np.uint64(load_u8(byte)) | (np.uint64(1) << np.uint64(number & 7)))
+
+
+@kernel
 def wrapping_add(a: int, b: int) -> int:
-    """Return ``a + b`` modulo 2^64, for sums that nobody uses where they are too large."""
+    """Return ``a + b`` modulo 2^64, for sums that are not used where they overflow."""
     return np.int64(np.uint64(a) + np.uint64(b))
 
 
-@loop
+@kernel
 def wrapping_sub(a: int, b: int) -> int:
     """Return ``a - b`` modulo 2^64, for numbers of a file that may lie far apart."""
     return np.int64(np.uint64(a) - np.uint64(b))

@@ -1,4 +1,7 @@
-"""Loops over byte strings: unpack, take, pack, expand. Wrappers: ``glaive.kernels.offsets``."""
+"""Kernels over byte strings: unpack, take, pack, expand.
+
+Wrappers: ``glaive.kernels.offsets``, ``strings`` and ``dictionary``.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import numpy as np
 from glaive.kernels.loops.memory import (
     copy,
     copy16,
+    kernel,
+    kernel_of,
+    load_i32,
     load_i64,
     load_u32,
-    loop,
-    loop_of,
     store_u8,
     store_u32,
     store_u64,
@@ -20,6 +24,7 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.string_records import UnpackOffsets
 
 __all__ = [
+    "arrow_offset",
     "descend",
     "expand",
     "expand_slots",
@@ -34,7 +39,7 @@ __all__ = [
 ]
 
 
-@loop
+@kernel
 def load_offset(address: int, width: int) -> int:
     """Read one offset of 4 (unsigned) or 8 (signed) bytes."""
     if width == 4:
@@ -42,7 +47,15 @@ def load_offset(address: int, width: int) -> int:
     return np.int64(load_i64(address))
 
 
-@loop
+@kernel
+def arrow_offset(offsets: int, width: int, i: int) -> int:
+    """Read offset ``i`` of 4 or 8 bytes, both signed: a negative one is seen as such."""
+    if width == 4:
+        return np.int64(load_i32(offsets + i * 4))
+    return load_i64(offsets + i * 8)
+
+
+@kernel
 def store_offset(address: int, width: int, value: int) -> None:
     """Write one offset of 4 or 8 bytes."""
     if width == 4:
@@ -51,9 +64,9 @@ def store_offset(address: int, width: int, value: int) -> None:
         store_u64(address, value)
 
 
-@loop
+@kernel
 def _rebase32(source: int, n: int, shift: int, target: int) -> int:
-    """Write ``n`` ends of 32 bits moved by ``shift``; whether the source ascends."""
+    """Write ``n`` ends of 32 bits moved by ``shift``; whether the source descends."""
     wrong = 0
     for j in range(n):
         low = np.int64(load_u32(source + 4 * j))
@@ -63,34 +76,24 @@ def _rebase32(source: int, n: int, shift: int, target: int) -> int:
     return wrong
 
 
-@loop
+@kernel
 def _rebase(source: int, width: int, n: int, shift: int, target: int, out_width: int) -> int:
     wrong = 0
     low = load_offset(source, width)
     for j in range(n):
         high = load_offset(source + width * (j + 1), width)
         wrong |= high < low
-        # Offsets that do not ascend may be any number; what becomes of those is not used.
+        # Offsets that do not ascend may be any number; their results are not used.
         store_offset(target + out_width * j, out_width, wrapping_add(high, shift))
         low = high
     return wrong
 
 
-@loop_of(UnpackOffsets)
+@kernel_of(UnpackOffsets)
 def unpack(
-    data: int,
-    offset_starts: int,
-    bases: int,
-    floors: int,
-    limits: int,
-    counts: int,
-    chunks: int,
-    width: int,
-    out_width: int,
-    out_offsets: int,
-    out: int,
-    room: int,
-) -> int:
+    data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int, chunks: int,
+    width: int, out_width: int, out_offsets: int, out: int, capacity: int,
+) -> int:  # fmt: skip
     """Join the values of all chunks; the first chunk whose offsets are wrong, or -1."""
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
@@ -105,7 +108,7 @@ def unpack(
             first < load_i64(floors + 8 * i)
             or last < first
             or last > load_i64(limits + 8 * i)
-            or last - first > room - at
+            or last - first > capacity - at
         ):
             return i
         if width == 4 and out_width == 4:
@@ -120,19 +123,11 @@ def unpack(
     return -1
 
 
-@loop
+@kernel
 def locate(
-    data: int,
-    starts: int,
-    sizes: int,
-    counts: int,
-    chunk: int,
-    index: int,
-    n: int,
-    width: int,
-    sources: int,
-    ends: int,
-) -> int:
+    data: int, starts: int, sizes: int, counts: int, chunk: int, index: int, n: int, width: int,
+    sources: int, ends: int,
+) -> int:  # fmt: skip
     """Find the bytes of wanted values: start in ``data`` and running end; bad item or -1."""
     total = np.int64(0)
     for i in range(n):
@@ -150,33 +145,32 @@ def locate(
     return -1
 
 
-@loop
+@kernel
+def _copy_value(target: int, data: int, start: int, size: int, data_size: int) -> None:
+    """Copy a value; a short one as 32 bytes where ``data`` has them."""
+    if size <= 32 and start + 32 <= data_size:
+        copy16(target, data + start)
+        copy16(target + 16, data + start + 16)
+    else:
+        copy(target, data + start, size)
+
+
+@kernel
 def gather(
-    data: int,
-    size: int,
-    sources: int,
-    ends: int,
-    n: int,
-    out_width: int,
-    out_offsets: int,
+    data: int, size: int, sources: int, ends: int, n: int, out_width: int, out_offsets: int,
     out: int,
-) -> None:
+) -> None:  # fmt: skip
     """Copy located values behind each other; ``out`` has 32 bytes of slack."""
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
     for i in range(n):
-        source = load_i64(sources + 8 * i)
         end = load_i64(ends + 8 * i)
         store_offset(out_offsets + out_width * (i + 1), out_width, end)
-        if end - at <= 32 and source + 32 <= size:
-            copy16(out + at, data + source)
-            copy16(out + at + 16, data + source + 16)
-        else:
-            copy(out + at, data + source, end - at)
+        _copy_value(out + at, data, load_i64(sources + 8 * i), end - at, size)
         at = end
 
 
-@loop
+@kernel
 def lengths(offsets: int, width: int, n: int, out: int) -> int:
     """Write shortest and longest value to ``out``; 1 when the offsets do not ascend."""
     low = np.int64(1) << np.int64(62)
@@ -202,7 +196,7 @@ def lengths(offsets: int, width: int, n: int, out: int) -> int:
     return np.int64(wrong)
 
 
-@loop
+@kernel
 def descend(offsets: int, width: int, n: int) -> int:
     """Whether any of ``n + 1`` offsets is below the one before it."""
     signs = np.int64(0)
@@ -221,33 +215,25 @@ def descend(offsets: int, width: int, n: int) -> int:
     return np.int64(signs < 0)
 
 
-@loop
+@kernel
 def pack(
-    offsets: int,
-    width: int,
-    data: int,
-    count: int,
-    out_width: int,
-    target: int,
-    most: int,
-    out: int,
-    sizes: int,
-    counts: int,
-) -> int:
+    offsets: int, width: int, data: int, count: int, out_width: int, target: int, max_values: int,
+    out: int, sizes: int, counts: int,
+) -> int:  # fmt: skip
     """Cut values into chunks and write them; the number of chunks."""
     at = out
     chunks = np.int64(0)
     done = np.int64(0)
     while done < count:
         first = load_offset(offsets + done * width, width)
-        left = count - done
-        n = min(left, np.int64(2))
-        while n < left and n < most:
-            more = min(2 * n, left)
-            end = load_offset(offsets + (done + more) * width, width)
-            if more > most or end - first + (more + 1) * out_width > target:
+        remaining = count - done
+        n = min(remaining, np.int64(2))
+        while n < remaining and n < max_values:
+            doubled = min(2 * n, remaining)
+            end = load_offset(offsets + (done + doubled) * width, width)
+            if doubled > max_values or end - first + (doubled + 1) * out_width > target:
                 break
-            n = more
+            n = doubled
         source = offsets + done * width
         header = (n + 1) * out_width
         shift = header - first
@@ -269,17 +255,11 @@ def pack(
     return chunks
 
 
-@loop
+@kernel
 def expand_slots(
-    indices: int,
-    n: int,
-    slots: int,
-    lengths_: int,
-    items: int,
-    out_width: int,
-    out_offsets: int,
+    indices: int, n: int, slots: int, lengths_: int, items: int, out_width: int, out_offsets: int,
     out: int,
-) -> int:
+) -> int:  # fmt: skip
     """Copy items of at most 16 bytes by index; the first index beyond the items, or -1."""
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
@@ -293,7 +273,7 @@ def expand_slots(
     return -1
 
 
-@loop
+@kernel
 def measure(indices: int, n: int, offsets: int, width: int, items: int, out: int) -> int:
     """Write the total size of all items by index to ``out``; the first bad index, or -1."""
     total = np.int64(0)
@@ -308,18 +288,11 @@ def measure(indices: int, n: int, offsets: int, width: int, items: int, out: int
     return -1
 
 
-@loop
+@kernel
 def expand(
-    indices: int,
-    n: int,
-    offsets: int,
-    width: int,
-    data: int,
-    size: int,
-    out_width: int,
-    out_offsets: int,
-    out: int,
-) -> None:
+    indices: int, n: int, offsets: int, width: int, data: int, size: int, out_width: int,
+    out_offsets: int, out: int,
+) -> None:  # fmt: skip
     """Copy items of any length by checked index; ``out`` has 32 bytes of slack."""
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
@@ -327,10 +300,6 @@ def expand(
         k = np.int64(load_u32(indices + 4 * i))
         first = load_offset(offsets + width * k, width)
         length = load_offset(offsets + width * (k + 1), width) - first
-        if length <= 32 and first + 32 <= size:
-            copy16(out + at, data + first)
-            copy16(out + at + 16, data + first + 16)
-        else:
-            copy(out + at, data + first, length)
+        _copy_value(out + at, data, first, length, size)
         at += length
         store_offset(out_offsets + out_width * (i + 1), out_width, at)

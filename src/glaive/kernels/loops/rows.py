@@ -1,4 +1,4 @@
-"""Vector rows: 1,024 bits at once, the step in which FastLanes blocks are coded.
+"""Vector rows: 1,024 bits at once, the step in which FastLanes blocks are encoded.
 
 A FastLanes block of ``T``-bit words lays its 1,024 values out in ``T`` rows of ``1024 / T``
 values that lie side by side both packed and unpacked. One row is one LLVM vector, which the
@@ -16,52 +16,28 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-__all__ = [
-    "bit_of_row",
-    "changes_8",
-    "changes_16",
-    "changes_32",
-    "changes_64",
-    "copy_row",
-    "fill",
-    "levels_above",
-    "pack_first_8",
-    "pack_first_16",
-    "pack_first_32",
-    "pack_first_64",
-    "pack_more_8",
-    "pack_more_16",
-    "pack_more_32",
-    "pack_more_64",
-    "pack_rest_8",
-    "pack_rest_16",
-    "pack_rest_32",
-    "pack_rest_64",
-    "unpack_8",
-    "unpack_16",
-    "unpack_32",
-    "unpack_64",
-    "unpack_straddling_8",
-    "unpack_straddling_16",
-    "unpack_straddling_32",
-    "unpack_straddling_64",
-]
-
 ROW_BITS = 1024
 LANES_OF_MASK = 64
 
 
-def _row(bits: int, lanes: int | None = None) -> Any:
-    return ir.VectorType(ir.IntType(bits), lanes or ROW_BITS // bits)
+def lanes_of(bits: int, lanes: int) -> Any:
+    """The type of a vector of so many lanes."""
+    return ir.VectorType(ir.IntType(bits), lanes)
 
 
-def _load(builder: Any, address: Any, kind: Any) -> Any:
+def _row(bits: int) -> Any:
+    return lanes_of(bits, ROW_BITS // bits)
+
+
+def load(builder: Any, address: Any, kind: Any) -> Any:
+    """A vector at any address."""
     value = builder.load(builder.inttoptr(address, kind.as_pointer()))
     value.align = 1
     return value
 
 
-def _store(builder: Any, address: Any, value: Any) -> None:
+def store(builder: Any, address: Any, value: Any) -> None:
+    """Store a vector at any address."""
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
 
 
@@ -69,7 +45,7 @@ def _offset(builder: Any, address: Any, size: int) -> Any:
     return builder.add(address, ir.Constant(ir.IntType(64), size))
 
 
-def _splat(builder: Any, word: Any, kind: Any) -> Any:
+def splat(builder: Any, word: Any, kind: Any) -> Any:
     """Put the low bits of a 64-bit word into every lane."""
     lane = word if kind.element.width == 64 else builder.trunc(word, kind.element)
     first = builder.insert_element(
@@ -85,8 +61,8 @@ def _unpack(bits: int) -> Any:
     def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
         def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
             kind = _row(bits)
-            row = builder.lshr(_load(builder, args[1], kind), _splat(builder, args[2], kind))
-            _store(builder, args[0], builder.and_(row, _splat(builder, args[3], kind)))
+            row = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
+            store(builder, args[0], builder.and_(row, splat(builder, args[3], kind)))
             return ctx.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
@@ -100,11 +76,11 @@ def _unpack_straddling(bits: int) -> Any:
     def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
         def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
             kind = _row(bits)
-            low = builder.lshr(_load(builder, args[1], kind), _splat(builder, args[2], kind))
+            low = builder.lshr(load(builder, args[1], kind), splat(builder, args[2], kind))
             left = builder.sub(ir.Constant(ir.IntType(64), bits), args[2])
-            above = _load(builder, _offset(builder, args[1], ROW_BITS // 8), kind)
-            row = builder.or_(low, builder.shl(above, _splat(builder, left, kind)))
-            _store(builder, args[0], builder.and_(row, _splat(builder, args[3], kind)))
+            above = load(builder, _offset(builder, args[1], ROW_BITS // 8), kind)
+            row = builder.or_(low, builder.shl(above, splat(builder, left, kind)))
+            store(builder, args[0], builder.and_(row, splat(builder, args[3], kind)))
             return ctx.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
@@ -115,19 +91,19 @@ def _unpack_straddling(bits: int) -> Any:
 def _pack(bits: int, part: str) -> Any:
     """Put a row of values into a row of words, at ``shift``.
 
-    ``first`` overwrites the words, ``more`` keeps what they hold, ``rest`` overwrites them
-    with what is left of the values above ``shift``. Values are cut to ``mask``.
+    ``first`` overwrites the words, ``more`` keeps the bits that are set, ``rest`` overwrites them
+    with the bits of the values that remain above ``shift``. Values are cut to ``mask``.
     """
 
     def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
         def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
             kind = _row(bits)
-            row = builder.and_(_load(builder, args[1], kind), _splat(builder, args[3], kind))
-            by = _splat(builder, args[2], kind)
+            row = builder.and_(load(builder, args[1], kind), splat(builder, args[3], kind))
+            by = splat(builder, args[2], kind)
             row = builder.lshr(row, by) if part == "rest" else builder.shl(row, by)
             if part == "more":
-                row = builder.or_(row, _load(builder, args[0], kind))
-            _store(builder, args[0], row)
+                row = builder.or_(row, load(builder, args[0], kind))
+            store(builder, args[0], row)
             return ctx.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64, types.uint64), codegen
@@ -140,9 +116,9 @@ def _changes(bits: int) -> Any:
 
     def typer(_context: Any, source: Any) -> Any:
         def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-            kind = _row(bits, LANES_OF_MASK)
-            here = _load(builder, args[0], kind)
-            there = _load(builder, _offset(builder, args[0], bits // 8), kind)
+            kind = lanes_of(bits, LANES_OF_MASK)
+            here = load(builder, args[0], kind)
+            there = load(builder, _offset(builder, args[0], bits // 8), kind)
             return builder.bitcast(builder.icmp_unsigned("!=", here, there), ir.IntType(64))
 
         return types.uint64(types.int64), codegen
@@ -155,7 +131,7 @@ def fill(_context: Any, target: Any, word: Any) -> Any:
     """Store 64 bytes that repeat one 64-bit word."""
 
     def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        _store(builder, args[0], _splat(builder, args[1], _row(64, 8)))
+        store(builder, args[0], splat(builder, args[1], lanes_of(64, 8)))
         return ctx.get_dummy_value()
 
     return types.void(types.int64, types.uint64), codegen
@@ -166,7 +142,7 @@ def copy_row(_context: Any, target: Any, source: Any) -> Any:
     """Copy 64 bytes."""
 
     def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        _store(builder, args[0], _load(builder, args[1], _row(64, 8)))
+        store(builder, args[0], load(builder, args[1], lanes_of(64, 8)))
         return ctx.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
@@ -179,25 +155,29 @@ def bit_of_row(_context: Any, source: Any, bit: Any) -> Any:
     def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
         kind = _row(16)
         one = ir.Constant(ir.IntType(64), 1)
-        mask = _splat(builder, builder.shl(one, args[1]), kind)
-        row = builder.and_(_load(builder, args[0], kind), mask)
+        mask = splat(builder, builder.shl(one, args[1]), kind)
+        row = builder.and_(load(builder, args[0], kind), mask)
         return builder.bitcast(builder.icmp_unsigned("==", row, mask), ir.IntType(64))
 
     return types.uint64(types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def levels_above(_context: Any, source: Any, limit: Any) -> Any:
-    """Bit ``i`` of the result: whether the 16-bit word ``i`` of 64 is above ``limit``."""
+def _levels(condition: str) -> Any:
+    """Bit ``i`` of the result: how the 16-bit word ``i`` of 64 compares with a level."""
 
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        kind = _row(16)
-        above = builder.icmp_unsigned(
-            ">", _load(builder, args[0], kind), _splat(builder, args[1], kind)
-        )
-        return builder.bitcast(above, ir.IntType(64))
+    def typer(_context: Any, source: Any, level: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            kind = _row(16)
+            levels, level = load(builder, args[0], kind), splat(builder, args[1], kind)
+            return builder.bitcast(builder.icmp_unsigned(condition, levels, level), ir.IntType(64))
 
-    return types.uint64(types.int64, types.int64), codegen
+        return types.uint64(types.int64, types.int64), codegen
+
+    return intrinsic(typer)
+
+
+levels_above = _levels(">")
+levels_equal = _levels("==")
 
 
 unpack_8 = _unpack(8)

@@ -1,8 +1,8 @@
-"""Compiled run-length loops; their wrappers are in ``glaive.kernels.runs``.
+"""Compiled run-length kernels; their wrappers are in ``glaive.kernels.runs``.
 
 A run of equal values is stored as one or more pairs of a value and a length up to 255. Runs
-are found 64 values at a time: bit ``i`` of a mask says that a run ends at value ``i``. As a
-run inside such a window is shorter than 255, a popcount gives its pairs, whatever the data.
+are found 64 values at a time: bit ``i`` of a mask says that a run ends at value ``i``. A run
+inside such a window is shorter than 255 and needs one pair, so a popcount gives the pairs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 
 from glaive.kernels.loops.bitpack import load_word, store_word
 from glaive.kernels.loops.memory import (
+    kernel,
     leading_zeros,
     load_i64,
     load_u8,
     load_u64,
-    loop,
     popcount,
     store_u8,
     store_u64,
@@ -27,7 +27,7 @@ MAX_RUN = 255
 WINDOW = 64
 
 
-@loop
+@kernel
 def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
     """Bit ``i``: whether value ``i`` of ``count`` ≤ 64 is followed by another value.
 
@@ -50,52 +50,51 @@ def run_ends(word_bits: int, source: int, count: int, follow: int) -> np.uint64:
     return ends
 
 
-@loop
+@kernel
 def pairs_of(length: int) -> int:
     """Pairs that a run of this length needs."""
     return (length + MAX_RUN - 1) // MAX_RUN
 
 
-@loop
+@kernel
+def add_window(ends: np.uint64, size: int, closed: int, run: int) -> tuple[int, int]:
+    """Add a window of ``size`` values to the pairs of closed runs and the open run's length."""
+    if ends == np.uint64(0):
+        return closed, run + size
+    first = run + np.int64(trailing_zeros(ends)) + 1
+    closed += pairs_of(first) + np.int64(popcount(ends)) - 1
+    return closed, size - WINDOW + np.int64(leading_zeros(ends))
+
+
+@kernel
 def plan_runs(
-    source: int,
-    count: int,
-    word_bits: int,
-    most_values: int,
-    most_bytes: int,
-    limit: int,
-    counts: int,
-    pairs: int,
-) -> int:
+    source: int, count: int, word_bits: int, max_values: int, max_bytes: int, limit: int,
+    counts: int, pairs: int,
+) -> int:  # fmt: skip
     """Store values and pairs of each chunk; return the chunks, -1 above ``limit`` pairs."""
     word = word_bits >> 3
-    most_pairs = most_bytes // (word + 1)
+    max_pairs = max_bytes // (word + 1)
     chunks = 0
     start = 0
     total = 0
     while start < count:
-        left = count - start
-        closed = 0
-        run = 0
+        remaining = count - start
+        closed = np.int64(0)
+        run = np.int64(0)
         best_values = 0
         best_pairs = 0
         at = 0
-        while at < left and at < most_values:
-            step = min(left - at, WINDOW)
-            ends = run_ends(word_bits, source + (start + at) * word, step, left - at)
-            if ends == np.uint64(0):
-                run += step
-            else:
-                first = run + np.int64(trailing_zeros(ends)) + 1
-                closed += pairs_of(first) + np.int64(popcount(ends)) - 1
-                run = step - WINDOW + np.int64(leading_zeros(ends))
+        while at < remaining and at < max_values:
+            step = min(remaining - at, WINDOW)
+            ends = run_ends(word_bits, source + (start + at) * word, step, remaining - at)
+            closed, run = add_window(ends, step, closed, run)
             at += step
-            if at == left or (at & (at - 1)) == 0:
-                found = closed + pairs_of(run)
-                if found > most_pairs:
+            if at == remaining or (at & (at - 1)) == 0:
+                needed = closed + pairs_of(run)
+                if needed > max_pairs:
                     break
                 best_values = at
-                best_pairs = found
+                best_pairs = needed
         total += best_pairs
         if total > limit:
             return -1
@@ -106,30 +105,25 @@ def plan_runs(
     return chunks
 
 
-@loop
-def count_pairs(source: int, counts: int, pieces: int, word_bits: int, pairs: int) -> None:
-    """Store the pairs that each piece of ``counts[i]`` values needs."""
+@kernel
+def count_pairs(source: int, counts: int, chunks: int, word_bits: int, pairs: int) -> None:
+    """Store the pairs that each chunk of ``counts[i]`` values needs."""
     word = word_bits >> 3
     here = source
-    for i in range(pieces):
-        left = load_i64(counts + i * 8)
-        closed = 0
-        run = 0
-        while left > 0:
-            step = min(left, WINDOW)
-            ends = run_ends(word_bits, here, step, left)
-            if ends == np.uint64(0):
-                run += step
-            else:
-                first = run + np.int64(trailing_zeros(ends)) + 1
-                closed += pairs_of(first) + np.int64(popcount(ends)) - 1
-                run = step - WINDOW + np.int64(leading_zeros(ends))
+    for i in range(chunks):
+        remaining = load_i64(counts + i * 8)
+        closed = np.int64(0)
+        run = np.int64(0)
+        while remaining > 0:
+            step = min(remaining, WINDOW)
+            ends = run_ends(word_bits, here, step, remaining)
+            closed, run = add_window(ends, step, closed, run)
             here += step * word
-            left -= step
+            remaining -= step
         store_u64(pairs + i * 8, closed + pairs_of(run))
 
 
-@loop
+@kernel
 def put_run(word_bits: int, value: np.uint64, length: int, values: int, lengths: int) -> int:
     """Store the pairs of one run; return how many."""
     word = word_bits >> 3
@@ -143,46 +137,46 @@ def put_run(word_bits: int, value: np.uint64, length: int, values: int, lengths:
     return done
 
 
-@loop
+@kernel
 def collapse_runs(
-    source: int, counts: int, pieces: int, word_bits: int, values: int, lengths: int, room: int
+    source: int, counts: int, chunks: int, word_bits: int, values: int, lengths: int, capacity: int
 ) -> int:
-    """Store values and lengths of all pairs of pieces of ``counts[i]`` values.
+    """Store values and lengths of all pairs of chunks of ``counts[i]`` values.
 
-    Returns their number, or -1 when they are more than ``room``.
+    Returns their number, or -1 when they are more than ``capacity``.
     """
     word = word_bits >> 3
     here = source
     done = 0
-    for i in range(pieces):
-        left = load_i64(counts + i * 8)
+    for i in range(chunks):
+        remaining = load_i64(counts + i * 8)
         run = 0
-        while left > 0:
-            step = min(left, WINDOW)
-            ends = run_ends(word_bits, here, step, left)
+        while remaining > 0:
+            step = min(remaining, WINDOW)
+            ends = run_ends(word_bits, here, step, remaining)
             begin = 0
             while ends != np.uint64(0):
                 end = np.int64(trailing_zeros(ends)) + 1
                 ends &= ends - np.uint64(1)
                 value = load_word(word_bits, here + (end - 1) * word)
                 length = run + end - begin
-                if pairs_of(length) > room - done:
+                if pairs_of(length) > capacity - done:
                     return -1
                 done += put_run(word_bits, value, length, values + done * word, lengths + done)
                 begin = end
                 run = 0
             run += step - begin
             here += step * word
-            left -= step
+            remaining -= step
         if run > 0:
-            if pairs_of(run) > room - done:
+            if pairs_of(run) > capacity - done:
                 return -1
             value = load_word(word_bits, here - word)
             done += put_run(word_bits, value, run, values + done * word, lengths + done)
     return done
 
 
-@loop
+@kernel
 def repeat_word(word_bits: int, value: np.uint64) -> np.uint64:
     """The value in every part of a 64-bit word."""
     if word_bits == 8:
@@ -194,18 +188,11 @@ def repeat_word(word_bits: int, value: np.uint64) -> np.uint64:
     return value
 
 
-@loop
+@kernel
 def expand_runs(
-    data: int,
-    values: int,
-    lengths: int,
-    runs: int,
-    counts: int,
-    chunks: int,
-    word_bits: int,
-    target: int,
-    total: int,
-) -> int:
+    data: int, values: int, lengths: int, runs: int, counts: int, chunks: int, word_bits: int,
+    target: int, total: int,
+) -> int:  # fmt: skip
     """Return the first chunk whose lengths do not add up to its count, -1 when all do."""
     word = word_bits >> 3
     at = target
@@ -213,11 +200,11 @@ def expand_runs(
     for i in range(chunks):
         value_at = data + load_i64(values + i * 8)
         length_at = data + load_i64(lengths + i * 8)
-        left = load_i64(counts + i * 8)
+        remaining = load_i64(counts + i * 8)
         for j in range(load_i64(runs + i * 8)):
             length = np.int64(load_u8(length_at + j))
-            left -= length
-            if left < 0:
+            remaining -= length
+            if remaining < 0:
                 return i
             value = load_word(word_bits, value_at + j * word)
             end = at + length * word
@@ -232,12 +219,12 @@ def expand_runs(
                 while at < end:
                     store_word(word_bits, at, value)
                     at += word
-        if left != 0:
+        if remaining != 0:
             return i
     return -1
 
 
-@loop
+@kernel
 def sum_of_bytes(source: int) -> int:
     """Sum of eight bytes."""
     word = load_u64(source)
@@ -246,37 +233,30 @@ def sum_of_bytes(source: int) -> int:
     return np.int64(((even + odd) * np.uint64(0x0001000100010001)) >> np.uint64(48))
 
 
-@loop
+@kernel
 def take_runs(
-    data: int,
-    values: int,
-    lengths: int,
-    runs: int,
-    chunk: int,
-    index: int,
-    wanted: int,
-    word_bits: int,
-    target: int,
-) -> int:
+    data: int, values: int, lengths: int, runs: int, chunk: int, index: int, wanted: int,
+    word_bits: int, target: int,
+) -> int:  # fmt: skip
     """Return the first position beyond the lengths of its chunk, -1 when there is none."""
     word = word_bits >> 3
     for i in range(wanted):
         c = load_i64(chunk + i * 8)
-        left = load_i64(index + i * 8)
+        before = load_i64(index + i * 8)
         count = load_i64(runs + c * 8)
         length_at = data + load_i64(lengths + c * 8)
         j = 0
         while j + 8 <= count:
             length = sum_of_bytes(length_at + j)
-            if length > left:
+            if length > before:
                 break
-            left -= length
+            before -= length
             j += 8
         while j < count:
             length = np.int64(load_u8(length_at + j))
-            if length > left:
+            if length > before:
                 break
-            left -= length
+            before -= length
             j += 1
         if j == count:
             return i

@@ -8,22 +8,22 @@ from __future__ import annotations
 import numpy as np
 
 from glaive.kernels.loops.bitpack import load_word
+from glaive.kernels.loops.bitset import in_bitset_32, in_bitset_64, in_prefilter_32, in_prefilter_64
 from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.compare import in_range_8, in_range_16, in_range_32, in_range_64
 from glaive.kernels.loops.lookup import number_of
-from glaive.kernels.loops.marks import hashed_32, hashed_64, marked_32, marked_64
-from glaive.kernels.loops.memory import load_i64, load_u8, load_u64, loop, trailing_zeros
+from glaive.kernels.loops.memory import kernel, load_i64, load_u8, load_u64, trailing_zeros
 from glaive.kernels.records import WordRanges, offsets_of
 
 __all__ = ["beyond", "none_up_to", "pass_64", "pass_some"]
 
 TEST = offsets_of(WordRanges)
 WINDOW = 64
-FEW = 16
-"""Ranges up to which each is compared with all words; above, words look for theirs."""
+MAX_COMPARED_RANGES = 16
+"""Up to so many ranges, each is compared with all words; above, each word searches its range."""
 
 
-@loop
+@kernel
 def _in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64 lies in the range."""
     if word_bits == 64:
@@ -35,23 +35,25 @@ def _in_range(word_bits: int, source: int, low: np.uint64, span: np.uint64) -> n
     return in_range_8(source, low, span)
 
 
-@loop
-def _marked(word_bits: int, source: int, marks: int, base: np.uint64, top: np.uint64) -> np.uint64:
-    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, has its bit set."""
+@kernel
+def _in_bitset(
+    word_bits: int, source: int, bitset: int, base: np.uint64, top: np.uint64
+) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, is in the bitset."""
     if word_bits == 64:
-        return marked_64(source, marks, base, top)
-    return marked_32(source, marks, base, top)
+        return in_bitset_64(source, bitset, base, top)
+    return in_bitset_32(source, bitset, base, top)
 
 
-@loop
-def _hashed(word_bits: int, source: int, sieve: int, shift: np.uint64) -> np.uint64:
-    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, may pass."""
+@kernel
+def _in_prefilter(word_bits: int, source: int, prefilter: int, shift: np.uint64) -> np.uint64:
+    """Bit ``i``: whether word ``i`` of 64, of 32 or 64 bits, passes the prefilter."""
     if word_bits == 64:
-        return hashed_64(source, sieve, shift)
-    return hashed_32(source, sieve, shift)
+        return in_prefilter_64(source, prefilter, shift)
+    return in_prefilter_32(source, prefilter, shift)
 
 
-@loop
+@kernel
 def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
     """Whether one word lies in one of the ranges."""
     slots = load_i64(test + TEST.slots)
@@ -78,34 +80,34 @@ def _passes(word_bits: int, word: np.uint64, test: int) -> bool:
     return moved <= load_u64(spans + at * 8)
 
 
-@loop
+@kernel
 def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
     """Bit ``i``: whether word ``i`` of 64 passes."""
     word = word_bits >> 3
-    found = np.uint64(0)
+    passing = np.uint64(0)
     table = load_i64(test + TEST.table)
     if table != 0:
         for i in range(WINDOW):
             flag = np.uint64(load_u8(table + np.int64(load_word(word_bits, source + i * word))))
-            found |= flag << np.uint64(i)
-        return found
-    marks = load_i64(test + TEST.marks)
-    if marks != 0:
-        return _marked(
-            word_bits, source, marks, load_u64(test + TEST.base), load_u64(test + TEST.top)
+            passing |= flag << np.uint64(i)
+        return passing
+    bitset = load_i64(test + TEST.bitset)
+    if bitset != 0:
+        return _in_bitset(
+            word_bits, source, bitset, load_u64(test + TEST.base), load_u64(test + TEST.top)
         )
     lows = load_i64(test + TEST.lows)
     spans = load_i64(test + TEST.spans)
     ranges = load_i64(test + TEST.ranges)
-    if ranges <= FEW:
+    if ranges <= MAX_COMPARED_RANGES:
         for i in range(ranges):
             low = load_u64(lows + i * 8)
-            found |= _in_range(word_bits, source, low, load_u64(spans + i * 8))
-        return found
+            passing |= _in_range(word_bits, source, low, load_u64(spans + i * 8))
+        return passing
     near = np.uint64(0)
-    sieve = load_i64(test + TEST.sieve)
-    if sieve != 0:
-        near = _hashed(word_bits, source, sieve, load_u64(test + TEST.shift))
+    prefilter = load_i64(test + TEST.prefilter)
+    if prefilter != 0:
+        near = _in_prefilter(word_bits, source, prefilter, load_u64(test + TEST.shift))
     else:
         first = load_u64(lows)
         last = load_u64(lows + ranges * 8 - 8) + load_u64(spans + ranges * 8 - 8)
@@ -114,16 +116,16 @@ def pass_64(word_bits: int, source: int, test: int) -> np.uint64:
         i = np.int64(trailing_zeros(near))
         near &= near - np.uint64(1)
         if _passes(word_bits, load_word(word_bits, source + i * word), test):
-            found |= np.uint64(1) << np.uint64(i)
-    return found
+            passing |= np.uint64(1) << np.uint64(i)
+    return passing
 
 
-@loop
+@kernel
 def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
     """As ``pass_64`` for less than 64 words."""
     word = word_bits >> 3
     table = load_i64(test + TEST.table)
-    found = np.uint64(0)
+    passing = np.uint64(0)
     for i in range(count):
         value = load_word(word_bits, source + i * word)
         flag = np.uint64(0)
@@ -131,11 +133,11 @@ def pass_some(word_bits: int, source: int, count: int, test: int) -> np.uint64:
             flag = np.uint64(load_u8(table + np.int64(value)))
         elif _passes(word_bits, value, test):
             flag = np.uint64(1)
-        found |= flag << np.uint64(i)
-    return found
+        passing |= flag << np.uint64(i)
+    return passing
 
 
-@loop
+@kernel
 def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
     """Whether one of ``count`` ≤ 64 words is above ``limit``."""
     if count == WINDOW:
@@ -148,7 +150,7 @@ def beyond(word_bits: int, source: int, count: int, limit: int) -> bool:
     return top > np.uint64(limit)
 
 
-@loop
+@kernel
 def none_up_to(word_bits: int, top: np.uint64, test: int) -> bool:
     """Whether no word up to ``top`` can pass."""
     ranges = load_i64(test + TEST.ranges)

@@ -4,70 +4,70 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.memory import load_u8, load_u32, load_u64, loop, store_u64
+from glaive.kernels.loops.memory import kernel, load_u8, load_u32, load_u64, store_u64
 from glaive.kernels.loops.offsets import load_offset
 
-__all__ = ["hash_texts", "xxh64"]
+__all__ = ["hash_strings", "xxh64"]
 
-ONE = np.uint64(0x9E3779B185EBCA87)
-TWO = np.uint64(0xC2B2AE3D27D4EB4F)
-THREE = np.uint64(0x165667B19E3779F9)
-FOUR = np.uint64(0x85EBCA77C2B2AE63)
-FIVE = np.uint64(0x27D4EB2F165667C5)
+PRIME_1 = np.uint64(0x9E3779B185EBCA87)
+PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
+PRIME_3 = np.uint64(0x165667B19E3779F9)
+PRIME_4 = np.uint64(0x85EBCA77C2B2AE63)
+PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 ZERO = np.uint64(0)
 
 
-@loop
-def _turned(word: np.uint64, bits: int) -> np.uint64:
+@kernel
+def _rotated(word: np.uint64, bits: int) -> np.uint64:
     """The word rotated to the left."""
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@loop
-def _stirred(lane: np.uint64, word: np.uint64) -> np.uint64:
-    """A lane with one more word in it."""
-    return _turned(lane + word * TWO, 31) * ONE
+@kernel
+def _mixed(lane: np.uint64, word: np.uint64) -> np.uint64:
+    """A lane with one more word mixed in."""
+    return _rotated(lane + word * PRIME_2, 31) * PRIME_1
 
 
-@loop
+@kernel
 def xxh64(source: int, size: int) -> np.uint64:
     """The hash of ``size`` bytes."""
     at = source
     end = source + size
-    found = FIVE
+    state = PRIME_5
     if size >= 32:
-        a = ONE + TWO
-        b = TWO
+        a = PRIME_1 + PRIME_2
+        b = PRIME_2
         c = ZERO
-        d = ZERO - ONE
+        d = ZERO - PRIME_1
         while at + 32 <= end:
-            a = _stirred(a, load_u64(at))
-            b = _stirred(b, load_u64(at + 8))
-            c = _stirred(c, load_u64(at + 16))
-            d = _stirred(d, load_u64(at + 24))
+            a = _mixed(a, load_u64(at))
+            b = _mixed(b, load_u64(at + 8))
+            c = _mixed(c, load_u64(at + 16))
+            d = _mixed(d, load_u64(at + 24))
             at += 32
-        found = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
-        found = (found ^ _stirred(ZERO, a)) * ONE + FOUR
-        found = (found ^ _stirred(ZERO, b)) * ONE + FOUR
-        found = (found ^ _stirred(ZERO, c)) * ONE + FOUR
-        found = (found ^ _stirred(ZERO, d)) * ONE + FOUR
-    found += np.uint64(size)
+        state = _rotated(a, 1) + _rotated(b, 7) + _rotated(c, 12) + _rotated(d, 18)
+        state = (state ^ _mixed(ZERO, a)) * PRIME_1 + PRIME_4
+        state = (state ^ _mixed(ZERO, b)) * PRIME_1 + PRIME_4
+        state = (state ^ _mixed(ZERO, c)) * PRIME_1 + PRIME_4
+        state = (state ^ _mixed(ZERO, d)) * PRIME_1 + PRIME_4
+    state += np.uint64(size)
     while at + 8 <= end:
-        found = _turned(found ^ _stirred(ZERO, load_u64(at)), 27) * ONE + FOUR
+        state = _rotated(state ^ _mixed(ZERO, load_u64(at)), 27) * PRIME_1 + PRIME_4
         at += 8
     if at + 4 <= end:
-        found = _turned(found ^ np.uint64(load_u32(at)) * ONE, 23) * TWO + THREE
+        state = _rotated(state ^ np.uint64(load_u32(at)) * PRIME_1, 23) * PRIME_2 + PRIME_3
         at += 4
     while at < end:
-        found = _turned(found ^ np.uint64(load_u8(at)) * FIVE, 11) * ONE
+        state = _rotated(state ^ np.uint64(load_u8(at)) * PRIME_5, 11) * PRIME_1
         at += 1
-    found = (found ^ (found >> np.uint64(33))) * TWO
-    found = (found ^ (found >> np.uint64(29))) * THREE
-    return found ^ (found >> np.uint64(32))
+    state = (state ^ (state >> np.uint64(33))) * PRIME_2
+    state = (state ^ (state >> np.uint64(29))) * PRIME_3
+    return state ^ (state >> np.uint64(32))
 
 
-@loop
-def hash_texts(offsets: int, width: int, data: int, count: int, target: int) -> None:
+@kernel
+def hash_strings(offsets: int, width: int, data: int, count: int, target: int) -> None:
     """Store the hash of each of ``count`` byte strings."""
     start = load_offset(offsets, width)
     for i in range(count):

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array
+from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
-from glaive.file.drive import drive, join
+from glaive.file.run_fetch import join, run_fetch
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.rows import RowSelection
@@ -149,7 +149,7 @@ class FragmentSelection:
 
         if self.count == self.selected.span:
             return array
-        offsets = number_array(self.selected.offsets)
+        offsets = integer_array(self.selected.offsets)
         return pc.call_function("take", [array, offsets], pc.TakeOptions(boundscheck=False))
 
 
@@ -186,5 +186,5 @@ def read_in_one_request(
     if bound.mapped or len(bound.readers) != 1 or len(fields) < 2:
         return
     steps = [plan(bound.stored[at]) for at in fields]
-    for at, array in zip(fields, drive(bound.readers[0], join(steps, list)), strict=True):
+    for at, array in zip(fields, run_fetch(bound.readers[0], join(steps, list)), strict=True):
         columns.put(at, array if then is None else then(array))

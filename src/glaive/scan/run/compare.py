@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, number_array
+from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import float_order
+from glaive.arrow.scalars import FALSE
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.memory import items_of
 
@@ -94,7 +95,7 @@ def sort_keys(array: Any, how: ColumnOrdering) -> list[SortKey]:
         values = pc.list_flatten(_filled_lists(array))
         steps = np.arange(len(array), dtype=np.int64) * size
         for at in range(size):
-            keys += sort_keys(values.take(number_array(steps + at)), how)
+            keys += sort_keys(values.take(integer_array(steps + at)), how)
         return keys
     if not pa.types.is_null(kind):
         keys.append(SortKey(_comparable(array, how.column_name), how.ascending))
@@ -119,9 +120,9 @@ def _comparable(array: Any, name: str) -> Any:
         width = kind.bit_width // 8
         words = items_of(array.buffers()[1], f"<i{width}", len(array), array.offset * width)
         keys = float_order(words)
-        return number_array(_hidden(keys, array).astype(np.int64))
+        return integer_array(_hidden(keys, array).astype(np.int64))
     if types.is_boolean(kind):
-        return pc.fill_null(array, False).cast(pa.uint8())
+        return pc.fill_null(array, FALSE).cast(pa.uint8())
     if types.is_integer(kind):
         return pc.fill_null(array, 0)
     if types.is_temporal(kind) and not types.is_interval(kind):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, number_array
+from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import join_large, take_rows
 from glaive.scan.filter.scan import FilteredScan
@@ -89,7 +89,7 @@ class _Candidates:
         """Some of them, in this order."""
         if len(wanted) == len(self.rows) and bool((np.diff(wanted) > 0).all()):
             return self
-        numbers = number_array(wanted)
+        numbers = integer_array(wanted)
         keys = [key.take(numbers) for key in self.keys]
         return _Candidates(self.fragments[wanted], self.rows[wanted], keys)
 
@@ -142,7 +142,7 @@ class _First:
             kept = self._promising(keys[0])
             rows = selection.rows if kept is None else selection.rows[kept]
             if kept is not None:
-                numbers = number_array(kept)
+                numbers = integer_array(kept)
                 keys = [key.take(numbers) for key in keys]
             candidates = _Candidates(np.full(len(rows), position, np.int64), rows, keys)
             return self._reduced(candidates) if len(rows) > 4 * self.count else candidates
@@ -193,7 +193,7 @@ class _First:
         mask = pc.fill_null(within, how.nulls_first)
         kept = np.flatnonzero(flags_of(mask.buffers()[1], len(mask), mask.offset))
         if len(kept) > 4 * count and len(self._order) == 1 and not how.nulls_first:
-            chosen = array.take(number_array(kept))
+            chosen = array.take(integer_array(kept))
             ties = flags_of(pc.equal(chosen, known).buffers()[1], len(kept))
             kept = np.compress(~ties | (np.cumsum(ties) <= count), kept)
         return kept

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import number_array, pack_flags
+from glaive.arrow.buffers import integer_array, pack_flags
 from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
@@ -199,7 +199,7 @@ class _SmallSelection:
                 )
                 for rows in part.ranges
             ]
-            return number_array(np.concatenate(parts))
+            return integer_array(np.concatenate(parts))
 
         # Projections with extension types are never read this way.
         decoded = LazyColumns(part.starts[-1], arrays.__getitem__, system, lambda _, array: array)

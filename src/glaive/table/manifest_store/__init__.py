@@ -1,1 +1,1 @@
-"""Layer 5: a register of manifests outside the dataset, for places that cannot decide a race."""
+"""Layer 5: registers of manifests, for stores without atomic put-if-absent."""

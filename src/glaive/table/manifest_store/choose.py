@@ -1,4 +1,4 @@
-"""Which register of manifests a URI or an option names."""
+"""Create the register of manifests that a URI or an option specifies."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from glaive.table.manifest_store.protocol import ManifestStore
 __all__ = ["OPTION", "SQLITE_NAME", "choose", "split_uri"]
 
 OPTION = "manifest_store"
-"""The storage option that names a register."""
+"""The storage option for a register."""
 
 SQLITE_NAME = "_manifests.sqlite"
-"""File in the root of a local dataset that ``manifest_store="sqlite"`` means."""
+"""File in the root of a local dataset for ``manifest_store="sqlite"``."""
 
 _DDB = "s3+ddb://"
 _TABLE = "ddbTableName"
 
 
 def split_uri(uri: str) -> tuple[str, str | None]:
-    """The place that a URI names, and the register that it asks for.
+    """The location of a dataset, and the register that its URI specifies.
 
     ``s3+ddb://bucket/path?ddbTableName=T`` is ``s3://bucket/path`` with the manifests
     registered in the DynamoDB table ``T``.
@@ -38,20 +38,21 @@ def split_uri(uri: str) -> tuple[str, str | None]:
 
 
 def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
-    """The register that is meant.
+    """The register of an option.
 
     ``"sqlite"`` is a file in the root of a local dataset, ``"sqlite:///path/file"`` any file,
-    ``"dynamodb://T"`` a table; anything with the methods of a register is taken as it is.
+    ``"dynamodb://T"`` a table; objects with the methods of a register are used as they are.
 
     Raises
     ------
     OptionError
-        It is none of these, a file in the root of a dataset that is not local, or a link there.
+        It is none of these, or ``"sqlite"`` for a dataset that is not local or where the file is
+        a link.
     """
     if not isinstance(given, str):
         if isinstance(given, ManifestStore):
             return given
-        raise OptionError(f"manifest_store: expected text or a ManifestStore, found {given!r}")
+        raise OptionError(f"manifest_store: expected a string or a ManifestStore, found {given!r}")
     kind, _, rest = given.partition("://")
     if kind.lower() == "sqlite":
         from glaive.table.manifest_store.sqlite import SqliteManifestStore
@@ -61,13 +62,12 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
         if store.is_local:
             if store.is_link(SQLITE_NAME):
                 raise OptionError(
-                    f"manifest_store: {store.full(SQLITE_NAME)} is a link, and what it leads to is "
-                    "not written to. Name the file that is meant, as in "
-                    "sqlite:///path/manifests.sqlite"
+                    f"manifest_store: {store.full(SQLITE_NAME)} is a link, whose target is not "
+                    "written to. Specify the target, as in sqlite:///path/manifests.sqlite"
                 )
             return SqliteManifestStore(store.full(SQLITE_NAME))
         raise OptionError(
-            f"manifest_store: {store.uri} is no local directory; say which file to use, as in "
+            f"manifest_store: {store.uri} is not a local directory; specify a file, as in "
             "sqlite:///path/manifests.sqlite"
         )
     if kind.lower() == "dynamodb" and rest:
@@ -75,6 +75,6 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
 
         return DynamoManifestStore(rest, store.options)
     raise OptionError(
-        f"manifest_store: unknown {given!r}; known are 'sqlite', 'sqlite:///path/file' and "
-        "'dynamodb://table'"
+        f"manifest_store: expected 'sqlite', 'sqlite:///path/file' or 'dynamodb://table', found "
+        f"{given!r}"
     )

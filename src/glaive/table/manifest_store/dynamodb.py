@@ -1,6 +1,6 @@
-"""A register of manifests in a DynamoDB table, as other Lance implementations keep it.
+"""A register of manifests in a DynamoDB table, compatible with other Lance implementations.
 
-The table has the hash key ``base_uri`` (text) and the range key ``version`` (number). Both
+The table has the hash key ``base_uri`` (string) and the range key ``version`` (number). Both
 ``base_uri`` and ``path`` are keys within the bucket, without its name.
 """
 
@@ -18,7 +18,7 @@ from glaive.table.manifest_store.protocol import ManifestEntry
 __all__ = ["DynamoManifestStore"]
 
 _COMMITTER = "lancedb"
-"""What the format asks to be written as committer."""
+"""Value of the attribute ``committer``, required by the format."""
 
 _CREDENTIALS = {
     "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
@@ -30,15 +30,15 @@ _CREDENTIALS = {
 
 
 class DynamoManifestStore:
-    """Entries in one DynamoDB table, which may serve many datasets of one bucket.
+    """Entries in one DynamoDB table, which can be shared by the datasets of a bucket.
 
     Parameters
     ----------
     table
-        Name of the table; it must exist.
+        Name of the table, which must exist.
     options
-        Storage options: ``aws_*`` credentials and region, ``dynamodb_endpoint``. What they do
-        not say, boto3 finds as it always does.
+        Storage options: ``aws_*`` credentials and region, ``dynamodb_endpoint``; otherwise the
+        defaults of boto3.
     """
 
     __slots__ = ("options", "table")
@@ -57,14 +57,14 @@ class DynamoManifestStore:
         """The entry of a version; ``None`` if there is none."""
         base = _key(root)
         key = {"base_uri": {"S": base}, "version": {"N": str(version)}}
-        answer = self._ask("get_item", Key=key, ConsistentRead=True)
+        answer = self._request("get_item", Key=key, ConsistentRead=True)
         item = answer.get("Item")
         return None if item is None else self._entry(base, item)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there is none at all."""
+        """The entry with the highest version; ``None`` if there are no entries."""
         base = _key(root)
-        answer = self._ask(
+        answer = self._request(
             "query",
             KeyConditionExpression="base_uri = :base",
             ExpressionAttributeValues={":base": {"S": base}},
@@ -76,7 +76,7 @@ class DynamoManifestStore:
         return self._entry(base, items[0]) if items else None
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry in one step; ``False`` if the version has one."""
+        """Add an entry atomically; ``False`` if the version has one."""
         return self._put(
             root, entry, "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
         )
@@ -86,15 +86,15 @@ class DynamoManifestStore:
         if not self._put(root, entry, "attribute_exists(base_uri) AND attribute_exists(version)"):
             raise StoreError(
                 f"the DynamoDB table {self.table} has no version {entry.version} of {root}: the "
-                "entry was removed while the version was being made."
+                "entry was deleted during the commit."
             )
 
     def drop(self, root: str) -> None:
-        """Forget all entries of a dataset; none is no error. One request per version."""
+        """Delete all entries of a dataset, if any. One request per version."""
         base = _key(root)
-        while (found := self.latest(root)) is not None:
-            key = {"base_uri": {"S": base}, "version": {"N": str(found.version)}}
-            self._ask("delete_item", Key=key)
+        while (entry := self.latest(root)) is not None:
+            key = {"base_uri": {"S": base}, "version": {"N": str(entry.version)}}
+            self._request("delete_item", Key=key)
 
     def _put(self, root: str, entry: ManifestEntry, condition: str) -> bool:
         base = _key(root)
@@ -108,7 +108,7 @@ class DynamoManifestStore:
             item["size"] = {"N": str(entry.size)}
         if entry.e_tag is not None:
             item["e_tag"] = {"S": entry.e_tag}
-        answer = self._ask("put_item", Item=item, ConditionExpression=condition)
+        answer = self._request("put_item", Item=item, ConditionExpression=condition)
         return answer.get("refused") is None
 
     def _entry(self, base: str, item: Mapping[str, Any]) -> ManifestEntry:
@@ -119,18 +119,18 @@ class DynamoManifestStore:
             e_tag = item["e_tag"]["S"] if "e_tag" in item else None
         except (KeyError, TypeError, ValueError):
             raise StoreError(
-                f"the DynamoDB table {self.table} has an entry of {base} that is not as the format "
-                f"describes it: {dict(item)!r:.200}"
+                f"the DynamoDB table {self.table} has an invalid entry of {base}: "
+                f"{dict(item)!r:.200}"
             ) from None
         prefix = f"{base}/" if base else ""
         if not path.startswith(prefix):
             raise StoreError(
-                f"the DynamoDB table {self.table} says that version {version} of {base} is at "
-                f"{path}, which is not below it. The entry is damaged."
+                f"the DynamoDB table {self.table} has a damaged entry: version {version} of {base} "
+                f"at {path}, which is not below it."
             )
         return ManifestEntry(version=version, path=path[len(prefix) :], size=size, e_tag=e_tag)
 
-    def _ask(self, method: str, **request: Any) -> Mapping[str, Any]:
+    def _request(self, method: str, **request: Any) -> Mapping[str, Any]:
         client = self._connected()
         try:
             answer: Mapping[str, Any] = getattr(client, method)(TableName=self.table, **request)
@@ -144,13 +144,13 @@ class DynamoManifestStore:
         return answer
 
     def _connected(self) -> Any:
-        """The client of this process for these options: making one takes longer than a commit."""
+        """The cached client for these options, as creating one takes longer than a commit."""
         lower = {key.lower(): value for key, value in self.options.items()}
         given: dict[str, str] = {}
         for name, keys in _CREDENTIALS.items():
-            found = next((lower[key] for key in keys if lower.get(key)), None)
-            if found is not None:
-                given[name] = found
+            value = next((lower[key] for key in keys if lower.get(key)), None)
+            if value is not None:
+                given[name] = value
         if "endpoint_url" not in given and os.environ.get("DYNAMODB_ENDPOINT"):
             given["endpoint_url"] = os.environ["DYNAMODB_ENDPOINT"]
         key = (os.getpid(), *sorted(given.items()))
@@ -161,7 +161,7 @@ class DynamoManifestStore:
 
 
 _clients: dict[tuple[Any, ...], Any] = {}
-"""Clients by process and options: they serve all threads, but no fork."""
+"""Clients by process and options: usable by all threads, but not after a fork."""
 _clients_lock = Lock()
 
 

@@ -1,4 +1,4 @@
-"""What a register of manifests must do: put an entry only where there is none.
+"""The interface of a register of manifests: add an entry only if absent.
 
 Specification: "External manifest store" in ``docs/format``.
 """
@@ -20,8 +20,7 @@ class ManifestEntry:
     version
         Number of the version.
     path
-        Path of its manifest below the root of the dataset: the final name, or the name it was
-        staged under.
+        Path of its manifest below the root of the dataset: the final or the staged name.
     size
         Bytes of the manifest, if known.
     e_tag
@@ -35,7 +34,7 @@ class ManifestEntry:
 
     @property
     def is_final(self) -> bool:
-        """Whether the manifest stands under its final name."""
+        """Whether the path is the final name."""
         return self.path.endswith(".manifest")
 
 
@@ -43,20 +42,20 @@ class ManifestEntry:
 class ManifestStore(Protocol):
     """Entries by root of the dataset (as a URI) and version. Picklable; shared by threads.
 
-    Every read sees every write that ended before it. Failures are ``StoreError``.
+    Reads are strongly consistent. Failures raise ``StoreError``.
     """
 
     def get(self, root: str, version: int) -> ManifestEntry | None:
         """The entry of a version; ``None`` if there is none."""
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there is none at all."""
+        """The entry with the highest version; ``None`` if there are no entries."""
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry in one step; ``False``, and nothing changed, if the version has one."""
+        """Add an entry atomically; ``False`` if the version has one."""
 
     def put_if_exists(self, root: str, entry: ManifestEntry) -> None:
         """Replace the entry of a version that has one."""
 
     def drop(self, root: str) -> None:
-        """Forget all entries of a dataset; none is no error."""
+        """Delete all entries of a dataset, if any."""

@@ -1,4 +1,4 @@
-"""A register of manifests in an SQLite file: for one machine, or machines that share a disk."""
+"""A register of manifests in an SQLite file, for one machine or machines with a shared disk."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ _WAIT_SECONDS = 30.0
 
 
 class SqliteManifestStore:
-    """Entries in one file, made when first written to. May serve many datasets.
+    """Entries in one file, created on the first write. Can be shared by many datasets.
 
-    Local datasets are told apart by their place relative to the file, so that both may be
-    moved together; others by their URI.
+    Local datasets are identified by their path relative to the file, so that both can be moved
+    together; others by their URI.
 
     Parameters
     ----------
     path
-        The file. On a network mount its locks must work.
+        The file. On a network mount, file locks must work.
 
     Notes
     -----
-    A rollback journal is used, not a write-ahead log, which needs memory that processes share;
-    it stays beside the file. A version costs two transactions, each forced to disk: a few
-    milliseconds, tens on a busy disk.
+    Uses a rollback journal next to the file rather than a write-ahead log, which needs shared
+    memory. A commit takes two transactions with fsync: a few milliseconds, tens on a busy disk.
     Each call opens the file, about 0.1 ms, so that forks and threads share no connection.
     """
 
@@ -63,11 +62,11 @@ class SqliteManifestStore:
         return self._one(root, "version = ?", version)
 
     def latest(self, root: str) -> ManifestEntry | None:
-        """The entry with the highest version; ``None`` if there is none at all."""
+        """The entry with the highest version; ``None`` if there are no entries."""
         return self._one(root, "version >= ? ORDER BY version DESC LIMIT 1", 0)
 
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry in one step; ``False`` if the version has one."""
+        """Add an entry atomically; ``False`` if the version has one."""
         with self._connected(write=True) as connection:
             added = connection.execute(
                 "INSERT INTO manifests VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -85,12 +84,12 @@ class SqliteManifestStore:
             )
             if changed.rowcount != 1:
                 raise ObjectNotFoundError(
-                    f"{self.path} has no version {entry.version} of {root}: the entry was removed "
-                    "while the version was being made."
+                    f"{self.path} has no version {entry.version} of {root}: the entry was deleted "
+                    "during the commit."
                 )
 
     def drop(self, root: str) -> None:
-        """Forget all entries of a dataset; none is no error."""
+        """Delete all entries of a dataset, if any."""
         if self.path.exists():
             with self._connected(write=True) as connection:
                 connection.execute("DELETE FROM manifests WHERE base_uri = ?", (self._key(root),))
@@ -104,17 +103,17 @@ class SqliteManifestStore:
         if not self.path.exists():
             return None
         with self._connected(write=False) as connection:
-            # Another process may have made the file, and not yet what is in it.
+            # Another process may have created the file, but not yet the table.
             if connection.execute(_HAS_TABLE).fetchone() is None:
                 return None
-            found = connection.execute(
-                "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both texts are ours
+            row = connection.execute(
+                "SELECT version, path, size, e_tag FROM manifests "  # noqa: S608  # both parts are constants
                 f"WHERE base_uri = ? AND {where}",
                 (self._key(root), number),
             ).fetchone()
-        if found is None:
+        if row is None:
             return None
-        version, path, size, e_tag = found
+        version, path, size, e_tag = row
         return ManifestEntry(version=version, path=path, size=size, e_tag=e_tag)
 
     @contextmanager

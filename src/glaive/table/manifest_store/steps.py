@@ -1,12 +1,12 @@
-"""Make a version in four steps, and finish what another writer left unfinished.
+"""Commit a version with a register in four steps, and finish interrupted commits.
 
-1. write the manifest under a name of its own beside the final one;
-2. register that name, only if the version has no entry: from here on the version is made;
+1. write the manifest under a unique staged name;
+2. register that name if the version has no entry: from here on the version is committed;
 3. write the manifest under its final name;
-4. register the final name, and delete the first one.
+4. register the final name, and delete the staged manifest.
 
-Whoever looks for a version and finds it after step 2 does steps 3 and 4. They write the same
-bytes under the same name, so it does no harm if several do.
+A reader that finds a version after step 2 does steps 3 and 4. They are idempotent, so several
+processes may do them.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _SUFFIX = ".manifest"
 def register(
     store: ObjectStore, register: ManifestStore, version: int, path: str, data: Sequence[bytes]
 ) -> bool:
-    """Make a version; ``False`` if another writer was first.
+    """Commit a version; ``False`` if another writer was first.
 
-    Requests: one look for a manifest that nobody registered, and the four steps.
+    Requests: one for an unregistered manifest, and the four steps.
 
     Raises
     ------
     StoreError
-        A store failed, and the version was not made.
+        A store failed, and the version was not committed.
     CommitError
-        The register failed and does not tell whether the version was made.
+        The register failed, and whether the version was committed is unknown.
     """
     if _adopt(store, register, version, path):
         return False
     staged = f"{path}-{uuid4()}"
-    size = sum(len(piece) for piece in data)
+    size = sum(map(len, data))
     entry = ManifestEntry(version=version, path=staged, size=size)
     store.put(staged, data)
     if not _enter(store, register, entry):
@@ -54,20 +54,20 @@ def register(
         return False
     try:
         _finish(store, register, entry, data)
-    except StoreError as error:  # the version is made: whoever reads it next finishes it
-        _logger.warning("version %d of %s is made, not finished: %s", version, store.uri, error)
+    except StoreError as error:  # the version is committed: its next reader finishes it
+        _logger.warning("version %d of %s is not finalised: %s", version, store.uri, error)
     return True
 
 
 def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -> str:
-    """Path under which the manifest of a version can be read, finishing it if need be.
+    """Path of the manifest of a version, finalising it if necessary.
 
-    ``path`` is its final name, which counts when the version has no entry. One look at the
-    register; a version that nobody registered is registered, if it is there.
+    ``path`` is its final name, used if the version has no entry. One query of the register; an
+    existing unregistered manifest is registered.
     """
     entry = register.get(store.uri, version)
     if entry is not None:
-        return _settled(store, register, entry)
+        return _finalised(store, register, entry)
     _adopt(store, register, version, path)
     return path
 
@@ -75,13 +75,13 @@ def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -
 def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | None:
     """Number and path of the newest registered version; ``None`` if none is registered."""
     entry = register.latest(store.uri)
-    return None if entry is None else (entry.version, _settled(store, register, entry))
+    return None if entry is None else (entry.version, _finalised(store, register, entry))
 
 
 def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str) -> bool:
-    """Register a manifest that is there without an entry; whether there is one.
+    """Register an existing manifest without an entry; returns whether it exists.
 
-    An empty one is not there yet: its writer did not register it, and was stopped.
+    An empty one does not count: its writer was interrupted.
     """
     try:
         size = store.head(path).size
@@ -94,7 +94,7 @@ def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str)
 
 
 def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> bool:
-    """Step 2; an answer that got lost is no failure."""
+    """Step 2; a lost response is no failure."""
     failure: StoreError | None = None
     try:
         if register.put_if_absent(store.uri, entry):
@@ -102,17 +102,17 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
     except StoreError as error:
         failure = error
     try:
-        there = register.get(store.uri, entry.version)
+        registered = register.get(store.uri, entry.version)
     except StoreError as again:
         raise CommitError(
-            f"version {entry.version} of {store.uri} may or may not have been made: "
-            f"{failure or again} Looking for it failed as well. When the manifest store answers "
-            "again, repeat the commit with the same transaction; if it was made, that is "
+            f"version {entry.version} of {store.uri} may or may not have been committed: "
+            f"{failure or again} The check for it failed as well. When the manifest store is "
+            "available again, repeat the commit with the same transaction; an earlier success is "
             "recognised."
         ) from (failure or again)
-    if there is not None:
-        # A reader may have finished it already. Then the commit is found by its transaction.
-        return there.path == entry.path
+    if registered is not None:
+        # A reader may have finalised it already. Then the commit is found by its transaction.
+        return registered.path == entry.path
     if failure is not None:
         with suppress(StoreError):
             store.discard([entry.path])
@@ -120,8 +120,8 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
     return False
 
 
-def _settled(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> str:
-    """Where the manifest of an entry can be read; steps 3 and 4 if they were not done."""
+def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) -> str:
+    """Path of the manifest of an entry, after steps 3 and 4 if they are missing."""
     final = _final(entry.path)
     folder, _, last = entry.path.rpartition("/")
     name = parse_manifest_name(final.rpartition("/")[2])
@@ -138,18 +138,18 @@ def _settled(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) 
     try:
         data = store.get(entry.path).to_pybytes()
     except ObjectNotFoundError:
-        there = register.get(store.uri, entry.version)
-        if there is not None and there.is_final:  # somebody else has finished it since
-            return there.path
-        # The last step deletes the staged manifest after the entry was changed. If it vanished
-        # earlier, it was removed by hand; the final one is then all there is.
+        current = register.get(store.uri, entry.version)
+        if current is not None and current.is_final:  # finalised concurrently
+            return current.path
+        # The last step deletes the staged manifest after changing the entry. If it is missing
+        # before that, it was deleted manually; only the final one may exist.
         return final
     try:
         _finish(store, register, entry, [data])
     except ObjectNotFoundError:
         raise
-    except StoreError as error:  # a reader that may not write reads what is staged
-        _logger.info("version %d of %s stays unfinished: %s", entry.version, store.uri, error)
+    except StoreError as error:  # a reader without write permission uses the staged manifest
+        _logger.info("version %d of %s remains staged: %s", entry.version, store.uri, error)
         return entry.path
     return final
 
@@ -167,6 +167,6 @@ def _finish(
 
 
 def _final(staged: str) -> str:
-    """Final name of a manifest from the name it is staged under."""
+    """Final name of a manifest from its staged name."""
     end = staged.rfind(_SUFFIX)
     return staged if end < 0 else staged[: end + len(_SUFFIX)]

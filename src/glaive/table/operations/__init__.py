@@ -1,1 +1,1 @@
-"""Operations on a table, one file each."""
+"""Table operations, one file each."""

@@ -1,4 +1,4 @@
-"""Append: new fragments beside those there are.
+"""Append: add fragments.
 
 Specification: "Append" in ``docs/format``.
 """
@@ -12,32 +12,20 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import conflict_on, makes_non_nullable, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, makes_non_nullable, unknown
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["Append"]
 
-_COMPATIBLE = frozenset(
-    {
-        "append",
-        "delete",
-        "create_index",
-        "rewrite",
-        "reserve_fragments",
-        "update",
-        "update_config",
-        "data_replacement",
-        "update_bases",
-    }
-)
+_COMPATIBLE = INCREMENTAL - {"merge", "project"}
 
 
 @operation
 @dataclass(frozen=True, slots=True)
 class Append(TableOperation):
-    """Add fragments; those with id 0 are given one by the commit."""
+    """Add fragments; the commit assigns ids to those with id 0."""
 
     wire_name: ClassVar[str] = "append"
 
@@ -55,29 +43,23 @@ class Append(TableOperation):
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Replacing everything and unknown changes conflict; the rest goes together."""
+        """Conflicts with new non-nullable columns, and with replacing the whole dataset."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         if name in ("merge", "project"):
             if makes_non_nullable(theirs):
-                return Conflict(f"{name} may have made a column refuse nulls")
+                return Conflict(f"{name} may have made a column non-nullable")
             return None
         if name in ("overwrite", "restore"):
             return conflict_on(theirs, "replaced the dataset the new rows were written for")
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base``, then the new ones."""
-        base = needs_dataset(base, "rows are to be appended")
+        base = needs_dataset(base, "append rows")
         wire = copy_of(base)
         mark_file_versions(wire, self.fragments, base.data_format)
-        added = new_fragments(wire, self.fragments, version)
+        added = new_fragments(wire, self.fragments, context.version)
         kept = edit_fragments(base, wire, added=added)
         return Draft(wire, base.index_section, kept)

@@ -1,6 +1,6 @@
-"""Clone: the first version of a dataset whose files lie in another one.
+"""Clone: the first version of a clone or branch.
 
-Only ever the first commit of a clone or a branch; its version is that of the source.
+It has the number of the source version.
 
 Specification: "Clone" in ``docs/format``.
 """
@@ -19,7 +19,7 @@ from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import unknown
 from glaive.table.fragment_ids import copy_of
 from glaive.table.index_coverage import encode_indices
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation
 from glaive.table.registry import operation
 
 __all__ = ["Clone"]
@@ -28,20 +28,20 @@ __all__ = ["Clone"]
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone(TableOperation):
-    """Begin a dataset with the content of another one.
+    """Create a dataset with the contents of another one.
 
     Parameters
     ----------
     shallow
-        Whether the files stay where they are; otherwise they were copied before.
+        Whether to refer to the files of the source; otherwise they have been copied.
     ref_name
-        Branch of the source; none for the main one.
+        Branch of the source; ``None`` for the main one.
     ref_version
         Version of the source.
     ref_path
         Root of the source.
     branch_name
-        Name of the branch that begins, if it is one.
+        Name of the new branch, if it is one.
     """
 
     wire_name: ClassVar[str] = "clone"
@@ -74,27 +74,22 @@ class Clone(TableOperation):
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """It is the first commit: whatever was made before conflicts."""
+        """Conflicts with everything, as it must be the first commit."""
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The manifest ``older``, which is the source, with its files where they are.
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The source manifest, with a base path for its files.
 
         Raises
         ------
         DatasetExistsError
             There is a dataset already.
         DatasetNotFoundError
-            The source was not given.
+            The source is missing.
         """
+        older = context.older
         if base is not None:
-            raise DatasetExistsError(f"a clone begins a dataset, but {base.where} is there")
+            raise DatasetExistsError(f"cannot clone into an existing dataset: {base.where}")
         if older is None:
             raise DatasetNotFoundError(f"the source {self.ref_path} of the clone was not read")
         wire, entries = copy_of(older), older.indices
@@ -104,19 +99,21 @@ class Clone(TableOperation):
         if not self.shallow:
             return self._copied(older, wire)
         taken = {base_path.id for base_path in wire.base_paths}
-        number = next(one for one in range(len(taken) + 1) if one not in taken)
+        number = next(free for free in range(len(taken) + 1) if free not in taken)
         source = wire.base_paths.add(id=number, is_dataset_root=True, path=self.ref_path)
         if self.ref_name is not None:
             source.name = self.ref_name
         for at in range(older.num_fragments):
-            one = older.fragment_wire(at)
-            files: Iterable[Any] = one.files
+            fragment = older.fragment_wire(at)
+            files: Iterable[Any] = fragment.files
             for file in files:
                 if not file.HasField("base_id"):
                     file.base_id = number
-            if one.HasField("deletion_file") and not one.deletion_file.HasField("base_id"):
-                one.deletion_file.base_id = number
-            wire.fragments[at] = one.SerializeToString()
+            if fragment.HasField("deletion_file") and not fragment.deletion_file.HasField(
+                "base_id"
+            ):
+                fragment.deletion_file.base_id = number
+            wire.fragments[at] = fragment.SerializeToString()
         moved = []
         for entry in entries:
             changed = table_pb2.IndexMetadata()
@@ -127,7 +124,7 @@ class Clone(TableOperation):
         return Draft(wire, encode_indices(moved))
 
     def _copied(self, older: Manifest, wire: table_pb2.ManifestOutline) -> Draft:
-        """All files belong to the new dataset, but for values of blobs that lie elsewhere."""
+        """All files belong to the new dataset, except external blob values."""
         has_blobs = any(map(has_blobs_v2, older.schema.fields))
         kept = [
             base_path
@@ -137,12 +134,12 @@ class Clone(TableOperation):
         del wire.base_paths[:]
         wire.base_paths.extend(kept)
         for at in range(older.num_fragments):
-            one = older.fragment_wire(at)
-            for file in one.files:
+            fragment = older.fragment_wire(at)
+            for file in fragment.files:
                 file.ClearField("base_id")
-            if one.HasField("deletion_file"):
-                one.deletion_file.ClearField("base_id")
-            wire.fragments[at] = one.SerializeToString()
+            if fragment.HasField("deletion_file"):
+                fragment.deletion_file.ClearField("base_id")
+            wire.fragments[at] = fragment.SerializeToString()
         moved = []
         for entry in older.indices:
             changed = table_pb2.IndexMetadata()

@@ -1,6 +1,6 @@
-"""Create index: new index entries, and entries that are gone.
+"""Create index: add and remove index entries.
 
-Building the index and writing its files comes before; here it becomes part of a version.
+The index files are written before; this operation makes them part of a version.
 
 Specification: "Create index" in ``docs/format``.
 """
@@ -16,6 +16,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import (
+    INCREMENTAL,
     changed_fragments,
     changes_columns,
     conflict_on,
@@ -25,7 +26,7 @@ from glaive.table.concurrent_changes import (
 from glaive.table.fragment_ids import copy_of
 from glaive.table.index_coverage import encode_indices, prune, rewritten_under
 from glaive.table.protocol import (
-    CommitOptions,
+    BuildContext,
     Conflict,
     Draft,
     Offsets,
@@ -36,18 +37,7 @@ from glaive.table.registry import operation
 
 __all__ = ["CreateIndex"]
 
-_COMPATIBLE = frozenset(
-    {
-        "append",
-        "delete",
-        "merge",
-        "project",
-        "reserve_fragments",
-        "update",
-        "update_config",
-        "update_bases",
-    }
-)
+_COMPATIBLE = INCREMENTAL - {"create_index", "data_replacement", "rewrite"}
 
 
 @operation
@@ -58,9 +48,9 @@ class CreateIndex(TableOperation):
     Parameters
     ----------
     new
-        Entries to add, as on the wire.
+        Entries to add, in wire format.
     removed
-        Entries to remove; their uuids count.
+        Entries to remove, identified by uuid.
     """
 
     wire_name: ClassVar[str] = "create_index"
@@ -80,20 +70,20 @@ class CreateIndex(TableOperation):
         return table_pb2.Transaction.CreateIndex(new_indices=self.new, removed_indices=self.removed)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts on the same index, and on fragments or fields an index was built from."""
+        """Conflicts on the same index, and on changed fragments or fields of an index."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         message = theirs.to_wire()
         if name == "create_index":
-            mine = {one.name for one in (*self.new, *self.removed)}
-            other = {one.name for one in (*message.new_indices, *message.removed_indices)}
+            mine = {index.name for index in (*self.new, *self.removed)}
+            other = {index.name for index in (*message.new_indices, *message.removed_indices)}
             both = ", ".join(sorted(mine & other))
             return Conflict(f"both change index {both}") if both else None
         if name == "rewrite":
             return rewritten_under(self.new, changed_fragments(theirs))
         if name == "data_replacement":
-            both_fields = {field for one in self.new for field in one.fields}
+            both_fields = {field for index in self.new for field in index.fields}
             if both_fields & replaced_fields(theirs):
                 return Conflict("data_replacement changed values of an indexed column")
             return None
@@ -104,23 +94,17 @@ class CreateIndex(TableOperation):
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """New indices do not cover fragments whose values were replaced meanwhile."""
+        """New indices do not cover fragments whose values were replaced concurrently."""
         new = list(self.new)
         for their in theirs:
             if changes_columns(their):
                 new = prune(new, changed_fragments(their), replaced_fields(their))
         return self if new == list(self.new) else replace(self, new=tuple(new))
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The entries of ``base`` without the removed ones, then the new ones."""
-        base = needs_dataset(base, "an index is to be added")
-        gone = {one.uuid.uuid for one in (*self.removed, *self.new)}
-        entries = [index for index in base.indices if index.uuid.uuid not in gone]
+        base = needs_dataset(base, "add an index")
+        replaced = {index.uuid.uuid for index in (*self.removed, *self.new)}
+        entries = [index for index in base.indices if index.uuid.uuid not in replaced]
         entries += self.new
         return Draft(copy_of(base), encode_indices(entries), base.num_fragments)

@@ -24,7 +24,7 @@ from glaive.table.concurrent_changes import (
 )
 from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, mark_changed
 from glaive.table.index_coverage import encode_indices, prune
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["DataReplacement"]
@@ -35,7 +35,7 @@ _COMPATIBLE = frozenset({"append", "reserve_fragments", "update_bases", "update_
 @operation
 @dataclass(frozen=True, slots=True)
 class DataReplacement(TableOperation):
-    """Give fragments other files for some of their columns: pairs of fragment id and file."""
+    """Replace the files of some columns of fragments: pairs of fragment id and new file."""
 
     wire_name: ClassVar[str] = "data_replacement"
 
@@ -56,13 +56,13 @@ class DataReplacement(TableOperation):
         kind = table_pb2.Transaction.DataReplacement
         return kind(
             replacements=[
-                kind.Replacement(fragment_id=one, new_file=file.to_wire())
-                for one, file in self.replacements
+                kind.Replacement(fragment_id=fragment_id, new_file=file.to_wire())
+                for fragment_id, file in self.replacements
             ]
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts on the same columns of the same fragments, and on fragments that are gone."""
+        """Conflicts on the same columns of the same fragments, and on removed fragments."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
@@ -73,7 +73,7 @@ class DataReplacement(TableOperation):
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
         if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the columns that were to be replaced")
+            return conflict_on(theirs, "replaced the dataset whose columns this replaces")
         return unknown(theirs)
 
     def _fields(self) -> frozenset[int]:
@@ -81,15 +81,15 @@ class DataReplacement(TableOperation):
 
     def _same_fragments(self, theirs: Operation) -> Conflict | None:
         name = theirs.wire_name
-        mine = frozenset(one for one, _ in self.replacements)
-        gone = mine & removed_fragments(theirs)
+        mine = frozenset(fragment_id for fragment_id, _ in self.replacements)
+        removed = mine & removed_fragments(theirs)
         if name == "delete":
-            if not gone:
+            if not removed:
                 return None
-            reason = f"delete removed fragment {min(gone)}"
-            return Conflict(reason, retryable=False, fragments=gone)
+            reason = f"delete removed fragment {min(removed)}"
+            return Conflict(reason, retryable=False, fragments=removed)
         in_place = name == "data_replacement" or changes_columns(theirs)
-        if in_place and not gone and not self._fields() & replaced_fields(theirs):
+        if in_place and not removed and not self._fields() & replaced_fields(theirs):
             return None
         return overlap(mine, theirs, f"{name} changed")
 
@@ -98,36 +98,30 @@ class DataReplacement(TableOperation):
         if theirs.wire_name == "create_index":
             indexed = {field for index in message.new_indices for field in index.fields}
             both = self._fields() & indexed
-            return Conflict("an index was built from the values before") if both else None
+            return Conflict("an index was built from the old values") if both else None
         if makes_non_nullable(theirs):
-            return Conflict("project may have made a column refuse nulls")
-        if self._fields() - {one.id for one in message.schema} - {TOMBSTONE}:
-            return conflict_on(theirs, "dropped a column that was to be replaced")
+            return Conflict("project may have made a column non-nullable")
+        if self._fields() - {field.id for field in message.schema} - {TOMBSTONE}:
+            return conflict_on(theirs, "dropped a column that this replaces")
         return None
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base`` with the new files.
 
         Raises
         ------
         OptionError
-            The replacements are not for the same columns, or one fragment has several.
+            The replacements are not for the same columns, or a fragment has several.
         """
-        base = needs_dataset(base, "columns are to be replaced")
+        base = needs_dataset(base, "replace columns")
         _check(self.replacements)
         wire = copy_of(base)
         replaced = {}
         for fragment_id, file in self.replacements:
-            one = base.fragment_wire(base.position_of(fragment_id))
-            _replace(one, file)
-            mark_changed(one, version)
-            replaced[fragment_id] = one
+            fragment = base.fragment_wire(base.position_of(fragment_id))
+            _replace(fragment, file)
+            mark_changed(fragment, context.version)
+            replaced[fragment_id] = fragment
         kept = edit_fragments(base, wire, replaced=replaced)
         fields = {field for _, file in self.replacements for field in file.fields}
         entries = prune(base.indices, replaced.keys(), fields)
@@ -135,33 +129,34 @@ class DataReplacement(TableOperation):
 
 
 def _check(replacements: tuple[tuple[int, DataFile], ...]) -> None:
-    ids = [one for one, _ in replacements]
+    ids = [fragment_id for fragment_id, _ in replacements]
     if len(set(ids)) < len(ids):
-        twice = next(one for one in ids if ids.count(one) > 1)
-        raise OptionError(f"fragment {twice} is to be given two files; give each fragment one")
+        twice = next(fragment_id for fragment_id in ids if ids.count(fragment_id) > 1)
+        raise OptionError(f"fragment {twice} has two new files; give one file per fragment")
     kinds = {file.fields for _, file in replacements}
     if len(kinds) > 1:
-        shown = " and ".join(map(str, sorted(kinds)[:2]))
+        names = " and ".join(map(str, sorted(kinds)[:2]))
         raise OptionError(
-            f"the files have fields {shown}: all files of a replacement must have the same"
+            f"the files have fields {names}: all files of a replacement must have the same fields"
         )
 
 
-def _replace(fragment: table_pb2.DataFragment, file: DataFile) -> None:
-    for one in fragment.files:
-        was = DataFile.from_wire(one)
-        if was.fields == file.fields and was.version == file.version:
-            one.CopyFrom(file.to_wire())
+def _replace(fragment: table_pb2.DataFragment, new: DataFile) -> None:
+    for existing in fragment.files:
+        old = DataFile.from_wire(existing)
+        if old.fields == new.fields and old.version == new.version:
+            existing.CopyFrom(new.to_wire())
             return
-    fields = frozenset(file.fields)
-    for one in fragment.files:
-        if fields.isdisjoint(one.fields):
+    fields = frozenset(new.fields)
+    for existing in fragment.files:
+        if fields.isdisjoint(existing.fields):
             continue
-        if DataFile.from_wire(one).version == LEGACY:
+        if DataFile.from_wire(existing).version == LEGACY:
             raise OptionError(
-                f"fragment {fragment.id} keeps fields {list(one.fields)} in a file of format "
-                "0.1: replace all of them at once, or rewrite the dataset in a newer format"
+                f"fragment {fragment.id} has fields {list(existing.fields)} in a file of format "
+                "0.1: replace all of them in one operation, or rewrite the dataset in a newer "
+                "format"
             )
-        one.fields[:] = [TOMBSTONE if field in fields else field for field in one.fields]
+        existing.fields[:] = [TOMBSTONE if field in fields else field for field in existing.fields]
     drop_dead_files(fragment)
-    fragment.files.append(file.to_wire())
+    fragment.files.append(new.to_wire())

@@ -1,4 +1,4 @@
-"""Merge: other columns for all fragments.
+"""Merge: a new schema, with new columns for all fragments.
 
 Specification: "Merge" in ``docs/format``.
 """
@@ -24,7 +24,7 @@ from glaive.table.fragment_ids import (
     put_fragments,
 )
 from glaive.table.index_coverage import encode_indices, keep_relevant
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["Merge"]
@@ -36,7 +36,7 @@ _RETRYABLE = frozenset({"append", "delete", "rewrite", "merge", "update", "data_
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge(TableOperation):
-    """Replace the schema, and the list of fragments by one with files for the new columns.
+    """Replace the schema, and all fragments by ones with files for the new columns.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Merge(TableOperation):
     schema
         All columns of the new version.
     preserves_nullability
-        Whether no column refuses nulls that took them before.
+        Whether no nullable column becomes non-nullable.
     """
 
     wire_name: ClassVar[str] = "merge"
@@ -73,45 +73,39 @@ class Merge(TableOperation):
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts with all that changes rows, fragments or the schema."""
+        """Conflicts with all changes of rows, fragments or the schema."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         if name in _RETRYABLE:
-            return Conflict(f"{name} changed the fragments that were given new columns")
+            return Conflict(f"{name} changed the fragments to which this adds columns")
         if name == "update_config":
             if sets_metadata(theirs):
                 return Conflict("update_config changed metadata of the schema")
             return None
         if name in ("overwrite", "restore", "project"):
-            return conflict_on(theirs, "replaced the schema that was to be changed")
+            return conflict_on(theirs, "replaced the schema that this changes")
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The fragments of the operation under its schema."""
-        base = needs_dataset(base, "columns are to be added")
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The schema and the fragments of the operation."""
+        base = needs_dataset(base, "add columns")
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
         mark_file_versions(wire, self.fragments, base.data_format)
         before = (
-            {one.id: one.files for one in base.fragments()}
+            {fragment.id: fragment.files for fragment in base.fragments()}
             if base.uses(Feature.STABLE_ROW_IDS)
             else {}
         )
         made = []
         for fragment in self.fragments:
-            one = fragment.to_wire()
+            message = fragment.to_wire()
             if fragment.id in before and fragment.files != before[fragment.id]:
-                mark_changed(one, version)
+                mark_changed(message, context.version)
             elif before and fragment.id not in before:
-                (one,) = new_fragments(wire, [fragment], version)
-            made.append(one)
+                (message,) = new_fragments(wire, [fragment], context.version)
+            made.append(message)
         put_fragments(wire, made)
         entries = keep_relevant(base.indices, self.schema.field_ids())
         return Draft(wire, encode_indices(entries))

@@ -1,6 +1,6 @@
 """Overwrite: create a dataset, or replace its schema and all its rows.
 
-Configuration, table metadata, base paths and the counters of ids survive; indices do not.
+Configuration, table metadata, base paths and id counters are kept; indices are not.
 
 Specification: "Overwrite" in ``docs/format``.
 """
@@ -17,10 +17,10 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import unknown
+from glaive.table.concurrent_changes import INCREMENTAL, unknown
 from glaive.table.configuration import changed_config
 from glaive.table.fragment_ids import copy_of, mark_file_versions, new_fragments, put_fragments
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation
+from glaive.table.protocol import BuildContext, CommitOptions, Conflict, Draft, TableOperation
 from glaive.table.registry import operation
 from glaive.types import FormatVersion
 
@@ -28,21 +28,7 @@ __all__ = ["DEFAULT_STORAGE_VERSION", "Overwrite"]
 
 DEFAULT_STORAGE_VERSION = FormatVersion(2, 2)
 
-_COMPATIBLE = frozenset(
-    {
-        "append",
-        "delete",
-        "create_index",
-        "rewrite",
-        "merge",
-        "project",
-        "restore",
-        "reserve_fragments",
-        "update",
-        "data_replacement",
-        "update_bases",
-    }
-)
+_COMPATIBLE = INCREMENTAL - {"update_config"} | {"restore"}
 
 
 @operation
@@ -53,13 +39,13 @@ class Overwrite(TableOperation):
     Parameters
     ----------
     fragments
-        The new rows; all ids are given by the commit.
+        The new fragments; the commit assigns all ids.
     schema
-        The new columns with their ids.
+        The new schema with field ids.
     config
         Entries to set in the table's configuration.
     base_paths
-        Bases of a new dataset, on the wire.
+        Base paths of a new dataset, in wire format.
     """
 
     wire_name: ClassVar[str] = "overwrite"
@@ -91,7 +77,7 @@ class Overwrite(TableOperation):
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Another overwrite conflicts, and changes of the same configuration entries."""
+        """Conflicts with another overwrite, and changes of the same configuration entries."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
@@ -105,17 +91,11 @@ class Overwrite(TableOperation):
             return Conflict(reason, retryable=False)
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """Only the new fragments, under the configuration of ``base``."""
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The new schema and fragments, with the configuration of ``base``."""
         wire = table_pb2.ManifestOutline()
         if base is None:
-            if options.enable_stable_row_ids:
+            if context.options.enable_stable_row_ids:
                 wire.reader_feature_flags = wire.writer_feature_flags = int(Feature.STABLE_ROW_IDS)
             wire.base_paths.extend(self.base_paths)
         else:
@@ -128,13 +108,13 @@ class Overwrite(TableOperation):
             wire.schema_metadata[key] = value
         for key, text in self.config.items():
             wire.config[key] = text
-        stored = self._storage_version(base, options)
+        stored = self._storage_version(base, context.options)
         wire.data_format.file_format = "lance"
         wire.data_format.version = str(stored)
         if wire.HasField("max_allocated_field_id"):
             wire.max_allocated_field_id = max(wire.max_allocated_field_id, self.schema.max_field_id)
         mark_file_versions(wire, self.fragments, stored)
-        put_fragments(wire, new_fragments(wire, self.fragments, version, keep_ids=False))
+        put_fragments(wire, new_fragments(wire, self.fragments, context.version, keep_ids=False))
         return Draft(wire)
 
     def _storage_version(self, base: Manifest | None, options: CommitOptions) -> FormatVersion:

@@ -1,4 +1,4 @@
-"""Project: another schema over the same files: columns dropped, renamed, made nullable or not.
+"""Project: a new schema for the same files; drops or renames columns, or changes nullability.
 
 Specification: "Project" in ``docs/format``.
 """
@@ -13,25 +13,16 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import conflict_on, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, unknown
 from glaive.table.fragment_ids import copy_of, drop_dead_files
 from glaive.table.index_coverage import encode_indices, keep_relevant
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["Project"]
 
-_COMPATIBLE = frozenset(
-    {
-        "create_index",
-        "delete",
-        "reserve_fragments",
-        "rewrite",
-        "update_bases",
-        "update_config",
-    }
-)
 _WITH_VALUES = frozenset({"append", "data_replacement", "update"})
+_COMPATIBLE = INCREMENTAL - _WITH_VALUES - {"merge", "project"}
 
 
 @operation
@@ -42,9 +33,9 @@ class Project(TableOperation):
     Parameters
     ----------
     schema
-        The columns that stay, with their ids.
+        The remaining columns, with their ids.
     preserves_nullability
-        Whether no column refuses nulls that took them before.
+        Whether no nullable column becomes non-nullable.
     """
 
     wire_name: ClassVar[str] = "project"
@@ -67,29 +58,23 @@ class Project(TableOperation):
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts with other changes of the schema, and with values that may be null."""
+        """Conflicts with other changes of the schema, and with new values that may be null."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         if name in _WITH_VALUES:
             if self.preserves_nullability:
                 return None
-            return Conflict(f"{name} may have brought nulls where none are to be allowed")
+            return Conflict(f"{name} may have added nulls to a column that becomes non-nullable")
         if name in ("merge", "project"):
             return Conflict(f"{name} changed the schema as well")
         if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the schema that was to be changed")
+            return conflict_on(theirs, "replaced the schema that this changes")
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The fragments of ``base`` without the files of which no column is left."""
-        base = needs_dataset(base, "columns are to be changed")
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The fragments of ``base`` without files that have no remaining column."""
+        base = needs_dataset(base, "change columns")
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=False)
         live = frozenset(self.schema.field_ids())
@@ -98,9 +83,9 @@ class Project(TableOperation):
         if not frozenset(base.schema.field_ids()) <= live:
             kept = 0
             for at in range(base.num_fragments):
-                one = base.fragment_wire(at)
-                before = len(one.files)
-                drop_dead_files(one, live)
-                if len(one.files) < before:
-                    wire.fragments[at] = one.SerializeToString()
+                fragment = base.fragment_wire(at)
+                before = len(fragment.files)
+                drop_dead_files(fragment, live)
+                if len(fragment.files) < before:
+                    wire.fragments[at] = fragment.SerializeToString()
         return Draft(wire, encode_indices(entries), kept)

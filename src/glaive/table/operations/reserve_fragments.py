@@ -1,4 +1,4 @@
-"""Reserve fragments: ids for a rewrite that is to come.
+"""Reserve fragments: ids for a future rewrite.
 
 Specification: "Reserve fragments" in ``docs/format``.
 """
@@ -12,34 +12,18 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import conflict_on, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, unknown
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["ReserveFragments"]
-
-_COMPATIBLE = frozenset(
-    {
-        "append",
-        "create_index",
-        "data_replacement",
-        "delete",
-        "merge",
-        "project",
-        "reserve_fragments",
-        "rewrite",
-        "update",
-        "update_bases",
-        "update_config",
-    }
-)
 
 
 @operation
 @dataclass(frozen=True, slots=True)
 class ReserveFragments(TableOperation):
-    """Raise the highest fragment id by ``count``; the ids in between are the caller's."""
+    """Raise the highest fragment id by ``count``; the caller may use the ids in between."""
 
     wire_name: ClassVar[str] = "reserve_fragments"
 
@@ -55,27 +39,21 @@ class ReserveFragments(TableOperation):
         return table_pb2.Transaction.ReserveFragments(num_fragments=self.count)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Only replacing the whole dataset conflicts."""
-        if theirs.wire_name in _COMPATIBLE:
+        """Conflicts only with replacing the whole dataset."""
+        if theirs.wire_name in INCREMENTAL:
             return None
         if theirs.wire_name in ("overwrite", "restore"):
             return conflict_on(theirs, "replaced the dataset the ids are for")
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The same version with a higher counter."""
-        base = needs_dataset(base, "fragment ids are to be reserved")
+        base = needs_dataset(base, "reserve fragment ids")
         wire = copy_of(base)
         highest = base.max_fragment_id + self.count
         if highest > 2**32 - 1:
             raise OptionError(
-                f"{self.count} fragment ids after {base.max_fragment_id}: ids stay below 2^32"
+                f"{self.count} fragment ids after {base.max_fragment_id}: ids must be below 2^32"
             )
         if highest >= 0:
             wire.max_fragment_id = highest

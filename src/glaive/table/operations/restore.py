@@ -1,4 +1,4 @@
-"""Restore: the content of another version becomes the newest one.
+"""Restore: make the contents of an old version the newest version.
 
 Specification: "Restore" in ``docs/format``.
 """
@@ -13,36 +13,21 @@ from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import conflict_on, sets_metadata, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, sets_metadata, unknown
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["Restore"]
 
-_COMPATIBLE = frozenset(
-    {
-        "append",
-        "create_index",
-        "data_replacement",
-        "delete",
-        "merge",
-        "overwrite",
-        "project",
-        "reserve_fragments",
-        "restore",
-        "rewrite",
-        "update",
-        "update_bases",
-    }
-)
-_FOR_EVER = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
+_COMPATIBLE = INCREMENTAL - {"update_config"} | {"overwrite", "restore"}
+_PERMANENT = Feature.STABLE_ROW_IDS | Feature.UNIQUE_FIELD_IDS
 
 
 @operation
 @dataclass(frozen=True, slots=True)
 class Restore(TableOperation):
-    """Go back to the content of ``version``; what was made since stays in the history."""
+    """Go back to the contents of ``version``; later versions stay in the history."""
 
     wire_name: ClassVar[str] = "restore"
 
@@ -59,38 +44,32 @@ class Restore(TableOperation):
 
     @property
     def restored(self) -> int | None:
-        """The version to go back to."""
+        """The version to restore."""
         return self.version
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """All of it is undone; only metadata of the schema must not be lost unseen."""
+        """Conflicts only with metadata changes, which it would silently undo."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
         if name == "update_config":
             if sets_metadata(theirs):
-                return conflict_on(theirs, "changed metadata that would be undone")
+                return conflict_on(theirs, "changed metadata that this would undo")
             return None
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The manifest of the other version; counters never go back.
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The old manifest; counters never decrease.
 
         Raises
         ------
         UnsupportedFeatureError
-            What cannot be given up was switched on since.
+            A permanent feature was enabled since that version.
         """
-        base = needs_dataset(base, "a version is to be restored")
+        base, older = needs_dataset(base, "restore a version"), context.older
         if older is None:
-            raise VersionNotFoundError(f"version {self.version} to restore is not there")
-        lost = [one.name for one in _FOR_EVER if base.uses(one) and not older.uses(one)]
+            raise VersionNotFoundError(f"version {self.version} to restore does not exist")
+        lost = [flag.name for flag in _PERMANENT if base.uses(flag) and not older.uses(flag)]
         if lost:
             raise UnsupportedFeatureError(
                 f"version {self.version} of {older.where} cannot be restored: the dataset has "

@@ -1,4 +1,4 @@
-"""Rewrite: the same rows in other fragments, as compaction leaves them.
+"""Rewrite: the same rows in new fragments, after a compaction.
 
 Specification: "Rewrite" in ``docs/format``.
 """
@@ -24,9 +24,8 @@ from glaive.table.fragment_ids import (
     mark_file_versions,
 )
 from glaive.table.index_coverage import encode_indices, remap, rewritten_under
-from glaive.table.moved_rows import followed, on_top
 from glaive.table.protocol import (
-    CommitOptions,
+    BuildContext,
     Conflict,
     Draft,
     Offsets,
@@ -34,6 +33,7 @@ from glaive.table.protocol import (
     needs_dataset,
 )
 from glaive.table.registry import operation
+from glaive.table.relocated_rows import append_remapping, followed
 
 __all__ = ["Rewrite", "RewriteGroup"]
 
@@ -42,15 +42,15 @@ _COMPATIBLE = frozenset({"append", "project", "reserve_fragments", "update_confi
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup:
-    """Fragments and what takes their place.
+    """Fragments and their replacements.
 
     Parameters
     ----------
     old
         Fragments as they were read.
     new
-        Fragments with the same live rows in the same order. Their ids were reserved before;
-        those of 0 are given by the commit. With stable row ids they carry row ids and versions.
+        Fragments with the same live rows in the same order. Their ids are reserved, or 0 for the
+        commit to assign. With stable row ids they include row ids and versions.
     """
 
     old: tuple[Fragment, ...]
@@ -65,15 +65,15 @@ class Rewrite(TableOperation):
     Parameters
     ----------
     groups
-        What is replaced by what.
+        Old fragments and their replacements.
     rewritten_indices
-        Indices rebuilt for the new row addresses, as on the wire.
+        Indices rebuilt for the new row addresses, in wire format.
     reuse_index
-        Entry that maps old row addresses to new ones, if indices are left as they are. It is
-        not part of the message.
+        Entry with the remapping table of row addresses, if indices were not rebuilt. Not part
+        of the message.
     coverage
-        Fragments that indices rebuilt cover, by uuid, where their entries before did not
-        say. Not part of the message either.
+        Fragments that rebuilt indices cover, by uuid, if their old entries did not specify them.
+        Not part of the message.
     """
 
     wire_name: ClassVar[str] = "rewrite"
@@ -108,8 +108,8 @@ class Rewrite(TableOperation):
         return kind(
             groups=[
                 kind.RewriteGroup(
-                    old_fragments=[one.to_wire() for one in group.old],
-                    new_fragments=[one.to_wire() for one in group.new],
+                    old_fragments=[fragment.to_wire() for fragment in group.old],
+                    new_fragments=[fragment.to_wire() for fragment in group.new],
                 )
                 for group in self.groups
             ],
@@ -117,11 +117,11 @@ class Rewrite(TableOperation):
         )
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts on the same fragments, and on indices built from them."""
+        """Conflicts on the same fragments, and on new indices built from them."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
-        mine = frozenset(one.id for group in self.groups for one in group.old)
+        mine = frozenset(fragment.id for group in self.groups for fragment in group.old)
         if name in ("delete", "update", "rewrite", "data_replacement"):
             return overlap(mine, theirs, f"{name} changed")
         if name == "create_index":
@@ -129,43 +129,37 @@ class Rewrite(TableOperation):
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
         if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the fragments that were rewritten")
+            return conflict_on(theirs, "replaced the fragments that this rewrites")
         return unknown(theirs)
 
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
     ) -> Self | Conflict:
-        """The map of moved rows behind the moves that others left since it was made."""
+        """Append the remapping table to the one of ``base``."""
         if self.reuse_index is None:
             return self
-        joined = on_top(self.reuse_index, base.indices)
+        joined = append_remapping(self.reuse_index, base.indices)
         if joined is not None:
             return self if joined is self.reuse_index else replace(self, reuse_index=joined)
         if any(their.wire_name == "rewrite" for their in theirs):
-            return Conflict("rewrite left a map of moved rows outside of the manifest")
+            return Conflict("rewrite stored its remapping table outside of the manifest")
         return self
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The fragments of ``base``, the new ones in place of the old."""
-        base = needs_dataset(base, "fragments are to be rewritten")
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The fragments of ``base``, with old ones replaced by new ones."""
+        base = needs_dataset(base, "rewrite fragments")
         wire = copy_of(base)
         removed: list[int] = []
         added: list[table_pb2.DataFragment] = []
-        moved: list[tuple[frozenset[int], frozenset[int]]] = []
+        relocated: list[tuple[frozenset[int], frozenset[int]]] = []
         stable = base.uses(Feature.STABLE_ROW_IDS)
         for group in self.groups:
             mark_file_versions(wire, group.new, base.data_format)
-            made = [_placed(wire, one, stable=stable) for one in group.new]
-            old = [one.id for one in group.old]
+            new = [_numbered(wire, fragment, stable=stable) for fragment in group.new]
+            old = [fragment.id for fragment in group.old]
             removed += old
-            added += made
-            moved.append((frozenset(old), frozenset(one.id for one in made)))
+            added += new
+            relocated.append((frozenset(old), frozenset(fragment.id for fragment in new)))
         if len(set(removed)) < len(removed):
             raise CorruptFileError(
                 "rewritten fragments",
@@ -176,7 +170,7 @@ class Rewrite(TableOperation):
         kept = edit_fragments(base, wire, removed=removed, added=added)
         entries = remap(
             followed(base.indices),
-            moved,
+            relocated,
             self.rewritten_indices,
             keeps_all=stable,
             mapped=self.reuse_index is not None,
@@ -188,20 +182,20 @@ class Rewrite(TableOperation):
         return Draft(wire, encode_indices(entries), kept)
 
 
-def _placed(
+def _numbered(
     wire: table_pb2.ManifestOutline, fragment: Fragment, *, stable: bool
 ) -> table_pb2.DataFragment:
-    one = fragment.to_wire()
-    following = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
+    message = fragment.to_wire()
+    next_id = wire.max_fragment_id + 1 if wire.HasField("max_fragment_id") else 0
     if not fragment.id:
-        one.id = following
-    check_fragment_id(one.id)
-    wire.max_fragment_id = max(one.id, following - 1)
-    if stable and one.WhichOneof("row_id_sequence") is None:
+        message.id = next_id
+    check_fragment_id(message.id)
+    wire.max_fragment_id = max(message.id, next_id - 1)
+    if stable and message.WhichOneof("row_id_sequence") is None:
         raise CorruptFileError(
             "rewritten fragment",
-            expected="the row ids of its rows, which outlive a rewrite",
+            expected="the stable row ids of its rows",
             found="none",
-            where=f"the transaction, fragment {one.id}",
+            where=f"the transaction, fragment {message.id}",
         )
-    return one
+    return message

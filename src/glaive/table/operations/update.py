@@ -1,27 +1,26 @@
-"""Update: rows that moved to new fragments, or columns replaced in place.
+"""Update: rows rewritten into new fragments, or columns replaced in place.
 
-Rows that are updated one by one are deleted where they were and rewritten, with rows that
-are only inserted behind them. A column that is replaced for whole fragments gets new files.
+Updated rows are deleted and rewritten, followed by inserted rows. A column that is replaced for
+whole fragments gets new files.
 
 Specification: "Update" in ``docs/format``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from glaive.format.flags import Feature
-from glaive.format.fragment import DeletionFile, Fragment
+from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.table.bitmaps import offsets_of
 from glaive.table.concurrent_changes import (
-    changes_columns,
     conflict_on,
     makes_non_nullable,
     overlap,
@@ -35,18 +34,10 @@ from glaive.table.fragment_ids import (
     mark_file_versions,
     new_fragments,
 )
-from glaive.table.index_coverage import encode_indices, follow_moved, prune
+from glaive.table.index_coverage import cover_relocated, encode_indices, prune
 from glaive.table.key_filter import may_share_keys
-from glaive.table.merge_deletions import rebase_deletions, shared_deletions
-from glaive.table.protocol import (
-    CommitOptions,
-    Conflict,
-    Draft,
-    HiddenLineage,
-    Offsets,
-    TableOperation,
-    needs_dataset,
-)
+from glaive.table.merge_deletions import DeletingOperation
+from glaive.table.protocol import BuildContext, Conflict, Draft, HiddenLineage, needs_dataset
 from glaive.table.registry import operation
 from glaive.table.rowids import created_at
 
@@ -58,40 +49,32 @@ _MESSAGE = table_pb2.Transaction.Update
 
 @operation
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update(TableOperation):
-    """Change rows.
+class Update(DeletingOperation):
+    """Change rows. ``updated`` may also have new files for replaced columns.
 
     Parameters
     ----------
-    removed
-        Ids of the fragments all of whose rows moved.
-    updated
-        Fragments with new deletion files, or with new files for replaced columns.
     new
-        Fragments with rows that moved, then rows that are inserted. With stable row ids they
-        carry the ids of those that moved.
+        Fragments with relocated rows, then inserted rows. With stable row ids they include the
+        ids of relocated rows.
     fields_modified
         Ids of the fields whose values were replaced in place.
     fields_touched
-        Ids of all fields that have new values.
+        Ids of all fields with new values.
     columns
-        Whether columns were replaced in place, else rows moved.
+        Whether columns were replaced in place; otherwise rows were relocated.
     inserted_rows
-        Which keys were inserted, on the wire; tells whether two writers inserted the same.
+        Filter of the inserted keys, in wire format, to detect that two writers inserted the same.
     changed_offsets
-        Rows with new values by fragment, when columns were replaced; roaring bitmaps.
+        Rows with new values by fragment, if columns were replaced; roaring bitmaps.
     compacted_sstables
-        Kept as they are.
-    affected, united
-        As those of a delete.
+        Passed through.
     lineage
-        What :meth:`hidden` asks for; not part of the message.
+        Result for :meth:`hidden`; not part of the message.
     """
 
     wire_name: ClassVar[str] = "update"
 
-    removed: tuple[int, ...] = ()
-    updated: tuple[Fragment, ...] = ()
     new: tuple[Fragment, ...] = ()
     fields_modified: tuple[int, ...] = ()
     fields_touched: tuple[int, ...] = ()
@@ -99,8 +82,6 @@ class Update(TableOperation):
     inserted_rows: table_pb2.Transaction.Update.KeyExistenceFilter | None = None
     changed_offsets: Mapping[int, bytes] = field(default_factory=dict, hash=False)
     compacted_sstables: tuple[table_pb2.Transaction.Update.CompactedSsTable, ...] = ()
-    affected: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
-    united: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
     lineage: Mapping[int, HiddenLineage] = field(default_factory=dict, hash=False, compare=False)
 
     @classmethod
@@ -109,8 +90,8 @@ class Update(TableOperation):
         from pyroaring import BitMap
 
         changed = {
-            one: BitMap(offsets.offsets).serialize()
-            for one, offsets in message.updated_fragment_offsets.items()
+            fragment_id: BitMap(offsets.offsets).serialize()
+            for fragment_id, offsets in message.updated_fragment_offsets.items()
         }
         changed.update(message.updated_fragment_offset_bitmaps)
         return cls(
@@ -129,8 +110,8 @@ class Update(TableOperation):
         """Make the wire message."""
         return _MESSAGE(
             removed_fragment_ids=self.removed,
-            updated_fragments=[one.to_wire() for one in self.updated],
-            new_fragments=[one.to_wire() for one in self.new],
+            updated_fragments=[fragment.to_wire() for fragment in self.updated],
+            new_fragments=[fragment.to_wire() for fragment in self.new],
             fields_modified=self.fields_modified,
             fields_for_preserving_frag_bitmap=self.fields_touched,
             update_mode=_MESSAGE.REWRITE_COLUMNS if self.columns else _MESSAGE.REWRITE_ROWS,
@@ -140,38 +121,27 @@ class Update(TableOperation):
         )
 
     @property
-    def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
-        """Fragments whose deletion files are to be written before the version, and the rows."""
-        return [
-            (one.id, one.deletion_file, self.united[one.id])
-            for one in self.updated
-            if one.deletion_file is not None and one.id in self.united
-        ]
-
-    @property
-    def _in_place(self) -> bool:
+    def in_place(self) -> bool:
+        """Whether columns were replaced in place."""
         return self.columns or bool(self.fields_modified)
 
     def hidden(self, base: Manifest) -> frozenset[int]:
-        """Fragments rows come from, if they keep row ids or versions in their files."""
+        """Source fragments of relocated rows that have row ids or versions in their files."""
         if not (self.new and base.uses(Feature.SPILLED_ROW_LINEAGE)):
             return frozenset()
-        found = set()
-        for one in self._mine() & set(base.fragment_ids.tolist()):
-            wire = base.fragment_wire(base.position_of(one))
+        spilled = set()
+        for fragment_id in self.changed_ids & set(base.fragment_ids.tolist()):
+            wire = base.fragment_wire(base.position_of(fragment_id))
             if wire.HasField("column_row_ids") or wire.HasField("column_created_at_versions"):
-                found.add(one)
-        return frozenset(found)
+                spilled.add(fragment_id)
+        return frozenset(spilled)
 
-    def with_hidden(self, found: Mapping[int, HiddenLineage]) -> Self:
-        """The operation with what :meth:`hidden` asked for."""
-        return replace(self, lineage=found)
-
-    def _mine(self) -> frozenset[int]:
-        return frozenset([*(one.id for one in self.updated), *self.removed])
+    def with_hidden(self, lineage: Mapping[int, HiddenLineage]) -> Self:
+        """The operation with the lineage of the fragments in :meth:`hidden`."""
+        return replace(self, lineage=lineage)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts on the same fragments, but for deletions of other rows, and on keys."""
+        """Conflicts on the same fragments, except deletions of other rows, and on keys."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
@@ -184,13 +154,13 @@ class Update(TableOperation):
         if name in ("delete", "update", "rewrite", "data_replacement"):
             if self.shared(theirs):
                 return None
-            return overlap(self._mine(), theirs, f"{name} changed")
+            return overlap(self.changed_ids, theirs, f"{name} changed")
         if name == "project":
             return self._projected(theirs)
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
         if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the rows that were to be updated")
+            return conflict_on(theirs, "replaced the rows that this updates")
         return unknown(theirs)
 
     def _same_keys(self, theirs: Operation) -> Conflict | None:
@@ -198,69 +168,55 @@ class Update(TableOperation):
         if mine is None:
             return None
         if theirs.wire_name == "append":
-            return Conflict("append may have brought keys that were to be inserted")
+            return Conflict("append may have added keys that this inserts")
         message = theirs.to_wire()
         if not message.HasField("inserted_rows"):
-            return Conflict("update may have brought keys that were to be inserted")
+            return Conflict("update may have added keys that this inserts")
         if may_share_keys(mine, message.inserted_rows):
-            return Conflict("update inserted keys that were to be inserted as well")
+            return Conflict("update inserted keys that this inserts as well")
         return None
 
     def _projected(self, theirs: Operation) -> Conflict | None:
         if makes_non_nullable(theirs):
-            return Conflict("project may have made a column refuse nulls")
-        gone = set(self.fields_modified) - {one.id for one in theirs.to_wire().schema}
-        if gone:
-            return Conflict(f"project dropped field {min(gone)}, which has new values")
+            return Conflict("project may have made a column non-nullable")
+        dropped = set(self.fields_modified) - {field.id for field in theirs.to_wire().schema}
+        if dropped:
+            return Conflict(f"project dropped field {min(dropped)}, which has new values")
         return None
 
-    def shared(self, theirs: Operation) -> frozenset[int]:
-        """Fragments of which both delete rows, if this can be told apart."""
-        if self._in_place or changes_columns(theirs):
-            return frozenset()
-        return shared_deletions(self._mine(), frozenset(self.removed), self.affected, theirs)
-
-    def rebase(
-        self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]
-    ) -> Self | Conflict:
-        """Delete the rows of both from the fragments both deleted rows of."""
-        return rebase_deletions(self, base, deleted)
-
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """The fragments of ``base``, the changed ones in their places, then the new ones."""
-        base = needs_dataset(base, "rows are to be updated")
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """The fragments of ``base``, some of them changed, then the new ones."""
+        base = needs_dataset(base, "update rows")
         wire = copy_of(base)
         mark_file_versions(wire, (*self.new, *self.updated), base.data_format)
         replaced = final_fragments(base, self.updated)
         entries = base.indices
-        if self._in_place:
-            for one in replaced.values():
-                if one.id in self.changed_offsets:
-                    where = f"changed rows of fragment {one.id}"
-                    mark_changed(one, version, offsets_of(self.changed_offsets[one.id], where))
+        if self.in_place:
+            for fragment in replaced.values():
+                if fragment.id in self.changed_offsets:
+                    where = f"changed rows of fragment {fragment.id}"
+                    mark_changed(
+                        fragment,
+                        context.version,
+                        offsets_of(self.changed_offsets[fragment.id], where),
+                    )
             entries = prune(entries, replaced.keys(), self.fields_modified)
         stable = base.uses(Feature.STABLE_ROW_IDS)
         added = new_fragments(
             wire,
             self.new,
-            version,
+            context.version,
             created=partial(created_at, base, self.lineage) if stable else None,
         )
-        if stable and not self._in_place:
-            # The first ids of a new fragment are those of rows that moved; the rest is new.
-            moved = [
-                made.id
-                for one, made in zip(self.new, added, strict=True)
-                if one.row_ids is not None
-                and count_row_ids(one.row_ids, where=base.where) == one.physical_rows
+        if stable and not self.in_place:
+            # Fragments with as many ids as rows only have relocated rows; other rows are new.
+            relocated = [
+                message.id
+                for fragment, message in zip(self.new, added, strict=True)
+                if fragment.row_ids is not None
+                and count_row_ids(fragment.row_ids, where=base.where) == fragment.physical_rows
             ]
-            entries = follow_moved(entries, self._mine(), moved, self.fields_touched)
+            entries = cover_relocated(entries, self.changed_ids, relocated, self.fields_touched)
         kept = edit_fragments(base, wire, replaced=replaced, removed=self.removed, added=added)
         same = entries == base.indices
         return Draft(wire, base.index_section if same else encode_indices(entries), kept)

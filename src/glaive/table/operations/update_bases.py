@@ -1,4 +1,4 @@
-"""Update bases: further places where files of the dataset may lie.
+"""Update bases: add base paths, other locations of files of the dataset.
 
 Specification: "Base paths" in ``docs/format``.
 """
@@ -14,7 +14,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import unknown
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["UpdateBases"]
@@ -25,7 +25,7 @@ _INCOMPATIBLE = frozenset({None, "clone", "data_overlay", "update_bases", "updat
 @operation
 @dataclass(frozen=True, slots=True)
 class UpdateBases(TableOperation):
-    """Register base paths, as on the wire; those with id 0 are given one by the commit."""
+    """Add base paths, in wire format; the commit assigns ids to those with id 0."""
 
     wire_name: ClassVar[str] = "update_bases"
 
@@ -41,7 +41,7 @@ class UpdateBases(TableOperation):
         return table_pb2.Transaction.UpdateBases(new_bases=self.new)
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts only on the same base."""
+        """Conflicts only on the same base path."""
         name = theirs.wire_name
         if name not in _INCOMPATIBLE:
             return None
@@ -50,31 +50,25 @@ class UpdateBases(TableOperation):
         for other in theirs.to_wire().new_bases:
             same = _same(self.new, other)
             if same is not None:
-                return Conflict(f"both register a base with {same}", retryable=False)
+                return Conflict(f"both add a base path with {same}", retryable=False)
         return None
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
-        """``base`` with further base paths.
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
+        """``base`` with additional base paths.
 
         Raises
         ------
         OptionError
-            A base of this id, name or path is there already.
+            A base path with this id, name or path exists already.
         """
-        base = needs_dataset(base, "base paths are to be registered")
+        base = needs_dataset(base, "add base paths")
         wire = copy_of(base)
-        for one in self.new:
-            same = _same(wire.base_paths, one)
+        for new in self.new:
+            same = _same(wire.base_paths, new)
             if same is not None:
-                raise OptionError(f"{base.where} has a base with {same} already")
+                raise OptionError(f"{base.where} already has a base path with {same}")
             added = wire.base_paths.add()
-            added.CopyFrom(one)
+            added.CopyFrom(new)
             if not added.id:
                 taken = {other.id for other in wire.base_paths}
                 added.id = next(
@@ -83,12 +77,12 @@ class UpdateBases(TableOperation):
         return Draft(wire, base.index_section, base.num_fragments)
 
 
-def _same(bases: Any, one: table_pb2.BasePath) -> str | None:
+def _same(bases: Any, new: table_pb2.BasePath) -> str | None:
     for other in bases:
-        if one.id and other.id == one.id:
-            return f"id {one.id}"
-        if one.name and other.name == one.name:
-            return f"name {one.name!r}"
-        if other.path == one.path:
-            return f"path {one.path!r}"
+        if new.id and other.id == new.id:
+            return f"id {new.id}"
+        if new.name and other.name == new.name:
+            return f"name {new.name!r}"
+        if other.path == new.path:
+            return f"path {new.path!r}"
     return None

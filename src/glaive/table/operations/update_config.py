@@ -1,4 +1,4 @@
-"""Update config: text entries of the table, its schema and its fields.
+"""Update config: configuration, and metadata of the table, its schema and its fields.
 
 Specification: "Update config" in ``docs/format``.
 """
@@ -16,33 +16,21 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import conflict_on, sets_metadata, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, sets_metadata, unknown
 from glaive.table.configuration import changed_config, same_keys, set_entries
 from glaive.table.fragment_ids import copy_of
-from glaive.table.protocol import CommitOptions, Conflict, Draft, TableOperation, needs_dataset
+from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
 
 __all__ = ["UpdateConfig"]
 
-_COMPATIBLE = frozenset(
-    {
-        "append",
-        "create_index",
-        "data_replacement",
-        "delete",
-        "project",
-        "reserve_fragments",
-        "rewrite",
-        "update",
-        "update_bases",
-    }
-)
+_COMPATIBLE = INCREMENTAL - {"merge", "update_config"}
 
 
 @operation
 @dataclass(frozen=True, slots=True)
 class UpdateConfig(TableOperation):
-    """Set and remove entries, as its wire message lists them."""
+    """Set and remove entries, as listed in its message."""
 
     wire_name: ClassVar[str] = "update_config"
 
@@ -63,7 +51,7 @@ class UpdateConfig(TableOperation):
         field_metadata: Mapping[int, Mapping[str, str | None]] | None = None,
         replace: bool = False,
     ) -> Self:
-        """Make the operation; a value of ``None`` removes the key, ``replace`` all others."""
+        """Build the operation; ``None`` removes a key, ``replace`` removes unlisted keys."""
         message = table_pb2.Transaction.UpdateConfig()
         for given, updates in (
             (config, message.config_updates),
@@ -81,7 +69,7 @@ class UpdateConfig(TableOperation):
         return self.message
 
     def conflict(self, theirs: Operation) -> Conflict | None:
-        """Conflicts on the same entries, and on metadata of a schema that was replaced."""
+        """Conflicts on the same entries, and on metadata of a replaced schema."""
         name = theirs.wire_name
         if name in _COMPATIBLE:
             return None
@@ -98,13 +86,7 @@ class UpdateConfig(TableOperation):
             return conflict_on(theirs, "replaced the schema") if sets_metadata(self) else None
         return unknown(theirs)
 
-    def apply(
-        self,
-        base: Manifest | None,
-        version: int,
-        options: CommitOptions,
-        older: Manifest | None = None,
-    ) -> Draft:
+    def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """``base`` with the entries set and removed.
 
         Raises
@@ -112,7 +94,7 @@ class UpdateConfig(TableOperation):
         NotFoundError
             A field is not in the schema.
         """
-        base = needs_dataset(base, "settings are to be changed")
+        base = needs_dataset(base, "change settings")
         message, wire = self.message, copy_of(base)
         for key in message.delete_keys:
             if key in wire.config:
@@ -137,18 +119,18 @@ def _changed_schema(base: Manifest, message: table_pb2.Transaction.UpdateConfig)
     missing = given - set(schema.field_ids())
     if missing:
         raise NotFoundError(
-            f"metadata of field {min(missing)} is to be set, but version {base.version} of "
+            f"cannot set metadata of field {min(missing)}: version {base.version} of "
             f"{base.where} has fields {sorted(schema.field_ids())}"
         )
 
-    def change(one: Field) -> Field:
-        metadata = dict(one.metadata)
-        if one.id in message.field_metadata:
-            old = message.field_metadata[one.id].metadata
+    def change(field: Field) -> Field:
+        metadata = dict(field.metadata)
+        if field.id in message.field_metadata:
+            old = message.field_metadata[field.id].metadata
             metadata = {key: text.encode() for key, text in old.items()}
-        if one.id in message.field_metadata_updates:
-            set_entries(metadata, message.field_metadata_updates[one.id], raw=True)
-        return replace(one, metadata=metadata, children=tuple(map(change, one.children)))
+        if field.id in message.field_metadata_updates:
+            set_entries(metadata, message.field_metadata_updates[field.id], raw=True)
+        return replace(field, metadata=metadata, children=tuple(map(change, field.children)))
 
     return replace(schema, fields=tuple(map(change, schema.fields)))
 

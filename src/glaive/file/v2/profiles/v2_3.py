@@ -1,4 +1,4 @@
-"""Format 2.3: pages of a structural plane and a value plane; they hold more types than 2.2."""
+"""Format 2.3: pages of a structural plane and a value plane; supports more types than 2.2."""
 
 from __future__ import annotations
 

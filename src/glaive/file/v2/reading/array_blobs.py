@@ -1,4 +1,4 @@
-"""Blobs of format 2.0: values that lie on their own in the file, outside of pages.
+"""Blobs of format 2.0: values outside of pages.
 
 The pages of a blob column are packed structs of two ``u64``: position in the file and size. A
 null has position 1, an empty value position 0, both size 0.
@@ -21,7 +21,7 @@ from glaive.encodings.array_protocol import Outlet
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.arrays.packed_struct import PackedStruct
-from glaive.encodings.fetch import Fetch, chain
+from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.pages.blob import value_ranges
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.row_ranges import join_buffers
@@ -29,7 +29,7 @@ from glaive.file.v2.reading.array_fields import NodeReader, Rows, Step
 from glaive.file.v2.writing.pending_blobs import PendingBlobs, cut_values
 from glaive.format.blobs import DESCRIPTION
 from glaive.memory import as_buffer
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]
 
@@ -40,7 +40,7 @@ _NULL: Final = 1
 
 
 class BlobReader:
-    """A blob column: descriptions, then the bytes they point to."""
+    """A blob column: descriptors, then the bytes they point to."""
 
     def __init__(self, inner: NodeReader, kind: pa.DataType, end: int, where: Where) -> None:
         self._inner = inner
@@ -50,39 +50,37 @@ class BlobReader:
         self.rows = inner.rows
 
     def cuts(self) -> set[int]:
-        """Rows at which pages of descriptions begin."""
+        """Rows at which pages of descriptors begin."""
         return self._inner.cuts()
 
     def read(self, start: int, stop: int) -> Step:
-        """Read descriptions, then all blobs at once."""
+        """Read descriptors, then all blobs at once."""
         if start == stop:
             return all_null(self._kind, 0)
-        return chain(self._inner.read(start, stop), partial(self._fetch, stop - start))
+        return and_then(self._inner.read(start, stop), partial(self._fetch, stop - start))
 
     def take(self, rows: Rows) -> Step:
-        """Take descriptions, then their blobs."""
+        """Take descriptors, then their blobs."""
         if not len(rows):
             return all_null(self._kind, 0)
         distinct = len(np.unique(np.asarray(rows)))
-        return chain(self._inner.take(rows), partial(self._fetch, distinct))
+        return and_then(self._inner.take(rows), partial(self._fetch, distinct))
 
-    def _fetch(self, distinct: int, descriptions: Any) -> Step:
-        positions, sizes = (np.asarray(descriptions.field(at)) for at in range(2))
+    def _fetch(self, distinct: int, descriptors: Any) -> Step:
+        positions, sizes = (np.asarray(descriptors.field(at)) for at in range(2))
         ranges = value_ranges(positions, sizes, self._end, self._where, distinct)
         valid = (sizes > 0) | (positions != _NULL)
         build = partial(self._array, sizes.astype(np.int64), valid)
         return Fetch(ranges, build) if ranges else build([])
 
-    def _array(
-        self, sizes: NDArray[np.int64], valid: NDArray[np.bool_], buffers: list[pa.Buffer]
-    ) -> Any:
+    def _array(self, sizes: Int64s, valid: NDArray[np.bool_], buffers: list[pa.Buffer]) -> Any:
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
         data = join_buffers(buffers) if buffers else pa.py_buffer(b"")
         nulls = len(valid) - int(np.count_nonzero(valid))
         validity = pack_flags(valid) if nulls else None
         parts = [validity, as_buffer(offsets), data]
-        made = pa.Array.from_buffers(pa.large_binary(), len(sizes), parts, nulls)
-        return made if made.type == self._kind else made.cast(self._kind)
+        array = pa.Array.from_buffers(pa.large_binary(), len(sizes), parts, nulls)
+        return array if array.type == self._kind else array.cast(self._kind)
 
 
 def pending_array_page(array: Any) -> PendingBlobs:
@@ -93,8 +91,8 @@ def pending_array_page(array: Any) -> PendingBlobs:
     return PendingBlobs(layout, [], len(array), cut_values(array, valid), describe)
 
 
-def _describe(valid: NDArray[np.bool_] | None, places: list[ByteRange]) -> EncodedPage:
-    table = np.array([place if place.size else (0, 0) for place in places], np.uint64)
+def _describe(valid: NDArray[np.bool_] | None, ranges: list[ByteRange]) -> EncodedPage:
+    table = np.array([pair if pair.size else (0, 0) for pair in ranges], np.uint64)
     table = table.reshape(-1, 2)
     if valid is not None:
         table[~valid, 0] = _NULL

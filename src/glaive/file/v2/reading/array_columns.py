@@ -1,7 +1,7 @@
-"""Which physical columns a field owns in format 2.0.
+"""The physical columns of a field in format 2.0.
 
-Every struct and every list owns a column, before those of its children. A fixed-size list
-and a packed struct own one column with all that is in them.
+Every struct and every list owns a column, before those of its children. A fixed-size list and
+a packed struct own a single column, which includes their children.
 
 Specification: "Columns of format 2.0" in ``docs/format/arrays.md``.
 """
@@ -32,8 +32,8 @@ def number_array_columns(
 ) -> dict[int, int]:
     """Column by field id when a file numbers the fields of its own schema.
 
-    ``width`` tells how many columns a field owns that has no children, given its first one:
-    releases before 0.14 gave strings two.
+    ``width`` returns the number of columns of a field without children, given its first column:
+    Lance before 0.14 wrote two for strings.
     """
     columns: dict[int, int] = {}
     at = 0
@@ -67,7 +67,7 @@ def _kind(field: Field) -> Kind:
     logical = field.logical_type
     if logical == "map":
         raise UnsupportedFeatureError(
-            f"field {field.name!r} is a map, which format 2.0 cannot hold; 2.2 can"
+            f"field {field.name!r} is a map, which format 2.0 does not support; 2.2 does"
         )
     if logical in _LISTS:
         return "list"

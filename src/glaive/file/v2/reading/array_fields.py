@@ -1,7 +1,7 @@
-"""Fields of a 2.0 file: read and take arrays from pages that need not begin at the same rows.
+"""Fields of a 2.0 file: read and take arrays from pages that may begin at different rows.
 
-A list reads where its lists end, then that range of the column below; pages of that column
-begin where they like. Everything is a step: a ``Fetch``, or the array when it is at hand.
+A list column reads its offsets, then that range of the child column, whose pages are
+independent. Everything is a step: a ``Fetch``, or the array when the bytes are in memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of, inverse_permutation, pack_flags
 from glaive.arrow.build import all_null, list_array
-from glaive.encodings.array_protocol import ArrayEncoding, Source, concat, pick
+from glaive.arrow.dictionaries import concat_arrays
+from glaive.encodings.array_protocol import ArrayEncoding, Source, pick
 from glaive.encodings.arrays.list import List
-from glaive.encodings.fetch import Fetch, chain, join
-from glaive.encodings.predicate import PagePredicate, masked
+from glaive.encodings.fetch import Fetch, and_then, join
+from glaive.encodings.predicate import PagePredicate, mask_matches
 from glaive.errors import CapacityError, CorruptFileError
-from glaive.kernels.ends import Ends, Spans
+from glaive.kernels.end_offsets import NullableOffsets, Spans
 from glaive.kernels.match import list_rows
 from glaive.kernels.strings import MAX_32
 from glaive.memory import as_buffer, items_of
@@ -44,7 +45,7 @@ Rows = NDArray[np.int64]
 
 
 class ArrayPage:
-    """One page: its encoding and where its bytes are."""
+    """One page: its encoding and its bytes."""
 
     __slots__ = ("encoding", "rows", "source")
 
@@ -55,7 +56,7 @@ class ArrayPage:
 
 
 class ArrayColumn:
-    """One physical column: its pages, and the value each begins at."""
+    """One physical column: its pages, and the first value of each."""
 
     __slots__ = ("__weakref__", "pages", "starts", "where")
 
@@ -83,15 +84,15 @@ class ArrayColumn:
         return steps
 
     def take(self, rows: Rows) -> tuple[list[tuple[int, Step]], Rows | None]:
-        """Steps that take rows page by page, and where each row taken belongs (None: in order)."""
+        """Steps that take rows page by page, and the position of each row (None: in order)."""
         if len(self.pages) == 1:
             page = self.pages[0]
             return [(0, page.encoding.take(page.source, rows))], None
         numbers = np.searchsorted(np.array(self.starts), rows, side="right") - 1
         order = np.argsort(numbers, kind="stable")
-        found, bounds = np.unique(numbers[order], return_index=True)
+        used, bounds = np.unique(numbers[order], return_index=True)
         steps = []
-        for at, part in zip(found.tolist(), np.split(rows[order], bounds[1:]), strict=True):
+        for at, part in zip(used.tolist(), np.split(rows[order], bounds[1:]), strict=True):
             page = self.pages[at]
             steps.append((at, page.encoding.take(page.source, part - self.starts[at])))
         if bool((order[1:] > order[:-1]).all()):
@@ -127,10 +128,10 @@ class LeafReader:
         return set(self._column.starts)
 
     def read(self, start: int, stop: int) -> Step:
-        """Join what the pages hold of the range."""
+        """Join the values of the pages in the range."""
         if start == stop:
             return all_null(self._kind, 0)
-        return join([step for _, step in self._column.read(start, stop)], self._joined)
+        return join([step for _, step in self._column.read(start, stop)], concat_arrays)
 
     def take(self, rows: Rows) -> Step:
         """Take page by page, then put in order."""
@@ -140,33 +141,30 @@ class LeafReader:
         return join([step for _, step in steps], partial(self._restored, back))
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> Rows | None:
-        """Rows that pass, page by page; None when the first of them cannot tell."""
+        """Rows that pass, page by page; None when the first page cannot be tested."""
         column = self._column
-        found: list[Rows] = []
+        parts: list[Rows] = []
         at = bisect_right(column.starts, start) - 1
         while start < stop:
             page, base = column.pages[at], column.starts[at]
             end = min(stop, base + page.rows)
             matches = page.encoding.find(page.source, predicate, start - base, end - base)
             if matches is None:
-                if not found or not page.source.at_hand:
+                if not parts or not page.source.at_hand:
                     return None
                 array: Any = page.encoding.read(page.source, start - base, end - base)
-                matches = masked(array, predicate)
-            found.append(list_rows(matches.bits, matches.begin, end - start, start))
+                matches = mask_matches(array, predicate)
+            parts.append(list_rows(matches.bits, matches.begin, end - start, start))
             start, at = end, at + 1
-        return np.concatenate([np.empty(0, np.int64), *found]) if len(found) != 1 else found[0]
-
-    def _joined(self, arrays: list[Any]) -> Any:
-        return concat(arrays)
+        return np.concatenate([np.empty(0, np.int64), *parts]) if len(parts) != 1 else parts[0]
 
     def _restored(self, back: Rows | None, arrays: list[Any]) -> Any:
-        whole = self._joined(arrays)
-        return whole if back is None else pick(whole, back)
+        array = concat_arrays(arrays)
+        return array if back is None else pick(array, back)
 
 
 class MissingReader:
-    """A field that the file does not have."""
+    """A field that the file lacks."""
 
     def __init__(self, kind: pa.DataType, rows: int) -> None:
         self._kind = kind
@@ -186,7 +184,7 @@ class MissingReader:
 
 
 class StructReader:
-    """A struct: its members side by side. Its own column says nothing but how many rows."""
+    """A struct: its members. Its own column has only a number of rows."""
 
     def __init__(self, children: Sequence[NodeReader], kind: pa.DataType, rows: int) -> None:
         self._children = children
@@ -212,7 +210,7 @@ class StructReader:
 
 
 class ListReader:
-    """A list: its ends, then the items they span."""
+    """A list: its offsets, then the items they span."""
 
     def __init__(self, column: ArrayColumn, items: NodeReader, kind: pa.DataType) -> None:
         self._column = column
@@ -239,22 +237,22 @@ class ListReader:
         self._bases = counts
 
     def cuts(self) -> set[int]:
-        """Rows at which pages of ends begin."""
+        """Rows at which pages of offsets begin."""
         return set(self._column.starts)
 
     def read(self, start: int, stop: int) -> Step:
-        """Read the ends of all pages in the range, then one range of items."""
+        """Read the offsets of all pages in the range, then one range of items."""
         if start == stop:
             return all_null(self._kind, 0)
         steps = self._column.read(start, stop)
         pages = [at for at, _ in steps]
 
-        def with_ends(found: list[Ends]) -> Step:
-            ends = found[0] if len(found) == 1 else _join_ends(found, self._column.where)
-            first = self._bases[pages[0]] + found[0].start
-            last = self._bases[pages[-1]] + found[-1].stop
+        def with_ends(parts: list[NullableOffsets]) -> Step:
+            ends = parts[0] if len(parts) == 1 else _join_ends(parts, self._column.where)
+            first = self._bases[pages[0]] + parts[0].start
+            last = self._bases[pages[-1]] + parts[-1].stop
             items = self._items.read(first, last)
-            return chain(items, partial(self._build, ends, stop - start))
+            return and_then(items, partial(self._build, ends, stop - start))
 
         return join([step for _, step in steps], with_ends)
 
@@ -265,22 +263,22 @@ class ListReader:
         steps, back = self._column.take(rows)
         bases = [self._bases[at] for at, _ in steps]
 
-        def with_spans(found: list[Spans]) -> Step:
+        def with_spans(parts: list[Spans]) -> Step:
             starts = np.concatenate(
-                [spans.starts + base for spans, base in zip(found, bases, strict=True)]
+                [spans.starts + base for spans, base in zip(parts, bases, strict=True)]
             )
-            sizes = np.concatenate([spans.sizes for spans in found])
+            sizes = np.concatenate([spans.sizes for spans in parts])
             valid = None
-            if any(spans.valid is not None for spans in found):
+            if any(spans.valid is not None for spans in parts):
                 valid = np.concatenate(
-                    [np.ones(len(s.sizes), np.bool_) if s.valid is None else s.valid for s in found]
+                    [np.ones(len(s.sizes), np.bool_) if s.valid is None else s.valid for s in parts]
                 )
             if back is not None:
                 starts, sizes = starts[back], sizes[back]
                 valid = None if valid is None else valid[back]
             ends = self._ends(sizes, valid)
             items = self._take_items(starts, sizes)
-            return chain(items, partial(self._build, ends, len(rows)))
+            return and_then(items, partial(self._build, ends, len(rows)))
 
         return join([step for _, step in steps], with_spans)
 
@@ -292,47 +290,43 @@ class ListReader:
             np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()), dtype=np.int64)
         )
 
-    def _ends(self, sizes: Rows, valid: NDArray[np.bool_] | None) -> Ends:
+    def _ends(self, sizes: Rows, valid: NDArray[np.bool_] | None) -> NullableOffsets:
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
-        bits, total = self._bits, int(offsets[-1])
+        encoding: Any = self._column.pages[0].encoding
+        bits, total = int(encoding.bits), int(offsets[-1])
         if bits == 32 and total > MAX_32:
             raise CapacityError.of(total, f"items of {self._kind}", where=self._column.where)
         validity = None if valid is None else pack_flags(valid)
         stored = as_buffer(offsets.astype(f"<i{bits // 8}"))
-        return Ends(stored, bits, validity, 0 if validity is None else -1, 0, total)
+        return NullableOffsets(stored, bits, validity, 0 if validity is None else -1, 0, total)
 
-    @property
-    def _bits(self) -> int:
-        encoding: Any = self._column.pages[0].encoding
-        return int(encoding.bits)
-
-    def _build(self, ends: Ends, rows: int, items: Any) -> Any:
+    def _build(self, ends: NullableOffsets, rows: int, items: Any) -> Any:
         return list_array(self._kind, rows, ends.validity, ends.null_count, ends.offsets, items)
 
 
 class TextReader(ListReader):
-    """Strings that releases before 0.14 wrote as lists of bytes, in two columns."""
+    """Strings that Lance before 0.14 wrote as lists of bytes, in two columns."""
 
-    def _build(self, ends: Ends, rows: int, items: Any) -> Any:
+    def _build(self, ends: NullableOffsets, rows: int, items: Any) -> Any:
         data = items.buffers()[1]
         data = pa.py_buffer(b"") if data is None else data.slice(items.offset, len(items))
         buffers = [ends.validity, ends.offsets, data]
         return pa.Array.from_buffers(self._kind, rows, buffers, ends.null_count)
 
 
-def _join_ends(parts: list[Ends], where: Where) -> Ends:
+def _join_ends(parts: list[NullableOffsets], where: Where) -> NullableOffsets:
     """Ends of consecutive pages as those of one."""
     bits = parts[0].bits
-    kind = f"<i{bits // 8}"
+    dtype = f"<i{bits // 8}"
     sizes = [part.stop - part.start for part in parts]
     if bits == 32 and sum(sizes) > MAX_32:
         raise CapacityError.of(sum(sizes), "items of lists", where=where, instead="a large_list")
-    offsets, flags = [np.zeros(1, kind)], []
+    offsets, flags = [np.zeros(1, dtype)], []
     before = 0
     for part, size in zip(parts, sizes, strict=True):
-        own = items_of(part.offsets, kind, part.offsets.size * 8 // bits)
-        offsets.append(own[1:] + np.array(before, kind))
+        own = items_of(part.offsets, dtype, part.offsets.size * 8 // bits)
+        offsets.append(own[1:] + np.array(before, dtype))
         count = len(own) - 1
         flags.append(
             np.ones(count, np.bool_) if part.validity is None else flags_of(part.validity, count)
@@ -340,4 +334,4 @@ def _join_ends(parts: list[Ends], where: Where) -> Ends:
         before += size
     nulls = sum(part.null_count for part in parts)
     validity = pack_flags(np.concatenate(flags)) if nulls else None
-    return Ends(as_buffer(np.concatenate(offsets)), bits, validity, nulls, 0, before)
+    return NullableOffsets(as_buffer(np.concatenate(offsets)), bits, validity, nulls, 0, before)

@@ -11,19 +11,18 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from glaive.arrow.build import offset_bits
 from glaive.arrow.conditions import Condition
-from glaive.encodings.array_protocol import Source
-from glaive.encodings.arrays.binary import offset_bits
+from glaive.encodings.array_protocol import Source, wrong_type
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.memory import PAGE_BYTES
 from glaive.encodings.predicate import PagePredicate, entry_predicate, page_predicate
 from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
-from glaive.file.drive import drive
 from glaive.file.profile import FormatProfile
 from glaive.file.protocol import Entries, Searchable
+from glaive.file.run_fetch import run_fetch
 from glaive.file.v2.reading.array_blobs import BlobReader
 from glaive.file.v2.reading.array_columns import array_tree, number_array_columns
 from glaive.file.v2.reading.array_fields import (
@@ -45,7 +44,7 @@ from glaive.format.fields import Field
 from glaive.format.pb import encodings20_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["ArrayField", "ArraysFile"]
 
@@ -69,27 +68,27 @@ class ArrayField(Searchable):
         """Bytes of memory held; an estimate from the pages."""
         return PAGE_BYTES * len(self._node.cuts())
 
-    def cuts(self) -> NDArray[np.int64]:
+    def cuts(self) -> Int64s:
         """Row numbers at which pages begin, ascending, both ends included."""
         return np.array(sorted(self._node.cuts()), np.int64)
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
-        return drive(self._reader, self.plan_read(start, stop))
+        return run_fetch(self._reader, self.plan_read(start, stop))
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+    def take(self, rows: Int64s) -> pa.Array:
         """The rows at these positions, in this order."""
-        return drive(self._reader, self.plan_take(rows))
+        return run_fetch(self._reader, self.plan_take(rows))
 
-    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
         return self._search(page_predicate(condition, self.field.type), start, stop)
 
-    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
-        """``find`` by a test that is to be made once per distinct value."""
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is evaluated once per distinct value."""
         return self._search(entry_predicate(passing, self.field.type), start, stop)
 
-    def _search(self, predicate: PagePredicate, start: int, stop: int) -> NDArray[np.int64] | None:
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         self._check_range(start, stop)
         node = self._node
         return node.find(predicate, start, stop) if isinstance(node, LeafReader) else None
@@ -105,7 +104,7 @@ class ArrayField(Searchable):
         self._check_range(start, stop)
         return self._node.read(start, stop)
 
-    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.num_rows:
             raise RowIndexError(
@@ -123,7 +122,7 @@ class ArraysFile(FileV2):
         self._arrays: WeakValueDictionary[tuple[int, str], ArrayColumn] = WeakValueDictionary()
 
     def column_numbers(self) -> dict[int, int]:
-        """Column index by field id, as the file numbers the fields of its own schema."""
+        """Column index by field id, in the numbering of the file's own schema."""
         return number_array_columns(self.schema.fields, self._columns_of_leaf)
 
     def bind(
@@ -132,7 +131,7 @@ class ArraysFile(FileV2):
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
     ) -> FileColumns:
-        """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`."""
+        """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`."""
         if column_of is None:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
@@ -141,11 +140,11 @@ class ArraysFile(FileV2):
         for field in fields:
             node = self._node(array_tree(field, column_of), count)
             bound.append(ArrayField(field.to_arrow(), node, count, self.reader))
-        schema = pa.schema([one.field for one in bound])
+        schema = pa.schema([column.field for column in bound])
         return FileColumns(cast("Sequence[Any]", bound), count, schema, self.reader)
 
     def _columns_of_leaf(self, field: Field, column: int) -> int:
-        """How many columns a field without children owns: strings as lists own two."""
+        """The number of columns of a field without children: strings as lists own two."""
         if field.children or field.logical_type == "struct":
             return 1
         if offset_bits(field.arrow_type) is None:
@@ -160,57 +159,48 @@ class ArraysFile(FileV2):
     # ------------------------------------------------------------------ nodes
 
     def _node(self, node: Node, rows: int | None) -> NodeReader:
-        """The reader of a node; ``rows`` is None below lists, where columns tell."""
-        made = self._any_node(node, rows)
-        if rows is not None and made.rows != rows:
+        """The reader of a node; ``rows`` is None below lists, where columns determine it."""
+        reader = self._any_node(node, rows)
+        if rows is not None and reader.rows != rows:
             raise CorruptFileError(
                 "page rows",
                 expected=f"{rows} in all (the rows of the file)",
-                found=f"{made.rows}",
+                found=f"{reader.rows}",
                 where=Where(self.path, node.column, node.name),
             )
-        return made
+        return reader
 
     def _any_node(self, node: Node, rows: int | None) -> NodeReader:
         if node.kind == "struct":
             return self._struct(node, rows)
         if node.column is None:
             if rows is None:
-                raise CorruptFileError(
-                    "columns", expected="one for every part of a list", found="none",
-                    where=Where(self.path, None, node.name),
-                )  # fmt: skip
+                raise self._lacks_column(node)
             return MissingReader(node.type, rows)
         if node.kind == "leaf" and self._holds_blobs(node):
-            descriptions = self._column(node.column, DESCRIPTION, node.name)
+            descriptors = self._column(node.column, DESCRIPTION, node.name)
             end = self.container.footer.metadata_start
-            inner = LeafReader(descriptions, DESCRIPTION)
-            return BlobReader(inner, node.type, end, descriptions.where)
+            inner = LeafReader(descriptors, DESCRIPTION)
+            return BlobReader(inner, node.type, end, descriptors.where)
         column = self._column(node.column, node.type, node.name)
         if node.kind == "list":
             return ListReader(column, self._node(node.children[0], None), node.type)
         if column.pages and column.pages[0].encoding.structural:
             if offset_bits(node.type) is None:
-                raise CorruptFileError(
-                    "array encoding",
-                    expected=f"values of type {node.type}",
-                    found=column.pages[0].encoding.wire_name,
-                    where=column.where,
-                )
+                raise wrong_type(node.type, column.pages[0].encoding.wire_name, column.where)
             items = self._column(node.column + 1, pa.uint8(), node.name)
             return TextReader(column, LeafReader(items, pa.uint8()), node.type)
         for page in column.pages:
             if page.encoding.structural:
-                raise CorruptFileError(
-                    "array encoding",
-                    expected=f"values of type {node.type}",
-                    found=page.encoding.wire_name,
-                    where=page.source.where,
-                )
+                raise wrong_type(node.type, page.encoding.wire_name, page.source.where)
         return LeafReader(column, node.type)
 
+    def _lacks_column(self, node: Node) -> CorruptFileError:
+        where, expected = Where(self.path, None, node.name), "one for every part of a list"
+        return CorruptFileError("columns", expected=expected, found="none", where=where)
+
     def _holds_blobs(self, node: Node) -> bool:
-        """Whether a column says that its values lie outside of its pages."""
+        """Whether the values of a column are outside of its pages, by its metadata."""
         if node.column is None or offset_bits(node.type) is None:
             return False
         encoding = self.container.column(node.column).encoding
@@ -226,12 +216,9 @@ class ArraysFile(FileV2):
 
     def _struct(self, node: Node, rows: int | None) -> NodeReader:
         if rows is None:
-            # The header column of a struct within lists says how many items there are.
+            # The header column of a struct within lists has the number of items.
             if node.column is None:
-                raise CorruptFileError(
-                    "columns", expected="one for every part of a list", found="none",
-                    where=Where(self.path, None, node.name),
-                )  # fmt: skip
+                raise self._lacks_column(node)
             rows = self._column(node.column, node.type, node.name).rows
         children = [self._node(child, rows) for child in node.children]
         return StructReader(children, node.type, rows)
@@ -242,10 +229,10 @@ class ArraysFile(FileV2):
         """A physical column with its pages, parsed on first use."""
         key = index, str(kind)
         with self._lock:
-            found = self._arrays.get(key)
-            if found is None:
-                found = self._arrays[key] = self._open_arrays(index, kind, name)
-            return found
+            column = self._arrays.get(key)
+            if column is None:
+                column = self._arrays[key] = self._open_arrays(index, kind, name)
+            return column
 
     def _open_arrays(self, index: int, kind: pa.DataType, name: str) -> ArrayColumn:
         pages = []
@@ -269,11 +256,11 @@ class ArraysFile(FileV2):
 
 
 def _columns_of(fields: Sequence[Field], column_of: Mapping[int, int]) -> Iterator[int]:
-    """Columns of these fields and those below."""
+    """Columns of the fields and all fields below."""
     for field in fields:
-        for one in field.walk():
-            if one.id in column_of:
-                yield column_of[one.id]
+        for below in field.walk():
+            if below.id in column_of:
+                yield column_of[below.id]
 
 
 def _message(raw: bytes, where: Where) -> tuple[str, bytes]:

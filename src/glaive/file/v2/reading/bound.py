@@ -1,6 +1,6 @@
-"""Columns of a file tied to fields: read and take whole fields.
+"""Columns of a file bound to fields: read and take whole fields.
 
-Every field is cut into *segments*, ranges of rows within which each of its leaves lies in one
+Every field is divided into *segments*, ranges of rows in which each of its leaves has a single
 page. A flat field has one segment per page.
 """
 
@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from glaive.arrow.buffers import align_bits, inverse_permutation, join_bits, number_array
+from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
 from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.fetch import Fetch
@@ -27,31 +26,30 @@ from glaive.encodings.predicate import (
     RowBits,
     entry_predicate,
     leaf_matches,
-    masked,
+    mask_matches,
     page_predicate,
 )
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError, RowIndexError
-from glaive.file.drive import chain, drive, join
 from glaive.file.protocol import Entries, Searchable
+from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.file.v2.reading.columns import Node
-from glaive.file.v2.reading.grouped import GroupedPage
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.io.store import RangeReader
-from glaive.kernels.keep import DeletionMask
+from glaive.kernels.compact import DeletionMask
 from glaive.kernels.match import list_rows
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["Column", "FieldColumns", "FileColumns"]
 
 COLUMN_BYTES = 512
-"""Bytes of memory of a column beside its pages."""
+"""Bytes of memory of a column besides its pages."""
 
 
 class Column:
-    """One physical column: its pages, and the row each begins at.
+    """One physical column: its pages, and the first row of each.
 
-    ``cuts`` are the rows at which a reader of all rows should cut.
+    ``cuts`` are the rows at which a reader of all rows should divide it.
     """
 
     __slots__ = ("__weakref__", "cuts", "pages", "starts", "where")
@@ -68,7 +66,7 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held once all pages were read from; an estimate."""
+        """Bytes of memory held after all pages were read from; an estimate."""
         return COLUMN_BYTES + sum(page.nbytes for page in self.pages)
 
     @property
@@ -77,7 +75,7 @@ class Column:
         return self.starts[-1]
 
     def with_values(self, end: int) -> Column:
-        """The same column, its blobs as values; these lie before ``end``."""
+        """The same column with blobs as values, which are stored before ``end``."""
         pages = [page.with_values(end) for page in self.pages]
         if all(map(is_, pages, self.pages)):
             return self
@@ -98,31 +96,58 @@ class Column:
             raise CorruptFileError(
                 "page rows", expected=f"a multiple of {size}", found=str(uneven), where=self.where
             )
-        return Column([GroupedPage(page, size) for page in self.pages], self.where)
+        return Column([_GroupedPage(page, size) for page in self.pages], self.where)
+
+
+class _GroupedPage(PageReader):
+    """A page of fixed-size lists of structs: ``size`` entries are a row.
+
+    Specification: "Fixed-size lists of structs" in ``docs/format/levels.md``.
+    """
+
+    def __init__(self, page: PageReader, size: int) -> None:
+        self.page = page
+        self.size = size
+        self.rows = page.rows // size
+        self.cuts = [cut // size for cut in page.cuts if cut % size == 0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by the page."""
+        return self.page.nbytes
+
+    def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
+        """All entries of the rows."""
+        return self.page.read(start * self.size, stop * self.size)
+
+    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
+        """All entries of the rows, row by row."""
+        entries = np.add.outer(rows * self.size, np.arange(self.size)).reshape(-1)
+        return self.page.take(entries)
 
 
 class FieldColumns(Searchable):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
-        "_advice", "_columns", "_cuts", "_flat", "_node", "_pages", "_reader", "_where",
-        "field", "num_rows",
+        "_advised_cuts", "_cuts", "_flat", "_pages", "_where",
+        "field", "leaf_columns", "node", "num_rows", "reader",
     )  # fmt: skip
 
     def __init__(
         self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
     ) -> None:
-        self._node = node
-        self._columns = columns
-        self._reader = reader
+        self.node = node
+        self.leaf_columns = columns
+        self.reader = reader
         self.field: pa.Field = node.field.to_arrow()
         self.num_rows = rows
         present = [column for column in columns if column is not None]
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
-        # Pages that are joined may be cut anywhere: the column with most cuts decides.
-        advice = max((column.cuts for column in present), key=len, default=[])
-        self._advice = np.array(sorted({*cuts, *advice}), np.int64)
+        # Joined pages may be divided anywhere: the column with most cuts decides.
+        finest = max((column.cuts for column in present), key=len, default=[])
+        self._advised_cuts = np.array(sorted({*cuts, *finest}), np.int64)
         self._where = present[0].where if present else Where(reader.path, None, node.name)
         self._flat = not node.children and bool(present)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
@@ -130,27 +155,25 @@ class FieldColumns(Searchable):
     @property
     def nbytes(self) -> int:
         """Bytes of memory held by all columns below; an estimate."""
-        own = sum(column.nbytes for column in self._columns if column is not None)
-        return COLUMN_BYTES + own + 8 * len(self._advice)
+        own = sum(column.nbytes for column in self.leaf_columns if column is not None)
+        return COLUMN_BYTES + own + 8 * len(self._advised_cuts)
 
     @property
     def physical(self) -> list[Column]:
         """The physical columns below that the file has."""
-        return [column for column in self._columns if column is not None]
+        return [column for column in self.leaf_columns if column is not None]
 
-    def cuts(self) -> NDArray[np.int64]:
-        """Row numbers at which to cut when reading all rows, ascending, both ends included."""
-        return self._advice
+    def cuts(self) -> Int64s:
+        """Row numbers at which to divide a read of all rows, ascending, both ends included."""
+        return self._advised_cuts
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
-        step = self.plan_read(start, stop)
-        return drive(self._reader, step) if isinstance(step, Fetch) else step
+        return run_fetch(self.reader, self.plan_read(start, stop))
 
-    def take(self, rows: NDArray[np.int64]) -> pa.Array:
+    def take(self, rows: Int64s) -> pa.Array:
         """The rows at these positions, in this order."""
-        step = self.plan_take(rows)
-        return drive(self._reader, step) if isinstance(step, Fetch) else step
+        return run_fetch(self.reader, self.plan_take(rows))
 
     # ------------------------------------------------------------------ ranges
 
@@ -178,14 +201,12 @@ class FieldColumns(Searchable):
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
-            starts = self._columns[0].starts  # type: ignore[union-attr]  # flat: one column
+            starts = self.leaf_columns[0].starts  # type: ignore[union-attr]  # flat: one column
             at = bisect_right(starts, start) - 1
             step = self._pages[at].read(start - starts[at], stop - starts[at])
-            if isinstance(step, Fetch):
-                return chain(step, self._finish_flat)
-            return self._finish_flat(step)
+            return and_then(step, self._finish_flat)
         steps: list[Any] = []
-        for column in self._columns:
+        for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
@@ -195,10 +216,10 @@ class FieldColumns(Searchable):
         return join(steps, partial(self._finish, stop - start))
 
     def _finish_flat(self, leaf: Leaf) -> pa.Array:
-        return unshred_flat(self._node, leaf, self._where)
+        return unshred_flat(self.node, leaf, self._where)
 
     def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
-        return unshred(self._node, leaves, rows, self._where)
+        return unshred(self.node, leaves, rows, self._where)
 
     def _no_rows(self) -> pa.Array:
         empty: pa.Array = pa.nulls(0, self.field.type)
@@ -206,15 +227,15 @@ class FieldColumns(Searchable):
 
     # ------------------------------------------------------------------ conditions
 
-    def find(self, condition: Condition, start: int, stop: int) -> NDArray[np.int64] | None:
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(page_predicate(condition, self._node.type), start, stop)
+        return self._search(page_predicate(condition, self.node.type), start, stop)
 
-    def find_entries(self, passing: Entries, start: int, stop: int) -> NDArray[np.int64] | None:
-        """``find`` by a test that is to be made once per distinct value."""
-        return self._search(entry_predicate(passing, self._node.type), start, stop)
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is evaluated once per distinct value."""
+        return self._search(entry_predicate(passing, self.node.type), start, stop)
 
-    def _search(self, predicate: PagePredicate, start: int, stop: int) -> NDArray[np.int64] | None:
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         parts = self._matches(predicate, start, stop)
         if parts is None:
             return None
@@ -225,7 +246,7 @@ class FieldColumns(Searchable):
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
-        parts = self._matches(page_predicate(condition, self._node.type), start, stop)
+        parts = self._matches(page_predicate(condition, self.node.type), start, stop)
         if parts is None:
             return None
         bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
@@ -234,9 +255,9 @@ class FieldColumns(Searchable):
     def _matches(
         self, predicate: PagePredicate, start: int, stop: int
     ) -> list[tuple[RowBits, int, int]] | None:
-        """The rows that pass, page by page, with the first row and the rows of each."""
+        """The rows that pass, page by page, with the first row and the number of rows of each."""
         self._check_range(start, stop)
-        if not self._flat or self._node.kind != "leaf" or not self._reader.mapped:
+        if not self._flat or self.node.kind != "leaf" or not self.reader.mapped:
             return None
         parts: list[tuple[RowBits, int, int]] = []
         cuts = self._cuts
@@ -247,7 +268,7 @@ class FieldColumns(Searchable):
             if matches is None:
                 if not parts:
                     return None
-                matches = masked(self.read(start, end), predicate)
+                matches = mask_matches(self.read(start, end), predicate)
             parts.append((matches, start, end - start))
             start, at = end, at + 1
         return parts
@@ -262,8 +283,8 @@ class FieldColumns(Searchable):
         leaf = page.read(start, stop)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self._where)
 
-    def read_live(self, start: int, stop: int, gone: DeletionMask) -> pa.Array | None:
-        """``read`` without the rows that are gone, of one page; see ``Searchable``."""
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> pa.Array | None:
+        """``read`` without deleted rows, within one page; see ``Searchable``."""
         self._check_range(start, stop)
         if not self._flat or start == stop:
             return None
@@ -271,14 +292,14 @@ class FieldColumns(Searchable):
         begin = self._cuts[at]
         if stop > self._cuts[at + 1]:
             return None
-        leaf = self._pages[at].read_live(start - begin, stop - begin, gone)
+        leaf = self._pages[at].read_live(start - begin, stop - begin, deleted)
         return None if leaf is None else self._finish_flat(leaf)
 
     # ------------------------------------------------------------------ positions
 
-    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[pa.Array] | pa.Array:
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """``take`` as a value."""
-        if len(self._cuts) == 2:  # one segment: the usual case
+        if len(self._cuts) == 2:  # one segment: the common case
             return self._take_segment(rows, 0) if len(rows) else self._no_rows()
         if len(rows) <= 1:
             if len(rows) == 0:
@@ -291,22 +312,20 @@ class FieldColumns(Searchable):
         order = np.argsort(segments, kind="stable")
         sorted_segments = segments[order]
         bounds = np.flatnonzero(np.diff(sorted_segments)) + 1
-        pieces = np.split(rows[order], bounds)
+        parts = np.split(rows[order], bounds)
         numbers = sorted_segments[np.concatenate(([0], bounds))].tolist()
-        steps = [self._take_segment(*pair) for pair in zip(pieces, numbers, strict=True)]
+        steps = [self._take_segment(*pair) for pair in zip(parts, numbers, strict=True)]
         in_order = bool((order[1:] > order[:-1]).all())
         return join(steps, partial(_restore, None if in_order else order))
 
-    def _take_segment(self, rows: NDArray[np.int64], segment: int) -> Fetch[pa.Array] | pa.Array:
+    def _take_segment(self, rows: Int64s, segment: int) -> Fetch[pa.Array] | pa.Array:
         begin = self._cuts[segment]
         if self._flat:
             # The segments of a flat field are its pages.
             step = self._pages[segment].take(rows - begin if begin else rows)
-            if isinstance(step, Fetch):
-                return chain(step, self._finish_flat)
-            return self._finish_flat(step)
+            return and_then(step, self._finish_flat)
         steps: list[Any] = []
-        for column in self._columns:
+        for column in self.leaf_columns:
             if column is None:
                 steps.append(None)
                 continue
@@ -315,17 +334,17 @@ class FieldColumns(Searchable):
         return join(steps, partial(self._finish, len(rows)))
 
 
-def _restore(order: NDArray[np.int64] | None, pieces: list[pa.Array]) -> Any:
-    whole: Any = concat_arrays(pieces)
+def _restore(order: Int64s | None, arrays: list[pa.Array]) -> Any:
+    joined: Any = concat_arrays(arrays)
     if order is None:
-        return whole
-    return whole.take(number_array(inverse_permutation(order)))
+        return joined
+    return joined.take(integer_array(inverse_permutation(order)))
 
 
 class FileColumns:
     """Several fields of one file (a ``BoundColumns``)."""
 
-    __slots__ = ("_reader", "columns", "num_rows", "schema")
+    __slots__ = ("columns", "num_rows", "reader", "schema")
 
     def __init__(
         self, columns: Sequence[FieldColumns], rows: int, schema: pa.Schema, reader: RangeReader
@@ -333,14 +352,14 @@ class FileColumns:
         self.columns = columns
         self.num_rows = rows
         self.schema = schema
-        self._reader = reader
+        self.reader = reader
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held by all columns; an estimate."""
         return sum(column.nbytes for column in self.columns)
 
-    def cuts(self) -> NDArray[np.int64]:
+    def cuts(self) -> Int64s:
         """Row numbers at which a page of any of the fields begins, both ends included."""
         parts = [column.cuts() for column in self.columns]
         if not parts:
@@ -349,14 +368,14 @@ class FileColumns:
 
     def read(self, start: int, stop: int) -> list[pa.Array]:
         """Rows ``start`` to ``stop``, one array per field."""
-        return drive(self._reader, self.plan_read(start, stop))
+        return run_fetch(self.reader, self.plan_read(start, stop))
 
-    def take(self, rows: NDArray[np.int64]) -> list[pa.Array]:
+    def take(self, rows: Int64s) -> list[pa.Array]:
         """The rows at these positions, one array per field."""
-        return drive(self._reader, self.plan_take(rows))
+        return run_fetch(self.reader, self.plan_take(rows))
 
-    def prefetch(self, rows: NDArray[np.int64]) -> bool:
-        """Have the system read what a take of these rows touches in a mapped file."""
+    def prefetch(self, rows: Int64s) -> bool:
+        """Have the system read the bytes of a mapped file that a take of these rows needs."""
         if not all(isinstance(column, FieldColumns) for column in self.columns):
             return False
         from glaive.file.v2.prefetch import prefetch_rows
@@ -366,12 +385,8 @@ class FileColumns:
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
-        return join([column.plan_read(start, stop) for column in self.columns], _same)
+        return join([column.plan_read(start, stop) for column in self.columns], list)
 
-    def plan_take(self, rows: NDArray[np.int64]) -> Fetch[list[pa.Array]] | list[pa.Array]:
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``take`` as a value."""
-        return join([column.plan_take(rows) for column in self.columns], _same)
-
-
-def _same(arrays: list[pa.Array]) -> list[pa.Array]:
-    return arrays
+        return join([column.plan_take(rows) for column in self.columns], list)

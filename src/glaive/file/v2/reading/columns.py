@@ -1,6 +1,6 @@
-"""Which physical columns a field owns, depth first, from format 2.1 on.
+"""The physical columns of a field, depth first, from format 2.1 on.
 
-Only leaves own columns: structs and lists live in the levels of the leaves below them. A
+Only leaves own columns: structs and lists are stored in the levels of the leaves below them. A
 leaf is a primitive, a string or binary, a fixed-size list of a primitive, a packed struct, or
 a struct without fields.
 
@@ -25,19 +25,18 @@ __all__ = ["Kind", "Members", "Node", "column_tree", "number_columns"]
 Kind = Literal["leaf", "struct", "list", "map", "fixed", "empty"]
 
 Members = tuple[tuple[int, "Members | None"], ...]
-"""Members wanted of a packed struct: their places, and the same of those that are structs."""
+"""Wanted members of a packed struct: their positions, and the members of nested structs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One field with the shape that matters for reading and writing it.
 
-    ``layers`` are the list flags of the path from here to the row, inner-most first;
-    ``wide`` tells of the same path, outer-most first, which lists have 64-bit offsets.
-    ``sizes`` are, in the order of ``layers``, how many entries of a layer one entry of the
-    next layer outside has, where that is the same for all: the sizes of fixed-size lists of
-    structs, 1 elsewhere. ``column`` is the physical column of a leaf, None when the file does
-    not have it. ``members`` are those wanted of a packed struct, None for all.
+    ``layers`` flags the lists on the path from here to the row, inner-most first; ``wide`` flags
+    those with 64-bit offsets, outer-most first. ``sizes``, in the order of ``layers``, are the
+    dimensions of fixed-size lists of structs, and 1 for other layers. ``column`` is the
+    physical column of a leaf, None when the file lacks it. ``members`` are the wanted members
+    of a packed struct, None for all.
     """
 
     kind: Kind
@@ -54,7 +53,7 @@ class Node:
 
     @property
     def entries_per_row(self) -> int:
-        """Entries that each row has in the column of this leaf, where lists are not asked."""
+        """Entries of each row in the column of this leaf, lists not counted."""
         return prod(self.sizes)
 
     def leaves(self) -> Iterator[Node]:
@@ -72,21 +71,19 @@ def number_columns(fields: Sequence[Field]) -> dict[int, int]:
 
 
 def column_tree(
-    field: Field,
-    column_of: Mapping[int, int],
-    stored: Callable[[int], Field] | None = None,
+    field: Field, column_of: Mapping[int, int], stored: Callable[[int], Field] | None = None
 ) -> Node:
     """The node of a top-level field.
 
-    ``stored`` gives a field as the file has it, by id: of a packed struct one may want some
-    of the members, but has to know all.
+    ``stored`` returns a field of the file's schema by id: a reader that wants some members of a
+    packed struct must know all of them.
 
     Raises
     ------
     CorruptFileError
         A fixed-size list has no items.
     UnsupportedFeatureError
-        A packed struct of the file lacks a member that is wanted.
+        A packed struct of the file lacks a wanted member.
     """
     return _node(field, column_of, stored, (), (), ())
 
@@ -147,18 +144,18 @@ def _node(
 
 
 def _wanted_members(field: Field, stored: Field) -> Members | None:
-    places = {child.id: at for at, child in enumerate(stored.children)}
-    missing = [child.name for child in field.children if child.id not in places]
+    positions = {child.id: at for at, child in enumerate(stored.children)}
+    missing = [child.name for child in field.children if child.id not in positions]
     if missing:
         raise UnsupportedFeatureError(
             f"packed struct {field.name!r} of a file has no member {missing[0]!r}: a packed struct "
             "gets another member only when all of its files are rewritten"
         )
     wanted = tuple(
-        (places[child.id], _wanted_members(child, stored.children[places[child.id]]))
+        (positions[child.id], _wanted_members(child, stored.children[positions[child.id]]))
         for child in field.children
     )
-    whole = tuple((at, None) for at in range(len(places)))
+    whole = tuple((at, None) for at in range(len(positions)))
     return None if wanted == whole else wanted
 
 

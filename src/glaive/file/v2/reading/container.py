@@ -1,7 +1,7 @@
 """The 2.x container: footer, offset tables, global buffers, column metadata.
 
-Opening takes one request for the tail and, only if the metadata is larger than that, one
-more for the rest of it. Column metadata is parsed per column, when a column is asked for.
+Opening takes one request for the tail and, only if the metadata is larger, one more for the
+rest of it. The metadata of a column is parsed on first use.
 
 Specification: ``docs/format/container.md``.
 """
@@ -31,12 +31,12 @@ TAIL_BYTES = 64 * 1024
 """Bytes of the first request; the metadata of a few hundred pages fits."""
 
 MAX_ROWS = 2**48
-"""Rows of a file at most: sums and products of row numbers stay far from where they wrap."""
+"""Rows of a file at most: sums and products of row numbers cannot wrap around."""
 
 _PAGE_LAYOUT = "lance.encodings21.PageLayout"
 _PLANAR_LAYOUT = "lance.encodings23.PlanarLayout"
-MOST_AT_ONCE = 512 * 1024
-"""Bytes of metadata beyond the first request that are fetched whether needed or not."""
+MAX_SINGLE_READ = 512 * 1024
+"""Bytes of metadata beyond the first request that are fetched at once, needed or not."""
 
 _PAIR = 16
 
@@ -66,11 +66,11 @@ class Container:
 
     # ------------------------------------------------------------------ metadata bytes
 
-    def _bytes(self, offset: int, size: int, what: str) -> pa.Buffer:
-        """Bytes of the metadata section; fetches the rest of it when it is not at hand."""
+    def _bytes(self, offset: int, size: int, section: str) -> pa.Buffer:
+        """Bytes of the metadata section; fetches the rest of it when necessary."""
         if offset < 0 or size < 0 or offset + size > self._base:
             raise CorruptFileError(
-                what,
+                section,
                 expected=f"bytes within 0..{self._base}",
                 found=f"{size} bytes at {offset}",
                 where=self.path,
@@ -86,30 +86,30 @@ class Container:
 
     @property
     def _is_large(self) -> bool:
-        """Whether so much metadata is not at hand that only what is needed should be fetched."""
-        return self._start - self._first_metadata_byte() > MOST_AT_ONCE
+        """Whether so much metadata is missing that only the needed part should be fetched."""
+        return self._start - self._first_metadata_byte() > MAX_SINGLE_READ
 
     def prepare(self, columns: Sequence[int]) -> None:
         """Fetch the metadata of these columns with two requests, in a file of many columns.
 
-        In others all metadata is fetched with one request when any of it is needed.
+        In other files all metadata is fetched with one request when any of it is needed.
         """
         footer = self.footer
-        wanted = [one for one in columns if 0 <= one < footer.columns]
+        wanted = [column for column in columns if 0 <= column < footer.columns]
         if self._start <= footer.metadata_start or not wanted or not self._is_large:
             return
         table = footer.column_table
-        entries = self.reader.read([ByteRange(table + _PAIR * one, _PAIR) for one in wanted])
-        places = [ByteRange(*struct.unpack("<QQ", entry)) for entry in entries]
-        for one, place in zip(wanted, places, strict=True):
-            self._check_within(*place, f"metadata of column {one}")
-        self._prepared.update(zip(wanted, self.reader.read(places), strict=True))
+        entries = self.reader.read([ByteRange(table + _PAIR * column, _PAIR) for column in wanted])
+        ranges = [ByteRange(*struct.unpack("<QQ", entry)) for entry in entries]
+        for column, pair in zip(wanted, ranges, strict=True):
+            self._check_within(*pair, f"metadata of column {column}")
+        self._prepared.update(zip(wanted, self.reader.read(ranges), strict=True))
 
     def _first_metadata_byte(self) -> int:
         """Where the metadata begins: the schema, or else the first column metadata.
 
-        The footer does not tell where the schema is; its offset table does, and that stands
-        right before the footer, so it is at hand.
+        The footer does not have the position of the schema; the table of global buffers does,
+        which is right before the footer and thus in memory.
         """
         footer = self.footer
         first = min(footer.metadata_start, footer.column_table, footer.global_table)
@@ -140,18 +140,18 @@ class Container:
         self._check_within(position, size, f"global buffer {index}")
         return self.reader.read([ByteRange(position, size)])[0]
 
-    def global_places(self) -> list[ByteRange]:
-        """Where the global buffers lie."""
+    def global_ranges(self) -> list[ByteRange]:
+        """The ranges of the global buffers."""
         footer = self.footer
         table = self._bytes(
             footer.global_table, _PAIR * footer.global_buffers, "global buffer table"
         )
         return [ByteRange(*pair) for pair in struct.iter_unpack("<QQ", table)]
 
-    def _check_within(self, position: int, size: int, what: str) -> None:
+    def _check_within(self, position: int, size: int, section: str) -> None:
         if position + size > self._base:
             raise CorruptFileError(
-                what,
+                section,
                 expected=f"bytes within 0..{self._base}",
                 found=f"{size} bytes at {position}",
                 where=self.path,
@@ -160,15 +160,15 @@ class Container:
     def descriptor(self) -> Any:
         """The file descriptor: schema and number of rows."""
         message = file_pb2.FileDescriptor()
-        found = parse(message, self.global_buffer(0), "schema", self.path)
-        if found.length > MAX_ROWS:
+        descriptor = parse(message, self.global_buffer(0), "schema", self.path)
+        if descriptor.length > MAX_ROWS:
             raise CorruptFileError(
                 "rows of the file",
                 expected=f"at most {MAX_ROWS}",
-                found=str(found.length),
+                found=str(descriptor.length),
                 where=self.path,
             )
-        return found
+        return descriptor
 
     def column(self, index: int) -> Any:
         """The metadata message of one column."""
@@ -180,16 +180,14 @@ class Container:
                 found=f"{index}",
                 where=self.path,
             )
-        prepared = self._prepared.pop(index, None)
-        if prepared is not None:
-            where = Where(self.path, index)
-            return parse(file2_pb2.ColumnMetadata(), prepared, "column metadata", where)
-        if self._columns is None:
-            table = self._bytes(footer.column_table, _PAIR * footer.columns, "column table")
-            self._columns = as_array(table, "<u8").reshape(-1, 2)
-        position, size = self._columns[index].tolist()
+        raw = self._prepared.pop(index, None)
+        if raw is None:
+            if self._columns is None:
+                table = self._bytes(footer.column_table, _PAIR * footer.columns, "column table")
+                self._columns = as_array(table, "<u8").reshape(-1, 2)
+            position, size = self._columns[index].tolist()
+            raw = self._bytes(position, size, f"metadata of column {index}")
         where = Where(self.path, index)
-        raw = self._bytes(position, size, f"metadata of column {index}")
         return parse(file2_pb2.ColumnMetadata(), raw, "column metadata", where)
 
     def page_layout(self, encoding: Any, where: Where) -> Any:
@@ -197,12 +195,12 @@ class Container:
         return parse_page_layout(self.page_encoding(encoding, where), where)
 
     def page_encoding(self, encoding: Any, where: Where) -> bytes:
-        """The bytes of a page's encoding, which say what kind of message they hold."""
-        kind = encoding.WhichOneof("location")
-        if kind != "direct":
+        """The bytes of a page's encoding, which include the type of the message."""
+        location = encoding.WhichOneof("location")
+        if location != "direct":
             raise UnsupportedFeatureError(
-                f"page encoding is stored {kind or 'nowhere'} (in {where}); only encodings "
-                "stored in place are known. The file was probably written by a newer Lance."
+                f"page encoding is stored {location or 'nowhere'} (in {where}); only direct "
+                "encodings are supported. The file was probably written by a newer Lance."
             )
         raw: bytes = encoding.direct.encoding
         return raw
@@ -233,6 +231,6 @@ def parse_page_layout(raw: bytes, where: Where) -> Any:
         raise UnsupportedFeatureError(
             f"unknown page encoding {layout!r} (in {where}); this reader knows {_PAGE_LAYOUT} "
             f"and {_PLANAR_LAYOUT}. "
-            "The file was written in a format version that this glaive does not read yet."
+            "The file was written in a format version that glaive does not read yet."
         )
     return layout

@@ -1,7 +1,7 @@
-"""Read a 2.x file: schema and columns as they are asked for.
+"""Read a 2.x file: schema and columns, each on first use.
 
 Opening parses the footer. The schema, each column's metadata and each page's layout are
-parsed on first use, so a file with 10,000 columns of which two are read costs two.
+parsed on first use, so reading two of 10,000 columns parses the metadata of two.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from glaive.types import ByteRange, FormatVersion, Where
 __all__ = ["FILE_BYTES", "FileV2"]
 
 FILE_BYTES = 4 * 1024
-"""Bytes of memory an opened file takes beside its metadata."""
+"""Bytes of memory of an opened file besides its metadata."""
 
 SCHEMA_FACTOR = 16
-"""Bytes of memory per byte of a parsed schema on disk, about."""
+"""Approximate bytes of memory of a parsed schema per byte on disk."""
 
 
 class FileV2:
@@ -44,7 +44,7 @@ class FileV2:
         self.profile = profile
         self.version: FormatVersion = profile.version
         self.num_columns = container.footer.columns
-        # Kept as long as someone reads them: of many columns only those that are used.
+        # Weak: columns are kept only while they are in use.
         self._columns: WeakValueDictionary[int, Column] = WeakValueDictionary()
         self._descriptor: Any = None
         self._schema: LanceSchema | None = None
@@ -52,7 +52,7 @@ class FileV2:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory held, columns that are bound left out; an estimate."""
+        """Bytes of memory held, without bound columns; an estimate."""
         schema = 0 if self._descriptor is None else self._descriptor.ByteSize()
         return FILE_BYTES + self.container.nbytes + SCHEMA_FACTOR * schema
 
@@ -76,7 +76,7 @@ class FileV2:
         return self._schema
 
     def column_numbers(self) -> dict[int, int]:
-        """Column index by field id, as the file numbers the fields of its own schema."""
+        """Column index by field id, in the numbering of the file's own schema."""
         return number_columns(self.schema.fields)
 
     def bind(
@@ -85,9 +85,9 @@ class FileV2:
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
     ) -> FileColumns:
-        """Tie columns to fields; see :class:`glaive.file.protocol.FileReader`.
+        """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`.
 
-        ``rows`` spares reading the schema when the caller knows the number of rows.
+        With ``rows``, the number of rows, the schema is not read.
         """
         if column_of is None:
             column_of = self.column_numbers()
@@ -102,9 +102,11 @@ class FileV2:
         return self.schema.field_by_id(field_id)
 
     def _prepare(self, columns: Iterable[int | None]) -> None:
-        """Fetch the metadata of those columns together that are not known."""
+        """Fetch the metadata of unknown columns in one batch."""
         known = self._columns
-        self.container.prepare([one for one in columns if one is not None and one not in known])
+        self.container.prepare(
+            [column for column in columns if column is not None and column not in known]
+        )
 
     def _bind(self, node: Node, rows: int) -> FieldColumns:
         columns: list[Column | None] = []
@@ -129,10 +131,10 @@ class FileV2:
     def column(self, index: int, name: str | None = None) -> Column:
         """A physical column with its pages, parsed on first use."""
         with self._lock:
-            found = self._columns.get(index)
-            if found is None:
-                found = self._columns[index] = self._open_column(index, name)
-            return found
+            column = self._columns.get(index)
+            if column is None:
+                column = self._columns[index] = self._open_column(index, name)
+            return column
 
     def _open_column(self, index: int, name: str | None) -> Column:
         message = self.container.column(index)
@@ -147,7 +149,7 @@ class FileV2:
         return open_page(layout, self.page_bytes(page, where))
 
     def page_bytes(self, page: Any, where: Where) -> PageBytes:
-        """Where the buffers of a page lie; all of them are within the file."""
+        """The buffers of a page, checked to be within the file."""
         end = self.container.footer.metadata_start
         if page.length > MAX_ROWS:
             raise CorruptFileError(
@@ -174,5 +176,5 @@ class FileV2:
         return PageBytes(ranges, at_hand, int(page.length), where)
 
     def close(self) -> None:
-        """Let go of the file; arrays read from it stay valid."""
+        """Close the file; arrays read from it stay valid."""
         self.reader.close()

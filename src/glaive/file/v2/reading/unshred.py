@@ -1,8 +1,8 @@
-"""Leaves with levels into nested Arrow arrays.
+"""Unshredding: leaves with levels become nested Arrow arrays.
 
 Unshredding resolves the layers of each leaf from the inside out, then builds the arrays from
-the outside in; structs and lists above several leaves take their shape from one of them, and
-the others must agree with it.
+the outside in; structs and lists above several leaves take their shape from one of them, with
+which the other leaves must agree.
 
 Specification: "Levels" in ``docs/format/levels.md``.
 """
@@ -64,12 +64,12 @@ def _leaf_array(
     if isinstance(block, Dictionary) and not pa.types.is_dictionary(node.type):
         block = expand(block)
     if node.members is not None:
-        block = _picked(block, node.members, where)
+        block = _select_members(block, node.members, where)
     return to_array(block, node.type, validity, null_count, where)
 
 
-def _picked(block: Block, members: Members, where: Where) -> Block:
-    """The members wanted of a packed struct, and of the structs among them."""
+def _select_members(block: Block, members: Members, where: Where) -> Block:
+    """The wanted members of a packed struct, and of nested structs."""
     if not isinstance(block, Struct):
         return block
     most = max((at for at, _ in members), default=0)
@@ -80,11 +80,11 @@ def _picked(block: Block, members: Members, where: Where) -> Block:
             found=f"{len(block.members)}",
             where=where,
         )
-    picked = [
-        block.members[at] if below is None else _picked(block.members[at], below, where)
+    selected = [
+        block.members[at] if below is None else _select_members(block.members[at], below, where)
         for at, below in members
     ]
-    return Struct(tuple(picked), block.count)
+    return Struct(tuple(selected), block.count)
 
 
 def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
@@ -104,21 +104,21 @@ def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) 
 
 
 def _claims(node: Node, leaves: Sequence[Leaf | None], first: int) -> list[int]:
-    """How many layers of each leaf below a node, from the inside, give their shape to nodes.
+    """The number of layers of each leaf below a node, from the inside, that define a shape.
 
-    A struct or list takes its shape from the first leaf below it that the file has; the
-    same layer of other leaves need not be resolved. Empty structs come last: their columns
-    tell no nulls.
+    A struct or list takes its shape from the first leaf below it that the file has; the same
+    layer of other leaves need not be resolved. Empty structs come last: their columns do not
+    store nulls.
     """
     if not node.children:
         return [int(leaves[first] is not None)]
     claims: list[int] = []
     for child in node.children:
         claims += _claims(child, leaves, first + len(claims))
-    there = [at for at, claim in enumerate(claims) if claim]
-    if there:
+    present = [at for at, claim in enumerate(claims) if claim]
+    if present:
         kinds = [leaf.kind for leaf in node.leaves()]
-        claims[next((at for at in there if kinds[at] != "empty"), there[0])] += 1
+        claims[next((at for at in present if kinds[at] != "empty"), present[0])] += 1
     return claims
 
 
@@ -127,7 +127,7 @@ def _resolve(
 ) -> tuple[pa.Array, list[_Resolved | None]]:
     """Resolve the inner ``claim`` layers of a leaf; the list is outer-most first."""
     if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
-        # The reference does not say what an empty struct lies within.
+        # pylance does not write the layers around an empty struct.
         return _no_levels(node, leaf, claim)
     steps = repdef.layer_steps(leaf.layers)
     if tuple([step.is_list for step in steps]) != node.layers:
@@ -149,7 +149,7 @@ def _resolve(
 
 
 def _no_levels(node: Node, leaf: Leaf, claim: int) -> tuple[pa.Array, list[_Resolved | None]]:
-    """An empty struct of which nothing around it is null."""
+    """An empty struct without nulls around it."""
     done: list[_Resolved] = []
     count = leaf.entries
     for size in node.sizes[:claim]:
@@ -160,7 +160,7 @@ def _no_levels(node: Node, leaf: Leaf, claim: int) -> tuple[pa.Array, list[_Reso
 
 
 def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resolved]:
-    """Take layers as the page gives them; the list is inner-most first."""
+    """Use the layers of the page; the list is inner-most first."""
     done = []
     for slots, wide in zip(shape, node.wide[::-1], strict=False):
         offsets = None
@@ -180,10 +180,7 @@ def _from_levels(
     rep, definition = leaf.rep, leaf.definition
     if rep is None and any(node.layers):
         raise CorruptFileError(
-            "repetition levels",
-            expected="levels, since there are lists",
-            found="none",
-            where=where,
+            "repetition levels", expected="levels, since there are lists", found="none", where=where
         )
     entries = leaf.entries
     done: list[_Resolved] = []
@@ -196,7 +193,7 @@ def _from_levels(
         wide = node.wide[len(steps) - 1 - at]
         if not wide and entries > INT32_MAX:
             raise CapacityError.of(entries, "items of lists", where=where, instead="a large_list")
-        found = resolve_lists(
+        lists = resolve_lists(
             rep,
             definition,
             visible_max=step.visible_max,
@@ -205,22 +202,22 @@ def _from_levels(
             null_level=step.null_level,
             offset_bits=64 if wide else 32,
             outer=at + 1 < claim,
-            room=None if step.list_outside else leaf.rows,
+            capacity=None if step.list_outside else leaf.rows,
         )
-        if found is None:
+        if lists is None:
             raise CorruptFileError(
                 "lists", expected=f"at most {leaf.rows}, one per row", found="more", where=where
             )
         for inner in done:
             if inner.slots < 0:
-                inner.slots = found.visible
-        done.append(_Resolved(found.slots, found.validity, found.null_count, found.offsets))
-        rep, definition = found.rep, found.definition
+                inner.slots = lists.visible
+        done.append(_Resolved(lists.slots, lists.validity, lists.null_count, lists.offsets))
+        rep, definition = lists.rep, lists.definition
         if rep is not None:
             entries = len(rep)
     for inner, step in zip(done, steps, strict=False):
         if inner.slots < 0 and definition is not None:
-            # The list outside is resolved with another leaf.
+            # The outer list is resolved with another leaf.
             inner.slots = int(np.count_nonzero(definition <= step.slot_max))
     return done
 
@@ -228,11 +225,11 @@ def _from_levels(
 def _divide(
     node: Node, at: int, entries: int, definition: NDArray[np.uint16] | None, where: Where
 ) -> tuple[int, NDArray[np.uint16] | None]:
-    """One entry per list of a fixed size: what is said of a list, all its entries say."""
+    """One entry per fixed-size list: all entries of a list have the levels of the list."""
     if any(node.layers[at + 1 :]):
         raise UnsupportedFeatureError(
             f"column {node.name!r} has lists of fixed-size lists of structs (in {where}): "
-            "pages with levels cannot tell where the inner ones begin. Format 2.3 can."
+            "pages with levels do not store where the inner ones begin. Format 2.3 does."
         )
     size = node.sizes[at]
     if entries % size:
@@ -248,7 +245,7 @@ def _divide(
 def _item_layer(
     step: repdef.LayerStep, leaf: Leaf, at: int, entries: int, definition: NDArray[np.uint16] | None
 ) -> _Resolved:
-    """Resolve a layer that is no list; -1 slots when the list layer outside must say."""
+    """Resolve a layer that is not a list; -1 slots when the outer list determines them."""
     if definition is None:
         if at == 0:
             return _Resolved(entries, leaf.validity, leaf.null_count, None)

@@ -19,19 +19,15 @@ from glaive.encodings.arrays.struct import SimpleStruct
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.array20 import encode_values
 from glaive.errors import GlaiveError, SchemaError
-from glaive.file.blob_options import BlobOptions
-from glaive.file.profile import FormatProfile
 from glaive.file.v2.reading.array_blobs import BLOB_COLUMN, pending_array_page
 from glaive.file.v2.reading.array_columns import array_tree, number_array_columns
 from glaive.file.v2.reading.columns import Node
-from glaive.file.v2.writing.column_options import GivenOptions
 from glaive.file.v2.writing.page_queue import Symbols
-from glaive.file.v2.writing.writer import COLUMN_URL, PAGE_BYTES, FileV2Writer
+from glaive.file.v2.writing.writer import COLUMN_URL, FileV2Writer
 from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema
 from glaive.format.wire import seal
-from glaive.io.store import ObjectStore
-from glaive.kernels.ends import Ends
+from glaive.kernels.end_offsets import NullableOffsets
 from glaive.memory import as_buffer
 
 __all__ = ["ArraysWriter"]
@@ -43,45 +39,27 @@ class ArraysWriter(FileV2Writer):
     """A 2.0 file being written (a ``FileWriter``)."""
 
     page_url: ClassVar[str] = "/lance.encodings.ArrayEncoding"
-    keeps_codes: ClassVar[bool] = False
-    few_at_once: ClassVar[bool] = False
+    keeps_dictionaries: ClassVar[bool] = False
+    writes_small_pages: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        path: str,
-        schema: LanceSchema,
-        profile: FormatProfile,
-        *,
-        page_bytes: int = PAGE_BYTES,
-        encoding_options: GivenOptions | None = None,
-        blobs: BlobOptions | None = None,
-    ) -> None:
-        # Rows of each struct column; filled while the columns are numbered.
-        self._structs: dict[int, int] = {}
-        self._blob_columns: list[int] = []
-        super().__init__(
-            store,
-            path,
-            schema,
-            profile,
-            page_bytes=page_bytes,
-            encoding_options=encoding_options,
-            blobs=blobs,
-        )
+    _structs: dict[int, int]
+    """Rows of each struct column."""
+
+    _blob_columns: list[int]
 
     def _trees(self, schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
         column_of = number_array_columns(schema.fields)
         nodes = [array_tree(field, column_of) for field in schema.fields]
+        self._structs, self._blob_columns = {}, []
         for node in nodes:
             self._blob_columns.extend(_blob_columns(node))
             self._structs.update(dict.fromkeys(_struct_columns(node), 0))
         return column_of, nodes
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Pages]:
-        """One page per column; pages of items hold those of the lists beside them.
+        """One page per column; a page of items belongs to the page of their lists.
 
-        2.0 files have no symbols.
+        2.0 files have no FSST symbols.
         """
         pages: Pages = []
         self._encode_node(node, array, pages, node.name)
@@ -114,7 +92,7 @@ class ArraysWriter(FileV2Writer):
             if node.field.is_packed and array.null_count:
                 raise SchemaError(
                     f"column {path!r} (in {self._where}) has {array.null_count} null structs; "
-                    "packed structs have none. Fill them, or remove 'packed' from its metadata"
+                    "packed structs cannot be null. Fill them, or remove 'packed' from its metadata"
                 )
             wanted = self._wanted[node.field.id]
             values = encode_values(array, out, wanted.scheme, wanted.compression_level)
@@ -122,7 +100,7 @@ class ArraysWriter(FileV2Writer):
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if column in self._structs:
-            # Readers take one page per struct column only: it is written last, with all rows.
+            # Readers expect a single page per struct column: it is written last, with all rows.
             self._structs[column] += page.rows
         else:
             super()._append(column, page, first_row)
@@ -161,18 +139,18 @@ def _blob_columns(node: Node) -> Iterator[int]:
         yield from _blob_columns(child)
 
 
-def _ends(array: Any) -> tuple[Ends, Any]:
+def _ends(array: Any) -> tuple[NullableOffsets, Any]:
     """Offsets of the valid lists with validity, and their items; null lists become empty."""
     offsets = np.asarray(array.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     items = array.values.slice(first, last - first)
     valid = validity_flags(array)
     if valid is None:
-        return Ends(as_buffer(offsets), 64, None, 0, first, last), items
+        return NullableOffsets(as_buffer(offsets), 64, None, 0, first, last), items
     lengths = np.diff(offsets)
     if lengths[~valid].any():
         items = items.filter(pa.array(np.repeat(valid, lengths)))
         lengths[~valid] = 0
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     nulls = len(valid) - int(np.count_nonzero(valid))
-    return Ends(as_buffer(ends), 64, pack_flags(valid), nulls, 0, len(items)), items
+    return NullableOffsets(as_buffer(ends), 64, pack_flags(valid), nulls, 0, len(items)), items

@@ -1,7 +1,7 @@
-"""Write the values of blob columns of the second kind, and describe where they went.
+"""Write the values of blob v2 columns, and build their descriptors.
 
-Values go out as they come, before the pages that describe them: small ones into the data
-file, larger ones into files beside it, those given by URI nowhere or, copied, as the others.
+Values are written immediately, before the pages with descriptors: small ones into the data
+file, larger ones into blob files beside it. Values given by URI are referred to, or copied.
 
 Specification: "Where values lie" in ``docs/format/blobs.md``.
 """
@@ -34,7 +34,7 @@ from glaive.format.blobs import (
 from glaive.format.field import Field
 from glaive.format.limits import is_file_name
 from glaive.io.sink import AlignedSink
-from glaive.types import ByteRange
+from glaive.types import ByteRange, Int64s
 
 __all__ = ["BlobWriter"]
 
@@ -50,7 +50,7 @@ class BlobWriter:
         self._options = options
 
     def describe(self, field: Field, array: Any, path: str) -> Any:
-        """Write the blobs at or below a field; returns the array with descriptions for them.
+        """Write the blobs at or below a field; returns the array with descriptors instead.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class BlobWriter:
             return array
         mask = array.is_null() if array.null_count else None
         if field.logical_type == "struct":
-            # Flattened: what lies in null structs is no value.
+            # Flattened: values in null structs are null.
             children = [
                 self.describe(child, member, f"{path}.{child.name}")
                 for child, member in zip(field.children, array.flatten(), strict=True)
@@ -75,15 +75,16 @@ class BlobWriter:
         if field.logical_type in _LISTS:
             return self._describe_list(field, array, path, mask)
         raise SchemaError(
-            f"column {path!r}: blobs cannot lie within {field.logical_type}; use a list or struct"
+            f"column {path!r}: blobs are not supported within {field.logical_type}; use a list or "
+            "struct"
         )
 
     def finish(self) -> None:
-        """Make the files beside the data file visible."""
+        """Make the blob files visible."""
         self._files.finish()
 
     def abort(self) -> None:
-        """Leave no file behind."""
+        """Discard the blob files."""
         self._files.abort()
 
     def _describe_list(self, field: Field, array: Any, path: str, mask: Any) -> Any:
@@ -108,10 +109,10 @@ class BlobWriter:
         wrong = valid & (has_data == has_uri)
         if wrong.any():
             at = int(wrong.argmax())
-            what = "both" if has_data[at] else "neither"
+            given_parts = "both" if has_data[at] else "neither"
             raise SchemaError(
                 f"column {path!r}, row {at} of a batch: expected either data or a uri, found "
-                f"{what}. Give one of them, or None for a null."
+                f"{given_parts}. Give one of them, or None for a null."
             )
         values = cut_values(given, valid & has_data)
         table = _Table(rows)
@@ -119,20 +120,20 @@ class BlobWriter:
         own = np.ones(rows, np.bool_)
         if len(external):
             own[external] = False
-            texts = uris.take(pa.array(external)).to_pylist()
-            external, texts = _keep_references(table, external, texts)
+            external_uris = uris.take(pa.array(external)).to_pylist()
+            external, external_uris = _keep_references(table, external, external_uris)
         if len(external):
             ranges = _ranges(array, external, path)
             if self._options.external == "ingest":
                 own[external] = True
-                for row, uri, part in zip(external.tolist(), texts, ranges, strict=True):
+                for row, uri, part in zip(external.tolist(), external_uris, ranges, strict=True):
                     values[row] = self._fetch(uri, part)
             else:
-                self._refer(table, external, texts, ranges, path)
-        self._place(table, values, valid & own, BlobThresholds.of(field, self._options))
+                self._refer(table, external, external_uris, ranges, path)
+        self._write_values(table, values, valid & own, BlobThresholds.of(field, self._options))
         return table.build(None if flags is None else ~valid)
 
-    def _place(
+    def _write_values(
         self,
         table: _Table,
         values: list[pa.Buffer],
@@ -145,8 +146,8 @@ class BlobWriter:
         packed = here & ~alone & (sizes > limits.inline)
         inline = np.flatnonzero(here & ~alone & ~packed & (sizes > 0))
         table.size[here] = sizes[here]
-        places = self._sink.write_aligned([values[row] for row in inline.tolist()])
-        table.position[inline] = [place.offset for place in places]
+        written = self._sink.write_aligned([values[row] for row in inline.tolist()])
+        table.position[inline] = [part.offset for part in written]
         table.kind[alone], table.kind[packed] = OWN_FILE, PACKED_FILE
         for row in np.flatnonzero(packed | alone).tolist():
             if alone[row]:
@@ -158,7 +159,7 @@ class BlobWriter:
     def _refer(
         self,
         table: _Table,
-        rows: NDArray[np.int64],
+        rows: Int64s,
         uris: list[str],
         ranges: list[ByteRange | None],
         path: str,
@@ -170,15 +171,15 @@ class BlobWriter:
                 table.position[row], table.size[row] = part
 
     def _below_base(self, uri: str, path: str) -> tuple[int, str]:
-        """Id of the base that a URI lies below, and the rest; 0 and the URI else."""
-        place = _canonical(uri)
+        """Id of the base above a URI, and the rest of the URI; without one 0 and the URI."""
+        location = _canonical(uri)
         for number, base in self._options.bases.items():
             root = _canonical(base).rstrip("/") + "/"
-            if place.startswith(root) and is_file_name(place[len(root) :]):
-                return number, place[len(root) :]
+            if location.startswith(root) and is_file_name(location[len(root) :]):
+                return number, location[len(root) :]
         if not self._options.outside_bases:
             raise SchemaError(
-                f"column {path!r}: {uri!r} lies below no base path of the dataset. Pass "
+                f"column {path!r}: {uri!r} is below no base path of the dataset. Pass "
                 "allow_external_blob_outside_bases=True to refer to it anyway, or "
                 "external_blob_mode='ingest' to copy it."
             )
@@ -211,41 +212,39 @@ class _Table:
         return pa.StructArray.from_arrays(arrays, fields=list(DESCRIPTOR), mask=mask)
 
 
-def _keep_references(
-    table: _Table, rows: NDArray[np.int64], texts: list[str]
-) -> tuple[NDArray[np.int64], list[str]]:
-    """Describe values that were references before as they were; returns the others."""
+def _keep_references(table: _Table, rows: Int64s, uris: list[str]) -> tuple[Int64s, list[str]]:
+    """Restore the descriptors of values that are references; returns the other values."""
     new = np.ones(len(rows), np.bool_)
-    for at, (row, text) in enumerate(zip(rows.tolist(), texts, strict=True)):
+    for at, (row, text) in enumerate(zip(rows.tolist(), uris, strict=True)):
         reference = BlobReference.of_text(text)
         if reference is not None:
             new[at] = False
             table.kind[row] = EXTERNAL
             table.position[row], table.size[row] = reference.position, reference.size
             table.blob_id[row], table.uri[row] = reference.base_id, reference.uri
-    return rows[new], [text for text, flag in zip(texts, new.tolist(), strict=True) if flag]
+    return rows[new], [text for text, flag in zip(uris, new.tolist(), strict=True) if flag]
 
 
-def _ranges(array: Any, rows: NDArray[np.int64], path: str) -> list[ByteRange | None]:
-    """The part of an object that each row means; None for all of it."""
+def _ranges(array: Any, rows: Int64s, path: str) -> list[ByteRange | None]:
+    """The range of the object that each row refers to; None for the whole object."""
     if array.type.num_fields < len(DESCRIPTOR) - 1:
         return [None] * len(rows)
     at = pa.array(rows)
     starts, sizes = (array.field(name).take(at).to_pylist() for name in ("position", "size"))
-    found: list[ByteRange | None] = []
+    parts: list[ByteRange | None] = []
     for start, size in zip(starts, sizes, strict=True):
         if (start is None) != (size is None) or size == 0:
             raise SchemaError(
                 f"column {path!r}: a part of a uri needs a position and a size above 0, found "
                 f"position {start}, size {size}"
             )
-        found.append(None if start is None else ByteRange(start, size))
-    return found
+        parts.append(None if start is None else ByteRange(start, size))
+    return parts
 
 
-def _canonical(place: str) -> str:
-    """A path or file URI as an absolute path, any other URI as it is."""
-    if "://" not in place:
-        return PurePath(place).as_posix()
-    parts = urlsplit(place)
-    return unquote(parts.path) if parts.scheme == "file" else place
+def _canonical(location: str) -> str:
+    """A path or file URI as an absolute path, any other URI unchanged."""
+    if "://" not in location:
+        return PurePath(location).as_posix()
+    parts = urlsplit(location)
+    return unquote(parts.path) if parts.scheme == "file" else location

@@ -1,9 +1,9 @@
 """The encoding options of each column of a file: from field metadata, and from the caller.
 
-A key in the metadata of a field is about that field's own column. One of them is inherited:
-``structural-encoding`` of a struct or list goes for all columns below, unless they say
-something else. Options of the caller go for all columns at or below the path they are given
-for; a longer path wins over a shorter one, and the caller over the metadata.
+A key in the metadata of a field applies to that field's own column. One key is inherited:
+``structural-encoding`` of a struct or list applies to all columns below that do not override
+it. Options of the caller apply to all columns at or below their path; a longer path takes
+precedence over a shorter one, and the caller over the metadata.
 
 Specification: "Encoding keys" in ``docs/format/encodings.md``.
 """
@@ -25,7 +25,8 @@ GivenOptions = Mapping[str, Mapping[str, object]]
 """Path of a column → options without prefix."""
 
 _INHERITED = "structural_encoding"
-_SMALL_CHUNK = 32_768
+_MAX_CHUNK = 32_768
+"""Bytes of a chunk before 2.2 are below this."""
 
 
 def column_options(
@@ -36,13 +37,13 @@ def column_options(
     Raises
     ------
     OptionError
-        A key or value does not exist, or the format version does not have it.
+        A key or value does not exist, or the format version does not support it.
     ColumnNotFoundError
         The caller names a column that does not exist.
     """
     if not given:
-        return _unasked(schema, profile)
-    wished: dict[int, dict[str, Any]] = {}
+        return _metadata_options(schema, profile)
+    given_by_id: dict[int, dict[str, Any]] = {}
     for path, options in given.items():
         if not isinstance(options, Mapping):
             raise OptionError(
@@ -50,22 +51,22 @@ def column_options(
                 f"found {options!r}"
             )
         field = schema.find(path)[-1]
-        wished.setdefault(field.id, {}).update(read_options(options, path))
-    return _collect(schema, wished, profile)
+        given_by_id.setdefault(field.id, {}).update(read_options(options, path))
+    return _collect(schema, given_by_id, profile)
 
 
 @lru_cache(maxsize=64)  # appends have the same schema again and again
-def _unasked(schema: LanceSchema, profile: FormatProfile) -> Mapping[int, EncodingOptions]:
+def _metadata_options(schema: LanceSchema, profile: FormatProfile) -> Mapping[int, EncodingOptions]:
     return _collect(schema, {}, profile)
 
 
 def _collect(
-    schema: LanceSchema, wished: Mapping[int, dict[str, Any]], profile: FormatProfile
+    schema: LanceSchema, given_by_id: Mapping[int, dict[str, Any]], profile: FormatProfile
 ) -> dict[int, EncodingOptions]:
     return {
         field.id: _checked(EncodingOptions(**values), path, profile)
         for top in schema.fields
-        for field, path, values in _columns(top, top.name, {}, {}, wished)
+        for field, path, values in _columns(top, top.name, {}, {}, given_by_id)
     }
 
 
@@ -73,35 +74,36 @@ def _columns(
     field: Field,
     path: str,
     inherited: dict[str, Any],
-    asked: dict[str, Any],
-    wished: Mapping[int, dict[str, Any]],
+    from_caller: dict[str, Any],
+    given_by_id: Mapping[int, dict[str, Any]],
 ) -> Iterator[tuple[Field, str, dict[str, Any]]]:
     own = {**inherited, **read_metadata(field.metadata, path)}
-    asked = {**asked, **wished.get(field.id, {})}
+    from_caller = {**from_caller, **given_by_id.get(field.id, {})}
     if field.is_packed:
         # One column for all members, but each is encoded by its own keys.
-        yield field, path, {**own, **asked, "members": _members(field, path, asked, wished)}
+        members = _members(field, path, from_caller, given_by_id)
+        yield field, path, {**own, **from_caller, "members": members}
         return
     if not field.children:
-        yield field, path, {**own, **asked}
+        yield field, path, {**own, **from_caller}
     passed = {_INHERITED: own[_INHERITED]} if _INHERITED in own else {}
     for child in field.children:
-        yield from _columns(child, f"{path}.{child.name}", passed, asked, wished)
+        yield from _columns(child, f"{path}.{child.name}", passed, from_caller, given_by_id)
 
 
 def _members(
-    field: Field, path: str, asked: dict[str, Any], wished: Mapping[int, dict[str, Any]]
+    field: Field, path: str, from_caller: dict[str, Any], given_by_id: Mapping[int, dict[str, Any]]
 ) -> tuple[EncodingOptions, ...]:
-    """What the members of a packed struct ask for; structs among them have members, too."""
-    found = []
+    """Options of the members of a packed struct, and of nested structs."""
+    members = []
     for child in field.children:
         below = f"{path}.{child.name}"
-        wish = {**asked, **wished.get(child.id, {})}
-        values = {**read_metadata(child.metadata, below), **wish}
+        own = {**from_caller, **given_by_id.get(child.id, {})}
+        values = {**read_metadata(child.metadata, below), **own}
         if child.children:
-            values["members"] = _members(child, below, wish, wished)
-        found.append(EncodingOptions(**values))
-    return tuple(found)
+            values["members"] = _members(child, below, own, given_by_id)
+        members.append(EncodingOptions(**values))
+    return tuple(members)
 
 
 def _checked(options: EncodingOptions, path: str, profile: FormatProfile) -> EncodingOptions:
@@ -109,12 +111,12 @@ def _checked(options: EncodingOptions, path: str, profile: FormatProfile) -> Enc
     if options.structural_encoding == "sparse" and profile.pages != "planes":
         raise OptionError(
             f"column {path!r}: structural-encoding: format {version} has miniblock and fullzip, "
-            "found 'sparse', which format 2.3 has"
+            "found 'sparse'; use format 2.3"
         )
     size = options.minichunk_size
-    if size is not None and size >= _SMALL_CHUNK and not profile.large_chunks:
+    if size is not None and size >= _MAX_CHUNK and not profile.large_chunks:
         raise OptionError(
             f"column {path!r}: minichunk-size: chunks of format {version} have less than "
-            f"{_SMALL_CHUNK} bytes, found {size}; use a smaller number, or format 2.2"
+            f"{_MAX_CHUNK} bytes, found {size}; use a smaller number, or format 2.2"
         )
     return options

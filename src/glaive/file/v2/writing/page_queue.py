@@ -1,4 +1,4 @@
-"""Arrays of a field on their way to pages: queued until about a page has come together.
+"""Arrays of a field, queued until they fill about a page.
 
 Specification: "Column metadata" in ``docs/format/container.md``.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
-from glaive.arrow.dictionaries import concat_arrays, decoded
+from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.encodings.writing.page_count import page_count
 from glaive.encodings.writing.symbol_table import PageSymbols, SharedSymbols
 from glaive.errors import CapacityError
@@ -30,8 +30,8 @@ Symbols = Mapping[int, PageSymbols]
 class PageJob:
     """An array that becomes a page of each column of its field.
 
-    A context manager: encode within it. Other threads may wait for what the first page of a
-    column finds, and go on when it ends, even by an error.
+    A context manager: encode within it. Other threads may wait for the symbols of the first
+    page of a column; they continue when it ends, even with an error.
     """
 
     queue: PageQueue
@@ -44,14 +44,14 @@ class PageJob:
     def __exit__(self, *_: object) -> None:
         for symbols in self.symbols.values():
             if symbols.first:
-                symbols.shared.settle()
+                symbols.shared.finish()
 
 
 @dataclass(slots=True)
 class PageQueue:
-    """Arrays of one top-level field that wait for a page.
+    """Pending arrays of one top-level field.
 
-    ``per_row`` is how many entries a row has in the first of its columns.
+    ``per_row`` is the number of entries of a row in the first of its columns.
     """
 
     node: Node
@@ -63,22 +63,24 @@ class PageQueue:
     _symbols: dict[int, SharedSymbols] | None = None
 
     def put(self, array: pa.Array) -> None:
-        """Let an array wait."""
+        """Append an array."""
         self.arrays.append(array)
         self.waiting += _weight(array, self.node)
 
     def jobs(self, *, last: bool) -> Iterator[PageJob]:
-        """Take out arrays of about a page each; a short rest waits on unless it is the last."""
+        """Remove arrays of about a page each; a short rest stays unless it is the last."""
         for array in self._pages(last=last):
             first = self._symbols is None
             if self._symbols is None:
-                texts = [leaf.field.id for leaf in self.node.leaves() if _is_text(leaf.type)]
-                self._symbols = {text: SharedSymbols() for text in texts}
-            found = {one: PageSymbols(shared, first) for one, shared in self._symbols.items()}
-            yield PageJob(self, array, found)
+                text_ids = [leaf.field.id for leaf in self.node.leaves() if _is_text(leaf.type)]
+                self._symbols = {field_id: SharedSymbols() for field_id in text_ids}
+            symbols = {
+                field_id: PageSymbols(shared, first) for field_id, shared in self._symbols.items()
+            }
+            yield PageJob(self, array, symbols)
 
     def _pages(self, *, last: bool) -> Iterator[pa.Array]:
-        """Cut large arrays and join small ones; an array that makes a page is not copied."""
+        """Divide large arrays and join small ones; an array that fills a page is not copied."""
         arrays, waiting = self.arrays, self.waiting
         self.arrays, self.waiting = [], 0
         if last and len(arrays) == 1 and waiting < self.budget:
@@ -94,12 +96,12 @@ class PageQueue:
             group.append(array)
             size += weight
             if size >= self.budget:
-                for whole in _joined(group):
-                    share = size if len(group) == 1 else _weight(whole, self.node)
-                    count = page_count(whole, max(1, round(share / self.budget)))
-                    step = -(-len(whole) // count)
-                    for first in range(0, len(whole), step):
-                        yield whole.slice(first, step)
+                for joined in _joined(group):
+                    share = size if len(group) == 1 else _weight(joined, self.node)
+                    count = page_count(joined, max(1, round(share / self.budget)))
+                    step = -(-len(joined) // count)
+                    for first in range(0, len(joined), step):
+                        yield joined.slice(first, step)
                 group, size = [], 0
         if group and (last or size >= self.budget // 2):
             yield from _joined(group)
@@ -108,7 +110,7 @@ class PageQueue:
 
 
 def _weight(array: pa.Array, field: Node) -> int:
-    """Bytes of an array, and something for one without: levels take room too."""
+    """Bytes of an array, at least a bit per row: levels take memory, too."""
     kind: Any = array.type
     if is_passed_through(kind, field.type):
         return max(decoded_bytes(array), 1)
@@ -119,16 +121,17 @@ def _weight(array: pa.Array, field: Node) -> int:
 
 @lru_cache(maxsize=256)
 def _bits(kind: pa.DataType) -> int | None:
-    """Bits of a value of a type that is a fixed number of them, and not none."""
+    """Bits of a value of a fixed-width type, None for other types and nulls."""
     return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else leaf_bits(kind)
 
 
 def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
-    """One array, or those that are given where one does not hold them."""
+    """The joined array, or the given ones if they do not fit into one."""
     if len({array.type for array in arrays}) > 1:  # text with a dictionary, and without
         plain: Any = next(array.type for array in arrays if not pa.types.is_dictionary(array.type))
         arrays = [
-            decoded(array) if pa.types.is_dictionary(array.type) else array for array in arrays
+            decode_dictionary(array) if pa.types.is_dictionary(array.type) else array
+            for array in arrays
         ]
         arrays = [array if array.type.equals(plain) else array.cast(plain) for array in arrays]
     try:

@@ -1,4 +1,4 @@
-"""Pages of blobs on their way into a file: values first, then the page that says where they are.
+"""Pages of blobs to be written: values first, then the page of descriptors.
 
 Specification: "Pages" in ``docs/format/blobs.md``.
 """
@@ -36,8 +36,8 @@ _LEVEL_SHIFT = np.uint64(16)
 class PendingBlobs(EncodedPage):
     """A page of blobs whose positions are known only when they are written.
 
-    ``values`` has one buffer per row, empty ones included; ``describe`` makes the page once
-    every value has its place.
+    ``values`` has one buffer per row, empty ones included; ``describe`` builds the page from
+    the positions of the written values.
     """
 
     values: list[pa.Buffer]
@@ -54,9 +54,9 @@ def cut_values(array: Any, valid: NDArray[np.bool_] | None) -> list[pa.Buffer]:
     sizes = np.diff(ends)
     if valid is not None:
         sizes = sizes * valid
-    pieces = zip(ends[:-1].tolist(), sizes.tolist(), strict=True)
+    spans = zip(ends[:-1].tolist(), sizes.tolist(), strict=True)
     empty = pa.py_buffer(b"")
-    return [data.slice(at, size) if size else empty for at, size in pieces]
+    return [data.slice(at, size) if size else empty for at, size in spans]
 
 
 def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -> PendingBlobs:
@@ -70,12 +70,12 @@ def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -
 
 
 def _describe(
-    levels: Levels, rows: int, places: list[ByteRange], *, large_chunks: bool
+    levels: Levels, rows: int, ranges: list[ByteRange], *, large_chunks: bool
 ) -> EncodedPage:
-    pairs = np.array(places, np.uint64).reshape(-1, 2)
+    pairs = np.array(ranges, np.uint64).reshape(-1, 2)
     pairs[pairs[:, 1] == 0, 0] = 0
     if levels.definition is not None:
-        # Valid values have level 0, and what lies in nulls was left out.
+        # Valid values have level 0, and null values are not written.
         pairs[:, 0] |= levels.definition.astype(np.uint64) << _LEVEL_SHIFT
     page = encode_mini_page(
         FixedWidth(as_buffer(pairs.reshape(-1)), sum(_PAIR), rows),
@@ -88,7 +88,7 @@ def _describe(
         level_runs=False,
     )
     if page is None:
-        raise GlaiveError(f"a page of {rows} descriptions of blobs does not fit its chunks")
+        raise GlaiveError(f"a page of {rows} blob descriptors does not fit its chunks")
     layout: Any = page.layout
     encoding = layout.mini_block_layout.value_compression
     packed = pb.CompressiveEncoding()

@@ -1,4 +1,4 @@
-"""Write a 2.3 file: what 2.2 writes, in pages of a structural plane and a value plane.
+"""Write a 2.3 file: the values of 2.2, in pages of a structural plane and a value plane.
 
 Specification: ``docs/format/planes.md``.
 """
@@ -21,36 +21,36 @@ from glaive.file.v2.writing.writer import Columns, FileV2Writer
 
 __all__ = ["PlanesWriter"]
 
-_MANY_ROWS = 65_536
-_ROWS_PER_ITEM = 64
-"""Lists that are so many with so few items get no levels: no chunk could hold them."""
+_MIN_SPARSE_ROWS = 65_536
+_MIN_ROWS_PER_ITEM = 64
+"""So many lists with so few items get no levels: no chunk could hold them."""
 
 
 class PlanesWriter(FileV2Writer):
     """A 2.3 file being written (a ``FileWriter``)."""
 
     page_url: ClassVar[str] = "/lance.encodings23.PlanarLayout"
-    keeps_codes: ClassVar[bool] = False
-    few_at_once: ClassVar[bool] = False
+    keeps_dictionaries: ClassVar[bool] = False
+    writes_small_pages: ClassVar[bool] = False
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
-        """One page per leaf: what levels cannot say in a page, sparse structure can."""
-        found = self._from_slots if self._has_slots(node, array) else self._from_levels
+        """One page per leaf: where levels do not fit a page, sparse structure does."""
+        encode = self._from_slots if self._has_slots(node, array) else self._from_levels
         pages = []
-        for leaf, page in found(node, array, symbols):
+        for leaf, page in encode(node, array, symbols):
             if leaf.column is None:
                 raise GlaiveError(f"leaf {leaf.name!r} of {self._where} has no column")
             pages.append((leaf.column, page))
         yield pages
 
     def _has_slots(self, node: Node, array: Any) -> bool:
-        """Whether levels cannot tell the structure, or would be far more than the items."""
+        """Whether levels cannot express the structure, or would be far more than the items."""
         if any(_mixes_lists(leaf, sizes) for leaf, sizes in _fixed_sizes(node, ())):
             return True
-        if node.kind not in ("list", "map") or len(array) < _MANY_ROWS:
+        if node.kind not in ("list", "map") or len(array) < _MIN_SPARSE_ROWS:
             return False
         items = array.offsets[-1].as_py() - array.offsets[0].as_py()
-        return items * _ROWS_PER_ITEM <= len(array) and all(
+        return items * _MIN_ROWS_PER_ITEM <= len(array) and all(
             self._wanted[leaf.field.id].structural_encoding in (None, "sparse")
             for leaf in node.leaves()
         )
@@ -100,7 +100,7 @@ def _mixes_lists(leaf: Node, sizes: tuple[int | None, ...]) -> bool:
 def _fixed_sizes(
     node: Node, outside: tuple[int | None, ...]
 ) -> Iterator[tuple[Node, tuple[int | None, ...]]]:
-    """Each leaf with the sizes of fixed-size lists around it, inner-most first; None elsewhere."""
+    """Each leaf with the fixed-size lists around it, inner-most first; None for other layers."""
     here = (node.sizes[0] if node.kind == "fixed" else None, *outside)
     if not node.children:
         yield node, here

@@ -1,7 +1,7 @@
-"""Nested Arrow arrays into leaves with levels.
+"""Shredding: nested Arrow arrays become leaves with levels.
 
-Shredding goes from the row inward and ends with one :class:`Shredded` per leaf; the way back
-is in :mod:`glaive.file.v2.reading.unshred`.
+Shredding goes from the row inward and ends with one :class:`Shredded` per leaf; the reverse is
+in :mod:`glaive.file.v2.reading.unshred`.
 
 Specification: "Levels" in ``docs/format/levels.md``.
 """
@@ -38,22 +38,22 @@ class Shredded:
 
 
 def shred(node: Node, array: pa.Array) -> list[Shredded]:
-    """Cut one top-level array into its leaves, depth first.
+    """Shred one top-level array into its leaves, depth first.
 
     Raises
     ------
     SchemaError
         A struct without members is null.
     """
-    found: list[Shredded] = []
+    leaves: list[Shredded] = []
     if node.kind == "empty":
         refuse_nulls(node, validity_flags(array))
-    _shred(node, array, repdef.start(len(array)), found, len(array))
-    return found
+    _shred(node, array, repdef.start(len(array)), leaves, len(array))
+    return leaves
 
 
 def _shred(
-    node: Node, array: Any, entries: repdef.Entries, found: list[Shredded], rows: int
+    node: Node, array: Any, entries: repdef.Entries, leaves: list[Shredded], rows: int
 ) -> None:
     if node.kind in ("leaf", "empty"):
         if pa.types.is_dictionary(array.type):
@@ -65,7 +65,7 @@ def _shred(
             levels = repdef.to_levels(repdef.add_items(entries, valid))
         else:
             levels = repdef.flat_levels(rows, valid)
-        found.append(Shredded(node, array, levels, rows * node.entries_per_row))
+        leaves.append(Shredded(node, array, levels, rows * node.entries_per_row))
         return
     inside = entries
     if node.kind in ("struct", "fixed"):
@@ -73,7 +73,7 @@ def _shred(
     if node.kind == "fixed":
         size = node.sizes[0]
         items = array.values.slice(array.offset * size, len(array) * size)
-        _shred(node.children[0], items, repdef.multiply(inside, size), found, rows)
+        _shred(node.children[0], items, repdef.multiply(inside, size), leaves, rows)
         return
     if node.kind == "struct":
         if all(leaf.kind == "empty" for leaf in node.leaves()):
@@ -83,7 +83,7 @@ def _shred(
             if child.kind == "empty":
                 flags, outside = validity_flags(member), validity_flags(array)
                 refuse_nulls(child, flags if flags is None or outside is None else flags | ~outside)
-            _shred(child, member, inside, found, rows)
+            _shred(child, member, inside, leaves, rows)
         return
     offsets = np.asarray(array.offsets).astype(np.int64)
     lengths = np.diff(offsets)
@@ -91,11 +91,11 @@ def _shred(
     inside, keep = repdef.add_lists(entries, lengths, validity_flags(array))
     if keep is not None:
         items = items.filter(pa.array(np.repeat(keep, lengths)))
-    _shred(node.children[0], items, inside, found, rows)
+    _shred(node.children[0], items, inside, leaves, rows)
 
 
 def refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
-    """Refuse null structs without a leaf that has values: nothing tells them from others.
+    """Refuse null structs without a leaf that has values: no column stores their validity.
 
     Raises
     ------
@@ -105,13 +105,13 @@ def refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
     if valid is not None and not valid.all():
         raise SchemaError(
             f"column {node.name!r} is a struct without members and has "
-            f"{len(valid) - int(np.count_nonzero(valid))} nulls, which no file can hold. "
+            f"{len(valid) - int(np.count_nonzero(valid))} nulls, which files cannot store. "
             "Drop the column, or give the struct a member."
         )
 
 
 def list_items(array: Any) -> Any:
-    """The items of all lists of an array, or the entries of its maps; its offset is not asked."""
+    """The items of all lists of an array, or the entries of its maps; ignores its offset."""
     if isinstance(array, pa.MapArray):
         entries = array.type
         return pa.StructArray.from_arrays(

@@ -1,8 +1,8 @@
-"""Nested Arrow arrays into leaves with the slots of every layer: sparse structure, no levels.
+"""Shredding into leaves with the slots of every layer: sparse structure, no levels.
 
-Lists have as many slots in the next layer as they have items, fixed-size lists of structs as
-many as their size, null or not; structs pass theirs on. What is below a null struct or
-fixed-size list is null, and null lists have no items.
+Lists have a slot in the next layer for each item, fixed-size lists of structs as many as their
+dimension, null or not; structs have one per slot. What is below a null struct or fixed-size
+list is null, and null lists have no items.
 
 Specification: "Sparse structure" in ``docs/format/planes.md``.
 """
@@ -53,7 +53,7 @@ class SlottedLeaf:
 
 
 def shred_slots(node: Node, array: pa.Array) -> Iterator[SlottedLeaf]:
-    """Cut one top-level array into its leaves, depth first.
+    """Shred one top-level array into its leaves, depth first.
 
     Raises
     ------
@@ -66,14 +66,14 @@ def shred_slots(node: Node, array: pa.Array) -> Iterator[SlottedLeaf]:
 def _shred(
     node: Node, array: Any, outside: tuple[SlotLayer, ...], alive: Flags | None, rows: int
 ) -> Iterator[SlottedLeaf]:
-    """``alive`` tells which slots are below nothing that is null, up to the list outside."""
+    """``alive`` flags the slots without a null above them, up to the outer list."""
     flags = validity_flags(array)
     if node.kind == "empty":
         refuse_nulls(node, flags if flags is None or alive is None else flags | ~alive)
         flags = None
     elif pa.types.is_null(array.type):
         flags = np.zeros(len(array), np.bool_)
-    # What is below a null is null: pylance reads members without asking their struct.
+    # What is below a null is null: pylance ignores the validity of a struct for its members.
     flags = alive if flags is None else flags if alive is None else flags & alive
     if node.kind in ("leaf", "empty"):
         if pa.types.is_dictionary(array.type):

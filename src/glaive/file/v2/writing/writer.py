@@ -1,8 +1,8 @@
-"""Write a 2.x file: arrays are queued per field, cut into pages, encoded and appended.
+"""Write a 2.x file: arrays are queued per field, divided into pages, encoded and appended.
 
-A field's page is written when about 8 MiB of its values are waiting. Pages are encoded on
-all cores (the loops release the interpreter lock) and appended in order. The footer comes
-last; until then nothing is visible.
+A field's page is written when about 8 MiB of its values are queued. Pages are encoded on all
+cores (kernels release the interpreter lock) and appended in order. The footer comes last; until
+then nothing is visible.
 
 Specification: ``docs/format/container.md``.
 """
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from glaive.encodings.protocol import EncodedPage
-from glaive.encodings.writing.page import PageOptions, encode_few, encode_page
+from glaive.encodings.writing.page import PageOptions, encode_page, encode_small
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
+from glaive.file.protocol import WrittenFile
 from glaive.file.types import check_types
 from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.dictionary_passthrough import (
@@ -44,15 +45,15 @@ from glaive.format.wire import seal
 from glaive.io.pool import ordered_map
 from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore
-from glaive.types import ByteRange, FormatVersion
+from glaive.types import ByteRange
 
-__all__ = ["COLUMN_URL", "PAGE_BYTES", "Columns", "FileV2Writer", "WrittenFileV2"]
+__all__ = ["COLUMN_URL", "PAGE_BYTES", "Columns", "FileV2Writer"]
 
 PAGE_BYTES = 8 * 1024 * 1024
-"""Arrow bytes per page and leaf column, about."""
+"""Approximate Arrow bytes per page and leaf column."""
 
-_ALONE_BYTES = 1024 * 1024
-"""Arrow bytes below which pages are encoded without other threads: handing over costs more."""
+_MIN_PARALLEL_BYTES = 1024 * 1024
+"""Fewer Arrow bytes are encoded without other threads, which would cost more."""
 
 COLUMN_URL = "/lance.encodings.ColumnEncoding"
 _COLUMN_VALUES = b"\x0a\x00"  # ColumnEncoding{values: Empty}
@@ -64,23 +65,11 @@ _COLUMN = file2_pb2.ColumnMetadata(
 Columns = list[tuple[int, EncodedPage]]
 """Pages of the same rows, one for each column of a field."""
 
-_FEW_ROWS = 4096
-"""Rows of a file whose descriptor may be that of another one."""
+_MAX_SMALL_ROWS = 4096
+"""Rows of a file whose descriptor is cached for other files of the same size."""
 
-_KEPT = 64
-"""Schemas of which is remembered what all files of a dataset have in common."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFileV2:
-    """A finished file (a ``WrittenFile``)."""
-
-    path: str
-    size: int
-    rows: int
-    version: FormatVersion
-    fields: list[int]
-    column_indices: list[int]
+_CACHED_SCHEMAS = 64
+"""Schemas whose derived values are cached, because all files of a dataset share them."""
 
 
 class FileV2Writer:
@@ -89,14 +78,14 @@ class FileV2Writer:
     page_url: ClassVar[str] = "/lance.encodings21.PageLayout"
     """Type of the message that describes a page."""
 
-    keeps_codes: ClassVar[bool] = True
-    """Whether text may keep a dictionary that it comes with.
+    keeps_dictionaries: ClassVar[bool] = True
+    """Whether dictionary-encoded text may stay encoded.
 
     See :mod:`glaive.file.v2.dictionary_passthrough`.
     """
 
-    few_at_once: ClassVar[bool] = True
-    """Whether a few values become a page as :func:`encode_few` makes it."""
+    writes_small_pages: ClassVar[bool] = True
+    """Whether a few values become a page as :func:`encode_small` makes it."""
 
     def __init__(
         self,
@@ -111,7 +100,7 @@ class FileV2Writer:
     ) -> None:
         self._given, given = schema.fields, schema
         self._arrow = schema.to_arrow()
-        schema, self._options = _settled(schema, profile)
+        schema, self._options = _stored_schema(schema, profile)
         self._wanted = column_options(schema, encoding_options, profile)
         self.path = path
         self._where = store.full(path)
@@ -124,9 +113,9 @@ class FileV2Writer:
             leaves = list(node.leaves()) if node.children else [node]
             per_row = leaves[0].entries_per_row
             self._queues.append(PageQueue(node, page_bytes * len(leaves), per_row))
-        self._columns: list[Any] = [_column_metadata() for _ in column_of]
+        self._columns: list[Any] = [file2_pb2.ColumnMetadata.FromString(_COLUMN) for _ in column_of]
         self._rows = 0
-        self._global_places: list[ByteRange] = []
+        self._global_ranges: list[ByteRange] = []
         self._metadata = dict(schema.metadata)
         self._sink = AlignedSink(store.create(path))
         self._blobs: BlobWriter | None = None
@@ -152,9 +141,9 @@ class FileV2Writer:
                 f"batch for {self._where}: expected the columns\n{self._arrow}\n"
                 f"found\n{batch.schema}\nCast the batch to the schema first."
             )
-        if batch.num_rows <= _FEW_ROWS and isinstance(batch, pa.Table):
-            pieces = batch.to_batches()  # columns of batches are had at less cost
-            batch = pieces[0] if len(pieces) == 1 else batch
+        if batch.num_rows <= _MAX_SMALL_ROWS and isinstance(batch, pa.Table):
+            batches = batch.to_batches()  # columns of batches cost less
+            batch = batches[0] if len(batches) == 1 else batch
         columns: list[Any] = list(batch.columns)
         for field, queue, column in zip(self._given, self._queues, columns, strict=True):
             if not queue.node.nullable and column.null_count:
@@ -172,13 +161,13 @@ class FileV2Writer:
         if full:
             self._flush(full, last=False)
 
-    def finish(self) -> WrittenFileV2:
-        """Write what waits, the metadata and the footer; the file becomes visible."""
+    def finish(self) -> WrittenFile:
+        """Write pending rows, the metadata and the footer; the file becomes visible."""
         self._flush([queue for queue in self._queues if queue.arrays], last=True)
         if self._blobs is not None:
             self._blobs.finish()
         size = self._write_footer()
-        return WrittenFileV2(
+        return WrittenFile(
             path=self.path,
             size=size,
             rows=self._rows,
@@ -188,21 +177,21 @@ class FileV2Writer:
         )
 
     def limit_cache(self, size: int) -> None:
-        """Let no more than ``size`` Arrow bytes wait in all columns together, about."""
+        """Limit the pending Arrow bytes of all columns in total to about ``size``."""
         for queue in self._queues:
             queue.budget = max(1, size // len(self._queues))
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Append bytes that belong to no column; returns the number to read them by."""
-        self._global_places.extend(self._sink.write_aligned([data]))
-        return len(self._global_places)
+        """Append bytes that belong to no column; returns the number of the buffer."""
+        self._global_ranges.extend(self._sink.write_aligned([data]))
+        return len(self._global_ranges)
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add an entry to the schema's metadata, which is written at the end."""
         self._metadata[key] = value.encode()
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Discard the file."""
         self._sink.abort()
         if self._blobs is not None:
             self._blobs.abort()
@@ -210,28 +199,33 @@ class FileV2Writer:
     # ------------------------------------------------------------------ columns
 
     def _trees(self, schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
-        """Column by field id, for all fields that own one, and the shapes of the fields."""
+        """Column by field id, for all fields that own a column, and the nodes of the fields."""
         return _column_trees(schema)
 
     # ------------------------------------------------------------------ pages
 
     def _flush(self, queues: Sequence[PageQueue], *, last: bool) -> None:
-        if sum([queue.waiting for queue in queues]) < _ALONE_BYTES:
+        if sum([queue.waiting for queue in queues]) < _MIN_PARALLEL_BYTES:
             for queue in queues:
-                if not (last and self._write_few(queue)):
+                if not (last and self._write_small(queue)):
                     self._write_pages(map(self._encode, queue.jobs(last=last)))
             return
         jobs = (job for queue in queues for job in queue.jobs(last=last))
         self._write_pages(ordered_map(self._encode, jobs))
 
-    def _write_few(self, queue: PageQueue) -> bool:
-        """Write the last page of a plain column straight away, if it has but a few values."""
+    def _write_small(self, queue: PageQueue) -> bool:
+        """Write the last page of a plain column directly, if it has only a few values."""
         node, arrays = queue.node, queue.arrays
-        if not self.few_at_once or len(arrays) != 1 or node.kind != "leaf" or is_blob(node.field):
+        if (
+            not self.writes_small_pages
+            or len(arrays) != 1
+            or node.kind != "leaf"
+            or is_blob(node.field)
+        ):
             return False
         if is_passed_through(arrays[0].type, node.type):
             return False
-        page = encode_few(arrays[0], self._options, self._wanted[node.field.id])
+        page = encode_small(arrays[0], self._options, self._wanted[node.field.id])
         if page is None or node.column is None:
             return False
         self._append(node.column, page, queue.written)
@@ -247,12 +241,12 @@ class FileV2Writer:
     def _encode(self, job: PageJob) -> tuple[PageQueue, list[Columns]]:
         with job:
             node = job.queue.node
-            wanted = self._wanted.get(node.field.id) if self.keeps_codes else None
+            wanted = self._wanted.get(node.field.id) if self.keeps_dictionaries else None
             array = decode_or_keep(job.array, node.type, wanted)
             return job.queue, list(self._encode_rows(node, array, job.symbols))
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
-        """Encode an array into one page per leaf, or into several where levels are too many."""
+        """Encode an array into one page per leaf, or several where there are too many levels."""
         pages = []
         for leaf in shred(node, array):
             page = self._encode_leaf(leaf, symbols.get(leaf.node.field.id))
@@ -267,7 +261,7 @@ class FileV2Writer:
         yield pages
 
     def _encode_leaf(self, leaf: Shredded, symbols: PageSymbols | None) -> EncodedPage | None:
-        """Encode a leaf as one page; None when its levels are too many for one."""
+        """Encode a leaf as one page; None when it has too many levels for one page."""
         if is_blob(leaf.node.field):
             large = self._options.large_chunks
             return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
@@ -277,10 +271,10 @@ class FileV2Writer:
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):
             page = page.describe(self._sink.write_aligned(page.values))
-        places = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
+        written = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
         message = self._columns[column].pages.add(
-            buffer_offsets=[place.offset for place in places],
-            buffer_sizes=[place.size for place in places],
+            buffer_offsets=[part.offset for part in written],
+            buffer_sizes=[part.size for part in written],
             length=page.rows,
             priority=first_row,
         )
@@ -289,8 +283,8 @@ class FileV2Writer:
     # ------------------------------------------------------------------ metadata
 
     def _write_footer(self) -> int:
-        schema_place = self._sink.write_aligned([self._descriptor()])
-        places = [*schema_place, *self._global_places]
+        schema_range = self._sink.write_aligned([self._descriptor()])
+        global_ranges = [*schema_range, *self._global_ranges]
         columns = [column.SerializeToString() for column in self._columns]
         start = self._sink.position
         table, at = [], start
@@ -299,12 +293,12 @@ class FileV2Writer:
             at += len(raw)
         column_table = _numbers(table)
         global_at = at + len(column_table)
-        global_table = _numbers([number for place in places for number in place])
+        global_table = _numbers([number for pair in global_ranges for number in pair])
         footer = FileFooter(
             metadata_start=start,
             column_table=at,
             global_table=global_at,
-            global_buffers=len(places),
+            global_buffers=len(global_ranges),
             columns=len(columns),
             major=self._profile.footer[0],
             minor=self._profile.footer[1],
@@ -314,7 +308,7 @@ class FileV2Writer:
 
     def _descriptor(self) -> bytes:
         fields = _wire_fields(self._schema)
-        if not self._metadata and self._rows <= _FEW_ROWS:
+        if not self._metadata and self._rows <= _MAX_SMALL_ROWS:
             return _small_descriptor(self._schema, self._rows)
         descriptor = file_pb2.FileDescriptor(schema=fields, length=self._rows)
         for key, value in self._metadata.items():
@@ -322,14 +316,14 @@ class FileV2Writer:
         return descriptor.SerializeToString()
 
 
-@lru_cache(maxsize=_KEPT)
-def _settled(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSchema, PageOptions]:
-    """The schema as a file of this format has it, and what is permitted in its pages.
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def _stored_schema(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSchema, PageOptions]:
+    """The schema as stored in a file of this format, and the options of its pages.
 
     Raises
     ------
     SchemaError
-        The format cannot hold a column's type.
+        The format does not support a column's type.
     """
     check_types(schema, profile)
     fields = tuple(map(stored, schema.fields))
@@ -345,24 +339,24 @@ def _settled(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSchema, 
     return schema if fields == schema.fields else replace(schema, fields=fields), permitted
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_SCHEMAS)
 def _has_blobs(schema: LanceSchema) -> bool:
     return any(map(has_blobs_v2, schema.fields))
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_SCHEMAS)
 def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
     column_of = number_columns(schema.fields)
     return column_of, [column_tree(field, column_of) for field in schema.fields]
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_SCHEMAS)
 def _wire_fields(schema: LanceSchema) -> Any:
-    """The schema's message without metadata; never changed."""
+    """The schema's message without metadata; not to be changed."""
     return file_pb2.Schema(fields=schema.to_wire())
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED_SCHEMAS)
 def _small_descriptor(schema: LanceSchema, rows: int) -> bytes:
     """The file descriptor, without metadata of the schema."""
     return file_pb2.FileDescriptor(schema=_wire_fields(schema), length=rows).SerializeToString()
@@ -379,7 +373,3 @@ def _numbers(numbers: list[int]) -> bytes:
 
 def _plain(buffer: Any) -> Any:
     return buffer if isinstance(buffer, (bytes, pa.Buffer)) else memoryview(buffer)
-
-
-def _column_metadata() -> Any:
-    return file2_pb2.ColumnMetadata.FromString(_COLUMN)

@@ -1,0 +1,81 @@
+"""Rows that a filter selects, as offsets per fragment; and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.format.fragment import Fragment
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.views import Views
+from glaive.table.deletions import add_deletions
+from glaive.table.protocol import Offsets
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["DeletedRows", "delete_rows", "offsets_by_fragment", "rows_where"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Fragments with new deletion files, ids of emptied fragments, and the deleted offsets."""
+
+    updated: tuple[Fragment, ...]
+    removed: tuple[int, ...]
+    affected: Mapping[int, Offsets]
+
+    @property
+    def count(self) -> int:
+        """Number of deleted rows."""
+        return sum(len(offsets) for offsets in self.affected.values())
+
+
+def rows_where(dataset: OpenedVersion, predicate: Any) -> dict[int, Offsets]:
+    """Physical offsets of the matching live rows, ascending, by fragment id."""
+    options = ScanOptions.of(filter=predicate)
+    parts: dict[int, list[NDArray[np.int64]]] = {}
+    query = make_query(Views(dataset.snapshot), options, counting=True)
+    for fragment_id, rows in query.row_ranges():
+        parts.setdefault(fragment_id, []).append(rows)
+    return {
+        fragment_id: (rows[0] if len(rows) == 1 else np.concatenate(rows)).astype(np.uint32)
+        for fragment_id, rows in parts.items()
+    }
+
+
+def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
+    """Physical offsets by fragment id, ascending, from row addresses in any order."""
+    if not (addresses[1:] > addresses[:-1]).all():
+        addresses = np.sort(addresses)
+    fragments = (addresses >> np.uint64(32)).astype(np.int64)
+    offsets = addresses.astype(np.uint32)  # the low half
+    cuts = np.flatnonzero(np.diff(fragments)) + 1
+    starts = [0, *cuts.tolist()] if len(addresses) else []
+    parts = np.split(offsets, cuts)
+    return {int(fragments[start]): part for start, part in zip(starts, parts, strict=False)}
+
+
+def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
+    """Write deletion files for these rows, uncommitted; already deleted rows do not count.
+
+    One request per fragment, two if it has a deletion file.
+    """
+    manifest = dataset.manifest
+    updated, removed, affected = [], [], {}
+    for fragment_id, offsets in rows.items():
+        fragment = manifest.fragment(manifest.position_of(fragment_id))
+        changed, added = add_deletions(dataset.store, manifest, fragment, offsets)
+        if not len(added):
+            continue
+        affected[fragment_id] = added
+        if changed is None:
+            removed.append(fragment_id)
+        else:
+            updated.append(changed)
+    return DeletedRows(tuple(updated), tuple(removed), affected)

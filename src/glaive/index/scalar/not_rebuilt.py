@@ -1,0 +1,45 @@
+"""Kinds of index that are never rebuilt: their segments cover nothing of the rewritten fragments.
+
+Specification: "Kinds that are not rebuilt" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from glaive.index.protocol import IndexKind
+from glaive.index.registry import index_kind
+
+__all__ = ["BloomFilter", "RTree", "SubstringIndex", "ZoneMap"]
+
+
+@index_kind
+class ZoneMap(IndexKind):
+    """Smallest and largest value of each zone of rows; a rewrite cuts other zones."""
+
+    name: ClassVar[str] = "zonemap"
+    newest: ClassVar[int] = 0
+
+
+@index_kind
+class BloomFilter(IndexKind):
+    """A filter for the values of each zone of rows; a rewrite cuts other zones."""
+
+    name: ClassVar[str] = "bloomfilter"
+    newest: ClassVar[int] = 0
+
+
+@index_kind
+class RTree(IndexKind):
+    """Bounding boxes of geometries, in a tree. No reader rebuilds them for relocated rows."""
+
+    name: ClassVar[str] = "rtree"
+    newest: ClassVar[int] = 0
+
+
+@index_kind
+class SubstringIndex(IndexKind):
+    """FM: the strings of a column compressed as one, from which no row can be removed."""
+
+    name: ClassVar[str] = "fm"
+    newest: ClassVar[int] = 10

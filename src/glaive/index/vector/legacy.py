@@ -1,0 +1,102 @@
+"""Vector indices of old writers: one file that is not a Lance file of 2.x.
+
+Specification: "Old indices" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.format.pb import index_pb2
+from glaive.format.wire import parse
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import RebuiltSegment
+from glaive.index.segment import Segment, SegmentWriter
+from glaive.memory import as_array
+
+__all__ = ["remap_legacy"]
+
+_TAIL = struct.Struct("<qHH4s")
+_VERSION = (0, 1)
+_LENGTH = struct.Struct("<I")
+
+
+def remap_legacy(
+    segment: Segment, name: str, address_map: AddressMap, out: SegmentWriter
+) -> RebuiltSegment | None:
+    """Remove deleted rows from the partitions of an IVF-PQ index; ``None`` for other indices."""
+    data = segment.get(name)
+    path = segment.store.full(f"{segment.folder}/{name}")
+    index, begin = _description(data, path)
+    if index is None:
+        return None
+    ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
+    width = pq.num_sub_vectors * pq.num_bits // 8
+    lengths = np.array(ivf.lengths, np.int64)
+    offsets = np.array(ivf.offsets, np.uint64)
+    good = width > 0 and len(offsets) == len(lengths) and (offsets <= begin).all()
+    good = good and (lengths <= begin // (width + 8)).all()
+    sizes = lengths * (width + 8 if good else 0)
+    if not good or (offsets.astype(np.int64) + sizes > begin).any():
+        raise CorruptFileError(
+            "partitions of an index",
+            expected=f"{len(lengths)} before byte {begin}",
+            found=f"{len(offsets)}, up to byte {int((offsets.astype(np.int64) + sizes).max())}"
+            if good
+            else f"{len(offsets)} with codes of {width} bytes",
+            where=path,
+        )
+    content = as_array(data)
+    parts: list[NDArray[np.uint8]] = []
+    for at, rows in enumerate(lengths.tolist()):
+        start = int(offsets[at])
+        codes = content[start : start + rows * width].reshape(rows, width)
+        stored = content[start + rows * width :][: rows * 8].copy().view("<u8")
+        new_addresses, kept = address_map.apply(stored.astype(np.uint64, copy=False))
+        parts += [codes[kept].reshape(-1), new_addresses[kept].view(np.uint8)]
+        lengths[at] = kept.sum()
+    del ivf.offsets[:], ivf.lengths[:]
+    ends = np.cumsum(lengths * (width + 8))
+    ivf.offsets.extend((ends - lengths * (width + 8)).tolist())
+    ivf.lengths.extend(lengths.tolist())
+    message = index.SerializeToString()
+    position = int(ends[-1]) if len(ends) else 0
+    tail = _TAIL.pack(position, *_VERSION, b"LANC")
+    body = np.concatenate(parts).tobytes() if parts else b""
+    out.put(name, [body, _LENGTH.pack(len(message)), message, tail])
+    return RebuiltSegment()
+
+
+def _description(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:
+    """The description of an IVF-PQ index (None: of another one), and where it begins."""
+    if data.size < _TAIL.size:
+        raise CorruptFileError(
+            "size of an index", expected=f"{_TAIL.size} bytes", found=f"{data.size}", where=path
+        )
+    position, major, minor, magic = _TAIL.unpack(data[data.size - _TAIL.size :])
+    if magic != b"LANC" or (major, minor) != _VERSION:
+        return None, 0
+    if not 0 <= position <= data.size - _TAIL.size - _LENGTH.size:
+        raise CorruptFileError(
+            "description of an index",
+            expected=f"a position below {data.size}",
+            found=f"{position}",
+            where=path,
+        )
+    (size,) = _LENGTH.unpack(data[position : position + _LENGTH.size])
+    start = position + _LENGTH.size
+    if start + size > data.size - _TAIL.size:
+        raise CorruptFileError(
+            "description of an index",
+            expected=f"at most {data.size - _TAIL.size - start} bytes",
+            found=f"{size}",
+            where=path,
+        )
+    index = parse(index_pb2.Index(), data[start : start + size], "description", path)
+    stages = [stage.WhichOneof("stage") for stage in index.vector_index.stages]
+    return (index if stages == ["ivf", "pq"] else None), position

@@ -1,0 +1,278 @@
+"""Drop deleted rows from values.
+
+This costs little more than a copy, or than unpacking: live words are compacted 64 at a time, and
+of other values, the rows between two deleted ones are copied at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.kernels import _bitpack_checks as checks
+from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._bitpack_checks import BLOCK
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
+from glaive.kernels.native import compact as compiled
+from glaive.kernels.records import CompactInline
+from glaive.kernels.string_records import CompactVariable
+from glaive.kernels.strings import Strings, as_offsets
+from glaive.memory import allocate, as_array, as_buffer
+
+__all__ = [
+    "DeletionMask",
+    "compact_bits",
+    "compact_fixed",
+    "compact_inline",
+    "compact_variable",
+    "exercise",
+]
+
+Int64s = NDArray[np.int64]
+
+_WORDS = (1, 2, 4, 8)
+
+_SLACK = 64
+"""Bytes that kernels may write beyond the last value."""
+
+
+class DeletionMask:
+    """Which of ``rows`` rows are deleted, as numbers and as bits.
+
+    Parameters
+    ----------
+    numbers
+        Deleted rows: ascending, each once, from ``base`` to below ``base + rows``.
+    base, rows
+        The number of the first row, and the number of rows.
+    bits
+        Bit ``base + i`` is set if row i is live; with 16 bytes more than that. Made from the
+        numbers when omitted.
+    """
+
+    __slots__ = ("_begin", "_bits", "base", "numbers", "rows")
+
+    def __init__(
+        self, numbers: Int64s, base: int, rows: int, bits: NDArray[np.uint8] | None = None
+    ) -> None:
+        self.numbers = np.ascontiguousarray(numbers, np.int64)
+        self.base = base
+        self.rows = rows
+        self._bits = bits
+        self._begin = base
+        if bits is not None and (base < 0 or 8 * (len(bits) - 16) < base + rows):
+            raise ValueError(f"{len(bits)} bytes for the bits {base} to {base + rows}")
+
+    def bits(self) -> tuple[NDArray[np.uint8], int]:
+        """Bits of live rows, with 16 bytes behind them, and the number of the first bit."""
+        if self._bits is None:
+            packed = np.packbits(self.mask(), bitorder="little")
+            self._bits, self._begin = np.append(packed, np.zeros(16, np.uint8)), 0
+        return self._bits, self._begin
+
+    @property
+    def live(self) -> int:
+        """The number of live rows."""
+        return self.rows - len(self.numbers)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Which rows are live."""
+        at = self.numbers - self.base
+        if len(at) and (at[0] < 0 or at[-1] >= self.rows or (np.diff(at) <= 0).any()):
+            raise self.not_ascending()
+        live = np.ones(self.rows, np.bool_)
+        live[at] = False
+        return live
+
+    def not_ascending(self) -> ValueError:
+        """The error for numbers that do not ascend or leave the rows."""
+        return ValueError(
+            f"{len(self.numbers)} row numbers: expected ascending ones from {self.base} to below "
+            f"{self.base + self.rows}"
+        )
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if there are more numbers than rows."""
+        if self.rows < len(self.numbers):
+            raise self.not_ascending()
+
+
+def compact_fixed(values: pa.Buffer, width: int, deleted: DeletionMask) -> pa.Buffer:
+    """The live values, each of ``width`` bytes.
+
+    Raises
+    ------
+    ValueError
+        There are fewer values than rows, or the row numbers do not ascend.
+    """
+    deleted.check()
+    if width < 1 or values.size < deleted.rows * width:
+        raise ValueError(f"{deleted.rows} values of {width} bytes in {values.size} bytes")
+    if not use_compiled(deleted.rows):
+        rows = as_array(values)[: deleted.rows * width].reshape(deleted.rows, width)
+        return as_buffer(np.ascontiguousarray(rows[deleted.mask()]).reshape(-1))
+    target = allocate_with_slack(deleted.live * width, _SLACK)
+    if width in _WORDS:
+        live, begin = deleted.bits()
+        count = compiled.compact_words(
+            8 * width, address(values), deleted.rows, values.size // width, address(live), begin,
+            address(target), deleted.live,
+        )  # fmt: skip
+        bad = 0 if count != deleted.live else -1
+    else:
+        bad = compiled.compact_wide(
+            address(values), width, deleted.rows, address(deleted.numbers), len(deleted.numbers),
+            deleted.base, address(target),
+        )  # fmt: skip
+    if bad >= 0:
+        raise deleted.not_ascending()
+    return target
+
+
+def compact_inline(
+    data: pa.Buffer,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    word_bits: int,
+    low: int,
+    deleted: DeletionMask,
+    where: object,
+) -> pa.Buffer:
+    """The live values of inline bit-packed chunks.
+
+    Parameters
+    ----------
+    data, starts, sizes, counts, word_bits, where
+        Chunks as for :func:`glaive.kernels.bitpack.unpack_inline`.
+    low
+        The value of the chunks that is the first row.
+    deleted
+        Deleted rows among the rows from ``low`` on.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk lies outside ``data``, its width is above ``word_bits``, or its size does not
+        match its width.
+    ValueError
+        There are fewer values than rows, or the row numbers do not ascend.
+    """
+    deleted.check()
+    starts, sizes, counts = checks.aligned(word_bits, starts, sizes, counts)
+    total = checks.total(counts, BLOCK * len(counts), where)
+    if low < 0 or low + deleted.rows > total:
+        raise ValueError(f"{deleted.rows} rows from value {low} on of {total}")
+    width = word_bits // 8
+    if not use_compiled(total):
+        words = unpack_inline(data, starts, sizes, counts, word_bits, where)
+        return compact_fixed(words.slice(low * width, deleted.rows * width), width, deleted)
+    target = allocate_with_slack(deleted.live * width, _SLACK)
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    live, begin = deleted.bits()
+    chunks = len(starts)
+    call = CompactInline(
+        data=address(data), data_size=data.size, starts=address(starts), sizes=address(sizes),
+        counts=address(counts), chunks=chunks, word_bits=word_bits, low=low, rows=deleted.rows,
+        bits=address(live), begin=begin, target=address(target), capacity=deleted.live,
+        scratch=address(scratch),
+    )  # fmt: skip
+    bad = compiled.compact_inline(*call)
+    if bad >= chunks:
+        raise deleted.not_ascending()
+    if bad >= 0:
+        raise checks.damaged_inline(data, starts[bad], sizes[bad], counts[bad], word_bits, where)
+    return target
+
+
+def compact_bits(bits: pa.Buffer, begin: int, deleted: DeletionMask) -> pa.Buffer:
+    """The live bits, where the first row is bit ``begin``.
+
+    Raises
+    ------
+    ValueError
+        There are fewer bits than rows, or the row numbers do not ascend.
+    """
+    deleted.check()
+    if begin < 0 or begin + deleted.rows > 8 * bits.size:
+        raise ValueError(f"{deleted.rows} bits from bit {begin} on of {bits.size} bytes")
+    if not use_compiled(deleted.rows):
+        first, skip = divmod(begin, 8)
+        part = as_array(bits)[first : (begin + deleted.rows + 7) // 8]
+        flags = np.unpackbits(part, count=skip + deleted.rows, bitorder="little")[skip:]
+        return as_buffer(np.packbits(flags[deleted.mask()], bitorder="little"))
+    target = allocate_with_slack((deleted.live + 7) // 8, _SLACK)
+    numbers = deleted.numbers
+    if compiled.compact_bits(
+        address(bits), begin, deleted.rows, address(numbers), len(numbers), deleted.base,
+        address(target),
+    ) >= 0:  # fmt: skip
+        raise deleted.not_ascending()
+    return target
+
+
+def compact_variable(strings: Strings, deleted: DeletionMask) -> Strings:
+    """The live strings, of at least as many as there are rows.
+
+    Raises
+    ------
+    ValueError
+        There are fewer strings than rows, offsets descend or leave the data, or the row
+        numbers do not ascend.
+    """
+    deleted.check()
+    bits = strings.offset_bits
+    ends = as_offsets(strings.offsets, bits)[: deleted.rows + 1]
+    if len(ends) < deleted.rows + 1:
+        raise ValueError(f"{len(ends)} offsets for {deleted.rows} strings")
+    numbers, width = deleted.numbers, bits // 8
+    at = numbers - deleted.base
+    if len(at) and not 0 <= int(at.min()) <= int(at.max()) < deleted.rows:
+        raise deleted.not_ascending()
+    deleted_bytes = int((ends[at + 1].astype(np.int64) - ends[at]).sum())
+    capacity = int(ends[-1]) - int(ends[0]) - deleted_bytes
+    if not 0 <= capacity <= strings.data.size:
+        raise ValueError(f"{capacity} bytes of strings in {strings.data.size}")
+    if not use_compiled(deleted.rows):
+        return _keep_variable_numpy(strings, ends, deleted)
+    offsets = allocate((deleted.live + 1) * width)
+    out = allocate_with_slack(capacity, _SLACK)
+    call = CompactVariable(
+        offsets=address(strings.offsets), width=width, data=address(strings.data),
+        data_size=strings.data.size, rows=deleted.rows, deleted=address(numbers),
+        deleted_count=len(numbers), base=deleted.base, out_offsets=address(offsets),
+        out=address(out), capacity=capacity,
+    )  # fmt: skip
+    if compiled.compact_variable(*call) >= 0:
+        raise deleted.not_ascending()
+    return Strings(offsets, bits, out)
+
+
+def _keep_variable_numpy(
+    strings: Strings, ends: NDArray[np.signedinteger], deleted: DeletionMask
+) -> Strings:
+    live = deleted.mask()
+    sizes = np.diff(ends)
+    if len(sizes) and (int(sizes.min()) < 0 or ends[0] < 0 or ends[-1] > strings.data.size):
+        raise ValueError(f"offsets from {ends[0]} to {ends[-1]} of {strings.data.size} bytes")
+    offsets = np.zeros(deleted.live + 1, ends.dtype)
+    np.cumsum(sizes[live], out=offsets[1:])
+    data = as_array(strings.data)[int(ends[0]) : int(ends[-1])]
+    return Strings(as_buffer(offsets), strings.offset_bits, as_buffer(data[np.repeat(live, sizes)]))
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    deleted = DeletionMask(np.array([1]), 0, 3)
+    compact_fixed(pa.py_buffer(bytes(24)), 8, deleted)
+    compact_fixed(pa.py_buffer(bytes(9)), 3, deleted)
+    values = as_buffer(np.arange(3, dtype="<u2"))
+    packed, sizes = pack_inline(values, 3, 16, chunk_widths(values, 3, 16))
+    each = np.zeros(1, np.int64), sizes, np.array([3])
+    compact_inline(as_buffer(packed), *each, 16, 0, deleted, "warm-up")
+    compact_bits(pa.py_buffer(b"\1"), 0, deleted)
+    for bits in (32, 64):
+        offsets = as_buffer(np.arange(4, dtype=f"<i{bits // 8}"))
+        compact_variable(Strings(offsets, bits, pa.py_buffer(b"abc")), deleted)

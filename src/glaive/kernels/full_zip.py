@@ -1,0 +1,351 @@
+"""Full-zip entries: ``control word | length | value bytes``, one after the other.
+
+Full-zip pages interleave levels and values so that a row is one range of bytes. The wrappers
+here split such ranges into levels and values, build them, and gather rows.
+
+====================== ============================================================
+wrapper                purpose
+====================== ============================================================
+``unzip_rows``         split rows of equal size (fixed width, no lists)
+``unzip``              split rows of any size, each a given range of bytes
+``zip_entries``        interleave levels and values
+``gather_rows``        copy rows of equal size, without control words
+``gather_ranges``      copy ranges of bytes, of any size, back to back
+====================== ============================================================
+
+Specification: "Full-zip pages" in ``docs/format/pages.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError
+from glaive.kernels import _full_zip_reference as reference
+from glaive.kernels._addresses import address
+from glaive.kernels._bounds import check_within
+from glaive.kernels._full_zip_reference import (
+    EntryLayout,
+    Unzipped,
+    control_width,
+    damaged_entry,
+    offset_width,
+)
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import full_zip as compiled
+from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
+from glaive.kernels.strings import check_offsets
+from glaive.memory import allocate, as_array, as_buffer
+
+__all__ = [
+    "EntryLayout",
+    "Unzipped",
+    "check_ranges",
+    "control_width",
+    "exercise",
+    "gather_ranges",
+    "gather_rows",
+    "unzip",
+    "unzip_rows",
+    "zip_entries",
+]
+
+Words = NDArray[np.int64]
+
+_WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
+
+
+def gather_rows(
+    data: pa.Buffer, stride: int, rows: Words, *, skip: int = 0, where: object
+) -> pa.Buffer:
+    """Copy rows of equal size.
+
+    Parameters
+    ----------
+    data
+        Memory of all rows.
+    stride, skip
+        Bytes of a row, and how many of them are skipped at its start.
+    rows
+        ``int64``: row numbers, in any order; they may repeat.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A row is not within ``data``.
+    """
+    width, count = stride - skip, len(rows)
+    if count and not (int(rows.min()) >= 0 and (int(rows.max()) + 1) * stride <= data.size):
+        raise CorruptFileError(
+            "full-zip rows",
+            expected=f"rows 0 to {data.size // max(stride, 1) - 1}",
+            found=f"rows {int(rows.min())} to {int(rows.max())}",
+            where=where,
+        )
+    out = allocate(count * width)
+    if use_compiled(count):
+        rows = np.ascontiguousarray(rows, np.int64)
+        compiled.gather_rows(address(data), address(rows), count, stride, skip, width, address(out))
+    elif count and width:
+        table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
+        as_array(out).reshape(count, width)[:] = table[rows][:, skip:]
+    return out
+
+
+def unzip_rows(
+    data: pa.Buffer, layout: EntryLayout, rows: Words | tuple[int, int], where: object
+) -> tuple[NDArray[np.uint16], pa.Buffer]:
+    """Definition levels and values of rows that all have ``layout.stride`` bytes.
+
+    Parameters
+    ----------
+    data
+        Memory of all rows.
+    layout
+        How entries are laid out.
+    rows
+        ``int64`` row numbers, or the ``(start, stop)`` of a range.
+    where
+        File, column and page, for messages.
+    """
+    stride, control = layout.stride, layout.control
+    table = as_array(data)[: data.size // stride * stride].reshape(-1, stride)
+    if isinstance(rows, tuple):
+        start, stop = rows
+        if not 0 <= start <= stop <= len(table):
+            raise CorruptFileError(
+                "full-zip rows",
+                expected=f"at least {stop * stride} bytes",
+                found=f"{data.size} bytes",
+                where=where,
+            )
+        part = table[start:stop]
+        values = allocate(len(part) * layout.width)
+        as_array(values).reshape(len(part), layout.width)[:] = part[:, control:]
+        heads = part[:, :control]
+    else:
+        values = gather_rows(data, stride, rows, skip=control, where=where)
+        heads = table[rows, :control]
+    words = np.ascontiguousarray(heads).view(f"<u{control}").reshape(-1)
+    highest = int(words.max()) if len(words) else 0
+    if highest > layout.max_def:
+        raise CorruptFileError(
+            "definition levels", expected=f"0 to {layout.max_def}", found=f"{highest}", where=where
+        )
+    return words.astype(np.uint16), values
+
+
+def unzip(
+    data: pa.Buffer, starts: Words, stops: Words, layout: EntryLayout, where: object
+) -> Unzipped:
+    """Split the entries of rows: one per row, or, with lists, one or more.
+
+    Parameters
+    ----------
+    data
+        Memory of all rows.
+    starts, stops
+        ``int64`` of shape ``(rows,)``: the bytes ``data[starts[i] : stops[i]]`` of each row, in
+        any order; rows may repeat.
+    layout
+        How entries are laid out.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A row leaves ``data``, its entries do not fill it exactly, or a level is too high.
+    """
+    check_ranges(starts, stops, data.size, where)
+    starts = np.ascontiguousarray(starts, np.int64)
+    stops = np.ascontiguousarray(stops, np.int64)
+    if not use_compiled(int((stops - starts).sum()) // _WORK_BYTES):
+        return reference.unzip(as_array(data), starts, stops, layout, where)
+    totals = np.zeros(4, np.int64)
+    call = MeasureEntries(
+        data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
+        control=layout.control, bits_def=layout.bits_def, max_rep=layout.max_rep,
+        max_def=layout.max_def, visible_def=layout.visible_def, width=layout.width,
+        prefix=layout.prefix, totals=address(totals),
+    )  # fmt: skip
+    damage = compiled.measure(*call)
+    entries, visible, size, row = totals.tolist()
+    if damage:
+        raise damaged_entry(damage, layout, row, where)
+    rep = np.empty(entries, np.uint16) if layout.bits_rep else None
+    definition = np.empty(entries, np.uint16) if layout.bits_def else None
+    width = offset_width(layout, size)
+    offsets = allocate((visible + 1) * width) if layout.prefix else None
+    values = allocate(size)
+    compiled.unzip(
+        *UnzipEntries(
+            data=address(data),
+            starts=address(starts),
+            stops=address(stops),
+            rows=len(starts),
+            control=layout.control,
+            bits_def=layout.bits_def,
+            visible_def=layout.visible_def,
+            width=layout.width,
+            prefix=layout.prefix,
+            reps=0 if rep is None else address(rep),
+            levels=0 if definition is None else address(definition),
+            offset_width=width,
+            offsets=0 if offsets is None else address(offsets),
+            out=address(values),
+        )
+    )
+    return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
+
+
+def check_ranges(starts: Words, stops: Words, size: int, where: object) -> None:
+    """Raise ``CorruptFileError`` for rows that are empty or not within ``size`` bytes.
+
+    Parameters
+    ----------
+    starts, stops
+        ``int64`` of shape ``(rows,)``: first byte and end of each row.
+    size
+        Bytes of all rows.
+    where
+        File, column and page, for messages.
+    """
+    bad = (starts < 0) | (stops <= starts) | (stops > size)
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise CorruptFileError(
+            "row index",
+            expected=f"ascending positions up to {size} bytes",
+            found=f"row {at} of the requested ones at {int(starts[at])} to {int(stops[at])}",
+            where=where,
+        )
+
+
+def gather_ranges(data: pa.Buffer, starts: Words, sizes: Words, where: object) -> pa.Buffer:
+    """Copy ranges of bytes back to back.
+
+    Parameters
+    ----------
+    data
+        Memory of all ranges.
+    starts, sizes
+        ``int64`` of shape ``(ranges,)``: first byte and bytes of each range.
+    where
+        File, column and page, for messages.
+    """
+    check_within("byte ranges", starts, sizes, data.size, where)
+    total = int(sizes.sum())
+    out = allocate(total)
+    if use_compiled(total // _WORK_BYTES):
+        starts = np.ascontiguousarray(starts, np.int64)
+        sizes = np.ascontiguousarray(sizes, np.int64)
+        compiled.gather_ranges(
+            address(data), address(starts), address(sizes), len(starts), address(out)
+        )
+    else:
+        reference.gather_ranges(as_array(data), starts, sizes, as_array(out))
+    return out
+
+
+def zip_entries(
+    rep: NDArray[np.uint16] | None,
+    definition: NDArray[np.uint16] | None,
+    layout: EntryLayout,
+    values: pa.Buffer,
+    offsets: NDArray[np.int32] | NDArray[np.int64] | None,
+    rows: int,
+) -> tuple[pa.Buffer, Words]:
+    """Interleave levels and values.
+
+    Parameters
+    ----------
+    rep, definition
+        ``uint16`` of shape ``(entries,)``, or None for all 0; without both there is one entry
+        per row.
+    layout
+        How entries are laid out.
+    values, offsets
+        The values of the visible entries; ``offsets`` of ``int32`` or ``int64`` when they
+        have a length. Nulls among them have a slot, whose bytes are written for fixed widths
+        and dropped otherwise.
+    rows
+        Number of rows.
+
+    Returns
+    -------
+    tuple
+        The entries, and the position of each row followed by the total size (``rows + 1``).
+
+    Raises
+    ------
+    SchemaError
+        The offsets descend or leave the values: the array they came from is damaged.
+    """
+    levels = rep if rep is not None else definition
+    entries = rows if levels is None else len(levels)
+    words = np.zeros(entries, np.uint32)
+    if rep is not None:
+        words |= rep.astype(np.uint32) << np.uint32(layout.bits_def)
+    visible, valued = entries, entries
+    if definition is not None:
+        if int(definition.max(initial=0)) >> layout.bits_def:
+            raise ValueError(f"levels up to {definition.max()} in {layout.bits_def} bits")
+        words |= definition
+        visible = int(np.count_nonzero(definition <= layout.visible_def))
+        valued = int(np.count_nonzero(definition == 0))
+    starts_row = entries if rep is None else int(np.count_nonzero(rep == layout.max_rep))
+    slots = visible if offsets is not None else values.size // layout.width if layout.width else 0
+    if offsets is not None:
+        slots = len(offsets) - 1
+    if starts_row != rows or slots < visible:
+        raise ValueError(
+            f"levels of {starts_row} rows and {visible} values do not match {rows} rows "
+            f"and {slots} values"
+        )
+    size = entries * layout.control + visible * layout.width
+    if offsets is not None:
+        check_offsets(as_buffer(offsets), 8 * offsets.itemsize, values, visible)
+        lengths = np.diff(offsets[: visible + 1].astype(np.int64))
+        if definition is not None:
+            lengths = lengths[definition[definition <= layout.visible_def] == 0]
+        size = entries * layout.control + valued * layout.prefix + int(lengths.sum())
+    out = allocate(size)
+    row_starts = np.empty(rows + 1, np.int64)
+    row_starts[rows] = size
+    if use_compiled(entries + size // _WORK_BYTES):
+        compiled.zip_entries(
+            *ZipEntries(
+                words=address(words),
+                entries=entries,
+                control=layout.control,
+                bits_def=layout.bits_def,
+                max_rep=layout.max_rep,
+                visible_def=layout.visible_def,
+                width=layout.width,
+                prefix=layout.prefix,
+                offsets=0 if offsets is None else address(offsets),
+                offset_width=0 if offsets is None else offsets.itemsize,
+                values=address(values),
+                out=address(out),
+                row_starts=address(row_starts),
+            )
+        )
+    else:
+        reference.zip_entries(words, layout, as_array(values), offsets, as_array(out), row_starts)
+    return out, row_starts
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    layout = EntryLayout(1, 1, 1, 1, 1, prefix=4)
+    rep, definition = np.array([1, 0], np.uint16), np.array([0, 1], np.uint16)
+    text = pa.py_buffer(b"ab")
+    data, starts = zip_entries(rep, definition, layout, text, np.array([0, 2, 2], np.int32), 1)
+    unzip(data, starts[:-1], starts[1:], layout, "warm-up")
+    gather_ranges(text, np.array([1, 0]), np.array([1, 1]), "warm-up")
+    gather_rows(text, 1, np.array([1, 0]), where="warm-up")

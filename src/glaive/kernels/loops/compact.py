@@ -1,0 +1,269 @@
+"""Compiled kernels that drop deleted rows; their wrappers are in ``glaive.kernels.compact``.
+
+``deleted`` is the address of ascending row numbers; ``base`` is the number of the first row
+here. The rows between two deleted ones are copied as one run, 64 bytes at a time: bytes copied
+beyond a run are overwritten by the next one. Kernels return the index of the first row number
+that does not ascend or lies beyond the rows, -1 when there is none.
+
+Words of 8 to 64 bits are selected by a bitmap of the live rows, 64 rows at a time: where the
+processor has a compress instruction, that costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, load_word, store_word
+from glaive.kernels.loops.blocks import low_bits, unpack_block
+from glaive.kernels.loops.compare import (
+    FAST_NARROW,
+    FAST_WIDE,
+    compress_8,
+    compress_16,
+    compress_32,
+    compress_64,
+)
+from glaive.kernels.loops.level_bits import append_bits
+from glaive.kernels.loops.memory import (
+    copy,
+    kernel,
+    kernel_of,
+    load_i32,
+    load_i64,
+    load_partial,
+    load_u8,
+    load_u64,
+    popcount,
+    store_u32,
+    store_u64,
+    trailing_zeros,
+    wrapping_add,
+)
+from glaive.kernels.loops.offsets import arrow_offset
+from glaive.kernels.loops.rows import copy_row
+from glaive.kernels.records import CompactInline
+from glaive.kernels.string_records import CompactVariable
+
+WINDOW = 64
+ROW = 64
+"""Bytes of one copy, and of slack behind the target."""
+
+
+@kernel
+def run_end(deleted: int, count: int, i: int, base: int, rows: int) -> int:
+    """The row at which run ``i`` ends."""
+    if i == count:
+        return rows
+    return load_i64(deleted + i * 8) - base
+
+
+@kernel
+def copy_run(target: int, source: int, size: int, available: int) -> None:
+    """Copy ``size`` bytes, and some more where the source has ``available`` bytes."""
+    at = 0
+    while at < size and at + ROW <= available:
+        copy_row(target + at, source + at)
+        at += ROW
+    if at < size:
+        copy(target + at, source + at, size - at)
+
+
+@kernel
+def compact_wide(
+    source: int, width: int, rows: int, deleted: int, count: int, base: int, target: int
+) -> int:
+    """Copy the live values of ``width`` bytes, of any width."""
+    at = 0
+    to = target
+    for i in range(count + 1):
+        end = run_end(deleted, count, i, base, rows)
+        if end < at or end > rows:
+            return i
+        size = (end - at) * width
+        copy_run(to, source + at * width, size, (rows - at) * width)
+        to += size
+        at = end + 1
+    return -1
+
+
+@kernel
+def compress(word_bits: int, target: int, source: int, mask: np.uint64) -> None:
+    """Store side by side those words of 64 bytes that have a bit in ``mask``."""
+    if word_bits == 64:
+        compress_64(target, source, mask)
+    elif word_bits == 32:
+        compress_32(target, source, mask)
+    elif word_bits == 16:
+        compress_16(target, source, mask)
+    else:
+        compress_8(target, source, mask)
+
+
+@kernel
+def compact_64(word_bits: int, target: int, source: int, live: np.uint64) -> None:
+    """Store the live ones of 64 words; writes and reads 64 bytes at a time."""
+    lanes = 512 // word_bits
+    size = word_bits >> 3
+    every = low_bits(lanes)
+    fast = FAST_WIDE if word_bits >= 32 else FAST_NARROW
+    to = target
+    for _ in range(word_bits >> 3):
+        mask = live & every
+        if fast:
+            compress(word_bits, to, source, mask)
+        elif mask == every:
+            copy_row(to, source)
+        else:
+            compact_some(word_bits, to, source, mask)
+        to += np.int64(popcount(mask)) * size
+        source += ROW
+        live = live >> np.uint64(lanes) if lanes < WINDOW else np.uint64(0)
+
+
+@kernel
+def compact_some(word_bits: int, target: int, source: int, live: np.uint64) -> None:
+    """Store the live words, and touch no others."""
+    word = word_bits >> 3
+    to = target
+    while live != np.uint64(0):
+        at = source + np.int64(trailing_zeros(live)) * word
+        store_word(word_bits, to, load_word(word_bits, at))
+        live &= live - np.uint64(1)
+        to += word
+
+
+@kernel
+def live_bits(bits: int, at: int, count: int) -> np.uint64:
+    """``count`` ≤ 64 bits from bit ``at`` on; reads 9 bytes."""
+    shift = at & 7
+    word = load_u64(bits + (at >> 3)) >> np.uint64(shift)
+    if shift > 0:
+        word |= np.uint64(load_u8(bits + (at >> 3) + 8)) << np.uint64(64 - shift)
+    return word & low_bits(count)
+
+
+@kernel
+def compact_words(
+    word_bits: int, source: int, rows: int, safe: int, bits: int, begin: int, target: int,
+    capacity: int,
+) -> int:  # fmt: skip
+    """Store the live words; return how many, -1 when there are more than ``capacity``.
+
+    Bit ``begin`` of ``bits`` is for row 0. ``safe`` ≥ ``rows`` words of the source may be read.
+    """
+    word = word_bits >> 3
+    count_live = 0
+    at = 0
+    while at < rows:
+        take = min(rows - at, WINDOW)
+        live = live_bits(bits, begin + at, take)
+        added = np.int64(popcount(live))
+        if count_live + added > capacity:
+            return -1
+        if at + WINDOW <= safe:
+            compact_64(word_bits, target + count_live * word, source + at * word, live)
+        else:
+            compact_some(word_bits, target + count_live * word, source + at * word, live)
+        count_live += added
+        at += take
+    return count_live
+
+
+@kernel_of(CompactInline)
+def compact_inline(
+    data: int, data_size: int, starts: int, sizes: int, counts: int, chunks: int, word_bits: int,
+    low: int, rows: int, bits: int, begin: int, target: int, capacity: int, scratch: int,
+) -> int:  # fmt: skip
+    """Unpack inline chunks and store the live words, chunk by chunk in the cache.
+
+    Row 0 is value ``low`` of the chunks, and bit ``begin`` of ``bits``. Returns the number of
+    the first bad chunk, ``chunks`` when there are not ``capacity`` live words, -1 otherwise.
+    """
+    word = word_bits >> 3
+    count_live = 0
+    first = -low
+    for i in range(chunks):
+        start = load_i64(starts + i * 8)
+        count = load_i64(counts + i * 8)
+        width = inline_width(data, data_size, start, load_i64(sizes + i * 8), word_bits)
+        if width < 0 or count < 0 or count > BLOCK:
+            return i
+        if width == 0:
+            fill_zero(scratch, BLOCK * word)
+        else:
+            unpack_block(word_bits, data + start + word, width, scratch)
+        skip = max(0, -first)
+        stop = min(count, rows - first)
+        if skip < stop:
+            added = compact_words(
+                word_bits, scratch + skip * word, stop - skip, BLOCK - skip, bits,
+                begin + first + skip, target + count_live * word, capacity - count_live,
+            )  # fmt: skip
+            if added < 0:
+                return chunks
+            count_live += added
+        first += count
+    return -1 if count_live == capacity and first >= rows else chunks
+
+
+@kernel
+def compact_bits(
+    bits: int, begin: int, rows: int, deleted: int, count: int, base: int, target: int
+) -> int:
+    """Append the live bits, where row 0 is bit ``begin``."""
+    at = 0
+    filled = 0
+    limit = (begin + rows + 7) >> 3
+    for i in range(count + 1):
+        end = run_end(deleted, count, i, base, rows)
+        if end < at or end > rows:
+            return i
+        while at < end:
+            take = min(end - at, 64)
+            first = (begin + at) >> 3
+            shift = (begin + at) & 7
+            word = load_partial(bits + first, bits + limit) >> np.uint64(shift)
+            if shift + take > 64:
+                word |= np.uint64(load_u8(bits + first + 8)) << np.uint64(64 - shift)
+            append_bits(target, filled, word & low_bits(take), take)
+            filled += take
+            at += take
+        at = end + 1
+    return -1
+
+
+@kernel_of(CompactVariable)
+def compact_variable(
+    offsets: int, width: int, data: int, data_size: int, rows: int, deleted: int,
+    deleted_count: int, base: int, out_offsets: int, out: int, capacity: int,
+) -> int:  # fmt: skip
+    """Copy the live strings; ``out`` holds ``capacity`` bytes."""
+    at = 0
+    to = out_offsets
+    filled = 0
+    for i in range(deleted_count + 1):
+        end = run_end(deleted, deleted_count, i, base, rows)
+        if end < at or end > rows:
+            return i
+        first = arrow_offset(offsets, width, at)
+        last = arrow_offset(offsets, width, end)
+        if first < 0 or last < first or last > data_size or last - first > capacity - filled:
+            return i
+        size = last - first
+        moved = filled - first
+        if width == 4:
+            for row in range(at, end):
+                store_u32(to, np.int64(load_i32(offsets + row * 4)) + moved)
+                to += 4
+        else:
+            for row in range(at, end):
+                store_u64(to, wrapping_add(load_i64(offsets + row * 8), moved))
+                to += 8
+        copy_run(out + filled, data + first, size, data_size - first)
+        filled += size
+        at = end + 1
+    if width == 4:
+        store_u32(to, filled)
+    else:
+        store_u64(to, filled)
+    return -1

@@ -1,0 +1,169 @@
+"""Machine code of one kernel, with an entry that Python calls directly.
+
+numba compiles the kernel for ``int64`` arguments, unless annotated otherwise. The entry is a
+function of the C interface (``METH_FASTCALL``) around it: it turns numbers into machine words,
+releases the interpreter lock and calls the kernel. Both are one object file, which needs
+nothing of numba to run.
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core.compiler_lock import global_compiler_lock
+
+from glaive.kernels.machine import CALLED_BY_KERNELS, processor
+
+__all__ = ["compile_entry"]
+
+_I64: Final = ir.IntType(64)
+_I32: Final = ir.IntType(32)
+_OBJECT: Final = ir.IntType(8).as_pointer()
+_NULL: Final = ir.Constant(_OBJECT, None)
+
+_TYPES: Final = {
+    "int": types.int64,
+    "np.uint64": types.uint64,
+    "float": types.float64,
+    "np.float32": types.float32,
+}
+"""What annotations of kernels mean."""
+
+_LIBRARY: Final = frozenset({"memcpy", "memmove", "memset"})
+"""Functions that the compiler writes calls of."""
+
+
+@global_compiler_lock  # type: ignore[untyped-decorator]  # numba ships no types
+def compile_entry(kernel: Any, symbol: str) -> bytes:
+    """Compile a kernel to an object file.
+
+    Parameters
+    ----------
+    kernel
+        As ``@kernel`` makes it.
+    symbol
+        Name of the entry.
+
+    Raises
+    ------
+    TypeError
+        An annotation has no machine type, or the code calls functions that need not be there.
+    """
+    parameters = signature(kernel.py_func).parameters.values()
+    numbers = tuple(_TYPES[parameter.annotation] for parameter in parameters)
+    kernel.compile(numbers)
+    compiled = kernel.overloads[numbers]
+    entry = ir.Module(symbol)
+    _Entry(entry, symbol).write(compiled)
+    linked = llvm.parse_assembly(compiled.library.get_llvm_str())
+    linked.link_in(llvm.parse_assembly(str(entry)))
+    for name in (*linked.functions, *linked.global_variables):
+        if not name.is_declaration and name.name != symbol:
+            name.linkage = "internal"  # so that what the entry does not reach is left out
+    machine = _machine()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = True
+    passes = llvm.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(linked, passes)
+    called = {
+        function.name
+        for function in linked.functions
+        if function.is_declaration and not function.name.startswith("llvm.")
+    }
+    if unknown := called - _LIBRARY - set(CALLED_BY_KERNELS):
+        raise TypeError(f"{symbol} calls {sorted(unknown)}: a kernel calls kernels only")
+    code: bytes = machine.emit_object(linked)
+    return code
+
+
+def _machine() -> Any:
+    target = llvm.Target.from_default_triple()
+    name, features = processor()
+    return target.create_target_machine(
+        cpu=name,
+        features=features,
+        opt=3,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+class _Entry:
+    """Writes the function that Python calls."""
+
+    def __init__(self, module: Any, symbol: str) -> None:
+        self._module = module
+        kind = ir.FunctionType(_OBJECT, [_OBJECT, _OBJECT.as_pointer(), _I64])
+        self._entry = ir.Function(module, kind, symbol)
+        self._builder = ir.IRBuilder(self._entry.append_basic_block("entry"))
+
+    def write(self, compiled: Any) -> None:
+        """Check and unpack arguments, call the kernel without the interpreter lock, return."""
+        context, described, builder = compiled.target_context, compiled.fndesc, self._builder
+        result_type, argument_types = described.restype, described.argtypes
+        convention = context.call_conv
+        kind = convention.get_function_type(result_type, argument_types)
+        kernel = ir.Function(self._module, kind, described.llvm_func_name)
+        none, given, count = self._entry.args
+        expected = ir.Constant(_I64, len(argument_types))
+        with builder.if_then(builder.icmp_signed("!=", count, expected), likely=False):
+            self._call("PyErr_BadArgument", _I32)
+            builder.ret(_NULL)
+        words = [
+            self._unboxed(builder.load(builder.gep(given, [ir.Constant(_I64, at)])), kind)
+            for at, kind in enumerate(argument_types)
+        ]
+        error = self._call("PyErr_Occurred", _OBJECT)
+        with builder.if_then(builder.icmp_unsigned("!=", error, _NULL), likely=False):
+            builder.ret(_NULL)
+        thread = self._call("PyEval_SaveThread", _OBJECT)
+        status, result = convention.call_function(
+            builder, kernel, result_type, argument_types, words
+        )
+        self._call("PyEval_RestoreThread", ir.VoidType(), thread)
+        with builder.if_then(status.is_error, likely=False):
+            self._call("PyErr_BadInternalCall", ir.VoidType())
+            builder.ret(_NULL)
+        if isinstance(result_type, types.NoneType):
+            self._call("Py_IncRef", ir.VoidType(), none)
+            builder.ret(none)
+        else:
+            builder.ret(self._boxed(result, result_type))
+
+    def _call(self, name: str, result: Any, *arguments: Any) -> Any:
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        function = self._module.globals.get(name) or ir.Function(self._module, kind, name)
+        return self._builder.call(function, arguments)
+
+    def _unboxed(self, value: Any, kind: Any) -> Any:
+        """The machine word of an argument; an error stays with the interpreter."""
+        if isinstance(kind, types.Float):
+            wide = self._call("PyFloat_AsDouble", ir.DoubleType(), value)
+            return self._builder.fptrunc(wide, ir.FloatType()) if kind.bitwidth == 32 else wide
+        convert = "PyLong_AsLongLong" if kind.signed else "PyLong_AsUnsignedLongLongMask"
+        return self._call(convert, _I64, value)
+
+    def _boxed(self, word: Any, kind: Any) -> Any:
+        """The object of a result."""
+        builder = self._builder
+        if isinstance(kind, types.BaseTuple):
+            items = self._call("PyTuple_New", _OBJECT, ir.Constant(_I64, len(kind)))
+            for at, item in enumerate(kind):
+                boxed = self._boxed(builder.extract_value(word, at), item)
+                self._call("PyTuple_SetItem", _I32, items, ir.Constant(_I64, at), boxed)
+            return items
+        if isinstance(kind, types.Boolean):
+            return self._call("PyBool_FromLong", _OBJECT, builder.zext(word, _I64))
+        if isinstance(kind, types.Float):
+            wide = word if kind.bitwidth == 64 else builder.fpext(word, ir.DoubleType())
+            return self._call("PyFloat_FromDouble", _OBJECT, wide)
+        if kind.signed:
+            wide = word if kind.bitwidth == 64 else builder.sext(word, _I64)
+            return self._call("PyLong_FromLongLong", _OBJECT, wide)
+        wide = word if kind.bitwidth == 64 else builder.zext(word, _I64)
+        return self._call("PyLong_FromUnsignedLongLong", _OBJECT, wide)

@@ -1,0 +1,90 @@
+"""Fragments whose columns are taken from as one: a take costs per column, not per fragment.
+
+The columns of the fragments that takes met are joined (:mod:`glaive.file.v2.reading.joined`),
+once for all takes of a projection: random rows meet all fragments soon. What cannot be joined,
+such as files that must be fetched, is taken fragment by fragment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.file.v2.reading.bound import FieldColumns
+from glaive.file.v2.reading.joined import join_columns
+from glaive.scan.bound import BoundFragment
+
+__all__ = ["MAX_FRAGMENTS", "JoinedFragments", "are_few", "join_fragments"]
+
+Int64s = NDArray[np.int64]
+
+MAX_FRAGMENTS: Final = 4096
+_MAX_BYTES: Final = 96 * 1024 * 1024
+"""Fragments that are joined at most, and bytes of memory of all their columns, opened.
+
+All of these are read by the first take, whatever rows it wants.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinedFragments:
+    """Some fragments of a projection.
+
+    Parameters
+    ----------
+    fragments
+        By position in the manifest's list.
+    first_row, rows
+        Number of the first row of each position among the rows of all fragments, -1 for one that
+        is not among them; and its physical rows.
+    columns
+        One per field; None for a field that is taken fragment by fragment.
+    """
+
+    fragments: dict[int, BoundFragment]
+    first_row: Int64s
+    rows: Int64s
+    columns: Sequence[FieldColumns | None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, beside those of the fragments; an estimate."""
+        own = sum(column.nbytes for column in self.columns if column is not None)
+        return own + self.first_row.nbytes + self.rows.nbytes
+
+    def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
+        """Numbers of physical rows among the rows of all; None where one is beyond its fragment."""
+        if bool((row >= self.rows[fragment]).any()) or int(row.min()) < 0:
+            return None
+        numbers: Int64s = self.first_row[fragment] + row
+        return numbers
+
+
+def are_few(fragments: dict[int, BoundFragment]) -> bool:
+    """Whether fragments are few and small enough to be joined."""
+    if len(fragments) > MAX_FRAGMENTS:
+        return False
+    return sum(fragment.nbytes for fragment in fragments.values()) <= _MAX_BYTES
+
+
+def join_fragments(fragments: dict[int, BoundFragment], total: int) -> JoinedFragments | None:
+    """Join the columns of fragments, given by position among ``total``.
+
+    Returns
+    -------
+    JoinedFragments or None
+        None where none of their columns can be read as one.
+    """
+    bounds = list(fragments.values())
+    columns = [join_columns(parts) for parts in zip(*[b.columns for b in bounds], strict=True)]
+    if not any(columns):
+        return None
+    positions = np.fromiter(fragments, np.int64, len(fragments))
+    counts = np.array([bound.rows for bound in bounds], np.int64)
+    first_row, rows = np.full(total, -1, np.int64), np.zeros(total, np.int64)
+    first_row[positions], rows[positions] = np.cumsum(counts) - counts, counts
+    return JoinedFragments(fragments, first_row, rows, columns)

@@ -1,0 +1,239 @@
+"""The remapping table of relocated rows, for indices that are not rebuilt.
+
+Indices store row addresses. Instead of rebuilding them, a compaction may store a table of old and
+new addresses in the index section, which readers apply.
+
+Specification: "Rows that moved" in ``docs/format/refs.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from uuid import UUID, uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.fragment import Fragment
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
+from glaive.format.manifest import Manifest
+from glaive.format.paths import INDICES
+from glaive.format.pb import table_pb2
+from glaive.format.wire import parse
+from glaive.io.store import ObjectStore
+from glaive.table.bases import base_of
+from glaive.table.bitmaps import bitmap_of
+from glaive.table.index_coverage import follow_groups
+
+__all__ = [
+    "MAX_RELOCATED_ROWS",
+    "REUSE_INDEX",
+    "RelocatedGroup",
+    "StoredGroup",
+    "address_map",
+    "append_remapping",
+    "followed",
+    "reuse_entry",
+    "stored_relocations",
+]
+
+REUSE_INDEX = "__lance_frag_reuse"
+"""Name of the entry of the index section."""
+
+MAX_RELOCATED_ROWS = 1 << 27
+"""Limit of rows per stored compaction: their table takes some GiB of memory."""
+
+_TYPE = "/lance.table.FragmentReuseIndexDetails"
+_DETAILS = table_pb2.FragmentReuseIndexDetails
+
+RelocatedGroup = tuple[bytes, Sequence[Fragment], Sequence[Fragment]]
+"""Old addresses of the relocated rows, their old fragments, and their new ones."""
+
+
+def address_map(addresses: Iterable[NDArray[np.uint64]]) -> bytes:
+    """Old addresses of the relocated rows, as a 64-bit roaring bitmap."""
+    from pyroaring import BitMap64
+
+    bitmap = BitMap64()
+    for part in addresses:
+        bitmap |= BitMap64(part)
+    serialized: bytes = bitmap.serialize()
+    return serialized
+
+
+def reuse_entry(
+    store: ObjectStore, manifest: Manifest, groups: Sequence[RelocatedGroup]
+) -> table_pb2.IndexMetadata:
+    """The entry of the index section after relocating groups of ``manifest``.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The existing entry has an unknown version.
+    CorruptFileError
+        The existing entry cannot be read.
+    """
+    version = _DETAILS.Version(dataset_version=manifest.version)
+    fragments: list[int] = []
+    for addresses, old, new in groups:
+        version.groups.append(
+            _DETAILS.Group(
+                changed_row_addrs=addresses,
+                old_fragments=[_digest(fragment) for fragment in old],
+                new_fragments=[_digest(fragment) for fragment in new],
+            )
+        )
+        fragments += [fragment.id for fragment in new]
+    content = _DETAILS.InlineContent()
+    before = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
+    if before is not None:
+        content = _content(store, manifest, before)
+    content.versions.append(version)
+    entry = table_pb2.IndexMetadata(
+        name=REUSE_INDEX,
+        dataset_version=manifest.version,
+        fragment_bitmap=bitmap_of(fragments),
+        index_version=0,
+        created_at=time.time_ns() // 1_000_000,
+    )
+    entry.uuid.uuid = uuid4().bytes
+    entry.index_details.type_url = _TYPE
+    entry.index_details.value = _DETAILS(inline=content).SerializeToString()
+    return entry
+
+
+def append_remapping(
+    entry: table_pb2.IndexMetadata, entries: Sequence[table_pb2.IndexMetadata]
+) -> table_pb2.IndexMetadata | None:
+    """The result of :func:`reuse_entry`, appended to the current table among ``entries``.
+
+    ``None`` if the current table is in a separate file.
+
+    Raises
+    ------
+    CorruptFileError
+        The current table cannot be read.
+    """
+    before = next((entry for entry in entries if entry.name == REUSE_INDEX), None)
+    if before is None:
+        return entry
+    current, mine = _details(before), _details(entry)
+    if before.index_version or current.HasField("external"):
+        return None
+    if list(current.inline.versions) == list(mine.inline.versions[:-1]):
+        return entry
+    current.inline.versions.append(mine.inline.versions[-1])
+    joined = table_pb2.IndexMetadata()
+    joined.CopyFrom(entry)
+    joined.index_details.value = current.SerializeToString()
+    return joined
+
+
+StoredGroup = tuple[bytes, Sequence[_DETAILS.FragmentDigest], Sequence[_DETAILS.FragmentDigest]]
+"""A group in the table of a manifest; like :data:`RelocatedGroup`, with digests of fragments."""
+
+
+def stored_relocations(store: ObjectStore, manifest: Manifest) -> list[list[StoredGroup]]:
+    """Relocated groups in the table of a manifest, by compaction, oldest first.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table has an unknown version, or is too large.
+    CorruptFileError
+        It cannot be read.
+    """
+    entry = next((index for index in manifest.indices if index.name == REUSE_INDEX), None)
+    if entry is None:
+        return []
+    versions = _content(store, manifest, entry).versions
+    for version in versions:
+        old = [fragment for group in version.groups for fragment in group.old_fragments]
+        new = [fragment for group in version.groups for fragment in group.new_fragments]
+        rows = max(sum(fragment.physical_rows for fragment in side) for side in (old, new))
+        if rows > MAX_RELOCATED_ROWS:
+            raise UnsupportedFeatureError(
+                f"the entry {REUSE_INDEX} of {manifest.where} has {rows} rows of one compaction; "
+                f"at most {MAX_RELOCATED_ROWS} are supported. Rebuild or drop the indices."
+            )
+    return [
+        [
+            (group.changed_row_addrs, group.old_fragments, group.new_fragments)
+            for group in version.groups
+        ]
+        for version in versions
+    ]
+
+
+def followed(entries: Sequence[table_pb2.IndexMetadata]) -> list[table_pb2.IndexMetadata]:
+    """Entries with the fragments that they cover after applying the remapping table among them.
+
+    An index that covered all old fragments of a group covers the new ones. A table in a separate
+    file, or of an unknown version, is not applied.
+    """
+    entry = next((entry for entry in entries if entry.name == REUSE_INDEX), None)
+    if entry is None or entry.index_version:
+        return list(entries)
+    groups = [
+        (
+            frozenset(fragment.id for fragment in group.old_fragments),
+            frozenset(fragment.id for fragment in group.new_fragments),
+        )
+        for version in _details(entry).inline.versions
+        for group in version.groups
+    ]
+    return [other if other is entry else follow_groups(other, groups) for other in entries]
+
+
+def _details(entry: table_pb2.IndexMetadata) -> table_pb2.FragmentReuseIndexDetails:
+    where = f"the index section, entry {REUSE_INDEX}"
+    details = parse(_DETAILS(), entry.index_details.value, "remapping table", where)
+    _check(details.inline, where)
+    return details
+
+
+def _check(content: table_pb2.FragmentReuseIndexDetails.InlineContent, where: object) -> None:
+    """Check the bounds of fragment ids and row counts."""
+    for version in content.versions:
+        for group in version.groups:
+            for fragment in (*group.old_fragments, *group.new_fragments):
+                if fragment.id > MAX_FRAGMENT_ID or fragment.physical_rows > MAX_FRAGMENT_ROWS:
+                    raise CorruptFileError(
+                        "fragment in the remapping table",
+                        expected="an id below 2^32, and at most 2^32 rows",
+                        found=f"id {fragment.id}, {fragment.physical_rows} rows",
+                        where=where,
+                    )
+
+
+def _digest(fragment: Fragment) -> table_pb2.FragmentReuseIndexDetails.FragmentDigest:
+    return _DETAILS.FragmentDigest(
+        id=fragment.id,
+        physical_rows=fragment.physical_rows,
+        num_deleted_rows=fragment.num_deletions or 0,
+    )
+
+
+def _content(
+    store: ObjectStore, manifest: Manifest, entry: table_pb2.IndexMetadata
+) -> table_pb2.FragmentReuseIndexDetails.InlineContent:
+    if entry.index_version:
+        raise UnsupportedFeatureError(
+            f"the entry {REUSE_INDEX} of {manifest.where} has version {entry.index_version}, which "
+            "this version of glaive does not support. Rebuild or drop the indices first."
+        )
+    where = f"{manifest.where}, index {REUSE_INDEX}"
+    details = _details(entry)
+    if not details.HasField("external"):
+        return details.inline
+    if entry.HasField("base_id"):
+        store, _ = base_of(store, manifest, entry.base_id)
+    part = details.external
+    name = check_file_name(part.path, "path of the remapping table", where)
+    path = f"{INDICES}/{UUID(bytes=entry.uuid.uuid)}/{name}"
+    data = store.get(path).to_pybytes()[part.offset : part.offset + part.size]
+    content = parse(_DETAILS.InlineContent(), data, "remapping table", where)
+    _check(content, where)
+    return content

@@ -1,0 +1,124 @@
+"""Machine code of kernels: kept on disk, linked without the compiler, never trusted blindly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from glaive.kernels import native
+from glaive.kernels.loops import xxh64
+from glaive.kernels.loops.entry import compile_entry
+from glaive.kernels.loops.memory import kernel
+
+ROUND_TRIP = """
+import sys
+import pyarrow as pa
+from glaive.kernels import native
+
+data = pa.py_buffer(b"glaive" * 100)
+print(native.xxh64.xxh64(data.address, data.size), "numba" in sys.modules)
+"""
+
+
+def hashed(cache: Path, **variables: str) -> tuple[str, bool, str]:
+    """Hash in a process of its own: the result, whether it loaded numba, and what it logged."""
+    environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(cache), **variables}
+    environment.pop("GLAIVE_KERNELS", None)
+    done = subprocess.run(
+        [sys.executable, "-c", ROUND_TRIP],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result, compiled = done.stdout.split()
+    return result, compiled == "True", done.stderr
+
+
+def test_only_the_first_process_compiles(tmp_path: Path) -> None:
+    first, compiled, _ = hashed(tmp_path)
+    assert compiled
+    assert hashed(tmp_path) == (first, False, "")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut off", "changed", "empty"])
+def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
+    first, _, _ = hashed(tmp_path)
+    (file,) = tmp_path.iterdir()
+    code = bytearray(file.read_bytes())
+    code[len(code) // 2] ^= 1
+    file.write_bytes({"cut off": code[:-9], "changed": code, "empty": b""}[damage])
+    result, compiled, logged = hashed(tmp_path)
+    assert (result, compiled) == (first, True)
+    assert "is damaged" in logged
+    assert hashed(tmp_path) == (first, False, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no such modes here")
+def test_code_that_others_may_write_is_not_run(tmp_path: Path) -> None:
+    first, _, _ = hashed(tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.chmod(0o666)
+    result, compiled, logged = hashed(tmp_path)
+    assert (result, compiled) == (first, True)
+    assert "they may write to it" in logged
+
+
+def test_another_processor_has_code_of_its_own(tmp_path: Path) -> None:
+    first, _, _ = hashed(tmp_path)
+    assert hashed(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")[:2] == (first, True)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert hashed(tmp_path) == (first, False, "")
+
+
+def test_where_nothing_can_be_kept_every_process_compiles(tmp_path: Path) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.write_bytes(b"")
+    first, compiled, _ = hashed(no_folder)
+    assert compiled
+    assert hashed(no_folder)[:2] == (first, True)
+
+
+def test_processes_that_start_together_agree(tmp_path: Path) -> None:
+    environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", ROUND_TRIP]
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    assert len({process.communicate()[0].split()[0] for process in processes}) == 1
+    assert all(process.returncode == 0 for process in processes)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_kernel_refuses_other_arguments_than_its_own() -> None:
+    with pytest.raises(TypeError):
+        native.xxh64.xxh64(0)  # type: ignore[call-arg]  # on purpose
+    with pytest.raises(TypeError):
+        native.xxh64.xxh64(0, "0")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(OverflowError):
+        native.xxh64.xxh64(0, 2**63)
+    assert native.xxh64.xxh64(0, 0) == 0xEF46DB3751D8E999
+
+
+def test_what_is_no_kernel_is_no_attribute() -> None:
+    with pytest.raises(AttributeError):
+        native.no_such_module  # noqa: B018  # the access is the test
+    with pytest.raises(AttributeError):
+        native.xxh64.no_such_kernel  # type: ignore[attr-defined]  # noqa: B018  # same
+
+
+@kernel  # type: ignore[untyped-decorator]  # as numba has no types
+def _calls_python(value: int) -> int:
+    return len(str(value))
+
+
+def test_a_kernel_that_calls_the_interpreter_is_refused() -> None:
+    with pytest.raises(TypeError, match="a kernel calls kernels only"):
+        compile_entry(_calls_python, "symbol")
+    assert compile_entry(xxh64.xxh64, "another_symbol")

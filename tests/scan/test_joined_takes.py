@@ -1,0 +1,155 @@
+"""Takes out of several fragments, whose columns are read as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.scan.joined import MAX_FRAGMENTS
+from glaive.testing import force_tier
+
+ROWS = 3000
+FRAGMENTS = 5
+
+
+def columns(rows: int, seed: int = 3) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    words = [f"word {i % 700} of some length" for i in range(rows)]
+    nulls = rng.random(rows) < 0.2
+    numbers = rng.integers(-(2**40), 2**40, rows)
+    starts = np.cumsum(rng.integers(0, 4, rows + 1)) - 0
+    offsets = pa.array(starts - starts[0], pa.int32())
+    items = pa.array(rng.integers(0, 1000, int(offsets[-1].as_py())))
+    return {
+        "number": pa.array(numbers),
+        "small": pa.array(rng.integers(0, 9, rows), pa.int8()),
+        "null": pa.array(numbers, mask=nulls),
+        "float": pa.array(rng.random(rows)),
+        "flag": pa.array(rng.random(rows) < 0.5, mask=nulls),
+        "text": pa.array(words, mask=nulls),
+        "many": pa.array([f"{n:x}-{n % 97}" for n in numbers.tolist()]),
+        "kind": pa.array([f"kind {n % 7}" for n in range(rows)]),
+        "constant": pa.array(["same"] * rows),
+        "vector": pa.FixedSizeListArray.from_arrays(rng.random(rows * 40, np.float32), 40),
+        "list": pa.ListArray.from_arrays(offsets, items),
+        "strings": pa.array([words[: n % 3] for n in range(rows)]),
+        "struct": pa.array([{"a": n, "b": [words[n]]} for n in range(rows)]),
+        "blob": pa.array([bytes([n % 256]) * (n % 300) for n in range(rows)], pa.large_binary()),
+        "time": pa.array(np.arange(rows), pa.timestamp("us")),
+        "decimal": pa.array(range(rows), pa.decimal128(20, 2)),
+        "category": pa.array([words[n % 9] for n in range(rows)]).dictionary_encode(),
+    }
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return pa.table(columns(ROWS))
+
+
+@pytest.fixture(scope="module", params=["2.0", "2.1", "2.2", "2.3"])
+def dataset(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, table: pa.Table
+) -> glaive.LanceDataset:
+    path = tmp_path_factory.mktemp("joined") / "t"
+    made = glaive.write_dataset(
+        table, path, max_rows_per_file=ROWS // FRAGMENTS, data_storage_version=request.param
+    )
+    assert len(made.get_fragments()) == FRAGMENTS
+    return made
+
+
+@pytest.mark.parametrize("tier", ["numba", "numpy"])
+@pytest.mark.parametrize("count", [2, 7, 100, 2500])
+def test_rows_come_in_the_order_that_was_given(
+    dataset: glaive.LanceDataset, table: pa.Table, tier: Any, count: int
+) -> None:
+    opened = glaive.dataset(dataset.uri)
+    rng = np.random.default_rng(count)
+    with force_tier(tier):
+        for _ in range(3):
+            rows = rng.integers(0, ROWS, count)
+            taken = opened.take(rows.tolist())
+            taken.validate(full=True)
+            assert taken.equals(table.take(pa.array(rows)))
+
+
+def test_fragments_join_as_takes_meet_them(dataset: glaive.LanceDataset, table: pa.Table) -> None:
+    opened = glaive.dataset(dataset.uri)
+    size = ROWS // FRAGMENTS
+    for wanted in ([0, size], [4 * size, 2 * size + 1], [size, 0, 4 * size + 3], [3 * size, 0]):
+        assert opened.take(wanted, columns=["text", "list"]).equals(
+            table.select(["text", "list"]).take(pa.array(wanted))
+        )
+
+
+def test_many_rows_are_taken_on_threads(tmp_path: Path) -> None:
+    source = pa.table(columns(20_000)).select(["number", "text", "list", "flag"])
+    made = glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=4000)
+    rows = np.random.default_rng(1).integers(0, 20_000, 40_000)
+    assert made.take(rows).equals(source.take(pa.array(rows)))
+
+
+def test_fragments_of_different_encodings_are_taken_together(tmp_path: Path) -> None:
+    parts = [
+        pa.table({"n": np.arange(500), "s": [f"value {i}" for i in range(500)]}),
+        pa.table({"n": np.full(500, 7), "s": ["same"] * 500}),
+        pa.table({"n": np.arange(500) * 2**40, "s": [f"{i % 3}" * 40 for i in range(500)]}),
+        pa.table({"n": pa.nulls(500, pa.int64()), "s": pa.nulls(500, pa.string())}),
+        pa.table({"n": np.arange(500), "s": ["x" * i for i in range(500)]}),
+    ]
+    for part in parts:
+        glaive.write_dataset(part, tmp_path / "t", mode="append")
+    whole = pa.concat_tables(parts)
+    opened = glaive.dataset(tmp_path / "t")
+    for seed in range(4):
+        rows = np.random.default_rng(seed).integers(0, 2500, 64)
+        assert opened.take(rows).equals(whole.take(pa.array(rows)))
+
+
+def test_a_column_that_some_fragments_lack_is_null_there(tmp_path: Path) -> None:
+    glaive.write_dataset({"a": [1, 2, 3]}, tmp_path / "t")
+    glaive.write_dataset({"a": [4, 5, 6]}, tmp_path / "t", mode="append")
+    made = glaive.dataset(tmp_path / "t")
+    made.add_columns(pa.schema([pa.field("b", pa.string())]))
+    made = glaive.write_dataset({"a": [7], "b": ["x"]}, tmp_path / "t", mode="append")
+    assert made.take([6, 0, 4]).to_pydict() == {"a": [7, 1, 5], "b": ["x", None, None]}
+
+
+def test_deleted_rows_are_not_counted(dataset: glaive.LanceDataset, tmp_path: Path) -> None:
+    copy = glaive.write_dataset(
+        dataset.to_table(columns=["number", "kind"]), tmp_path / "t", max_rows_per_file=500
+    )
+    copy.delete("number % 3 = 0")
+    live = copy.to_table()
+    rows = np.random.default_rng(5).integers(0, live.num_rows, 200)
+    assert glaive.dataset(copy.uri).take(rows).equals(live.take(pa.array(rows)))
+
+
+def test_row_ids_beyond_a_fragment_are_not_rows_of_the_next(dataset: glaive.LanceDataset) -> None:
+    size = ROWS // FRAGMENTS
+    assert dataset._take_rows([0, 1 << 32]).num_rows == 2  # noqa: SLF001  # pylance's name
+    with pytest.raises(glaive.errors.GlaiveError):
+        dataset._take_rows([0, size, 1 << 32])  # noqa: SLF001  # same
+
+
+def test_more_fragments_than_are_joined_are_read_all_the_same(tmp_path: Path) -> None:
+    assert MAX_FRAGMENTS >= 1024
+    source = pa.table({"n": np.arange(300)})
+    made = glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=3)
+    for seed in range(5):
+        rows = np.random.default_rng(seed).integers(0, 300, 50)
+        assert made.take(rows)["n"].to_pylist() == rows.tolist()
+
+
+def test_what_it_costs_is_asked_of_each_file_once(dataset: glaive.LanceDataset) -> None:
+    opened = glaive.dataset(dataset.uri)
+    rows = list(range(0, ROWS, 37))
+    opened.take(rows, columns=["number", "text"])
+    before = opened.io_stats_snapshot().read_iops
+    opened.take(rows, columns=["number", "text"])
+    assert opened.io_stats_snapshot().read_iops == before
