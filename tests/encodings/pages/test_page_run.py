@@ -186,7 +186,7 @@ def in_one_buffer(pages: list[EncodedPage]) -> PageParts[Any]:
             data += bytes(memoryview(buffer))
         where = Where(f"{number}.lance", 0, "c", 0)
         readers.append(open_page(page.layout, PageBytes(tuple(ranges), None, page.rows, where)))
-    ranges = np.array([reader.page.ranges for reader in readers], np.int64)  # type: ignore[attr-defined]  # of these layouts
+    ranges = np.array([reader.page.ranges for reader in readers], np.int64)  # type: ignore[attr-defined, assignment]  # of these layouts
     return PageParts(
         readers,
         np.arange(len(readers)),
