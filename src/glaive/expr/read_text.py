@@ -34,9 +34,9 @@ class UnreadableError(ValueError):
 
 
 def _bad(text: object, kind: Any) -> UnreadableError:
-    shown = repr(text)
+    quoted = repr(text)
     return UnreadableError(
-        f"{shown if len(shown) < 60 else shown[:59] + '…'} is not of type {kind}"
+        f"{quoted if len(quoted) < 60 else quoted[:59] + '…'} is not of type {kind}"
     )
 
 

@@ -44,7 +44,7 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     if isinstance(error, FileNotFoundError):
         if doing == "write":
             return ObjectNotFoundError(
-                f"cannot write {path}: its directory is gone, or a link in its path is broken. "
+                f"cannot write {path}: its directory was removed, or a link in its path is broken. "
                 "Check the path, and whether somebody deletes the dataset."
             )
         return ObjectNotFoundError(f"cannot {doing} {path}: there is no such file. Check the path.")

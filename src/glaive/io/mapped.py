@@ -20,7 +20,7 @@ __all__ = ["READING", "MappedReader"]
 READING = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 """How files are opened: without waiting for a writer, as pipes would."""
 
-_MIN_ADVISED_BYTES = 256 * 1024
+_MIN_PATTERN_BYTES = 256 * 1024
 """Size below which the kernel reads a whole file at once, whatever the advice."""
 
 _SAMPLES = 16
@@ -86,7 +86,7 @@ class MappedReader:
         start = max(0, self.size - size)
         base = self._mapping()
         self._counters.add_read(1, self.size - start)
-        if self.size >= _MIN_ADVISED_BYTES:  # else a cold footer costs several small reads
+        if self.size >= _MIN_PATTERN_BYTES:  # else a cold footer costs several small reads
             advise(base, [ByteRange(start, self.size - start)], "willneed")
         return base.slice(start)
 
@@ -126,7 +126,7 @@ class MappedReader:
         scan. Called when a scan or a take begins; also checks that the file was not truncated.
         """
         self._check_size()
-        if pattern != self._pattern and self.size >= _MIN_ADVISED_BYTES:
+        if pattern != self._pattern and self.size >= _MIN_PATTERN_BYTES:
             self._pattern = pattern
             self.advise([ByteRange(0, self.size)], pattern)
 

@@ -91,23 +91,23 @@ class LiveRows:
 
         Without a copy where only rows at one end are deleted.
         """
-        gone = self._gone(start, stop)
-        if isinstance(gone, tuple):
-            first, last = gone
+        mask = self._deleted_in(start, stop)
+        if isinstance(mask, tuple):
+            first, last = mask
             return [array.slice(first - start, last - first) for array in arrays]
-        return [_without(array, gone) for array in arrays]
+        return [_without(array, mask) for array in arrays]
 
     def read(self, column: BoundColumn, start: int, stop: int) -> pa.Array:
         """Read physical rows ``start`` to ``stop`` of a column, the deleted ones left out."""
-        gone = self._gone(start, stop)
-        if isinstance(gone, tuple):
-            first, last = gone
+        mask = self._deleted_in(start, stop)
+        if isinstance(mask, tuple):
+            first, last = mask
             return column.read(first, last)
-        array = column.read_live(start, stop, gone)
-        return array if array is not None else _without(column.read(start, stop), gone)
+        array = column.read_live(start, stop, mask)
+        return array if array is not None else _without(column.read(start, stop), mask)
 
-    def _gone(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
-        """What is deleted of a range, or the live part, where it is one run."""
+    def _deleted_in(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
+        """The deleted rows of a range; or its live part, where that is one run."""
         first, last = np.searchsorted(self.deleted, (start, stop)).tolist()
         if first == last:
             return start, stop
@@ -118,27 +118,27 @@ class LiveRows:
                 return end, stop
             if end == stop:
                 return start, begin
-        deleted = self._windows.get((start, stop))
-        if deleted is None:
-            deleted = DeletionMask(self.deleted[first:last], start, stop - start)
-            deleted.bits()  # made before other threads see it
+        window = self._windows.get((start, stop))
+        if window is None:
+            window = DeletionMask(self.deleted[first:last], start, stop - start)
+            window.bits()  # made before other threads see it
             self._kept += stop - start
             if self._kept > _MAX_KEPT_ROWS:
                 self._windows.clear()
                 self._kept = stop - start
-            self._windows[start, stop] = deleted
-        return deleted
+            self._windows[start, stop] = window
+        return window
 
 
-def _without(array: Any, gone: DeletionMask) -> pa.Array:
+def _without(array: Any, mask: DeletionMask) -> pa.Array:
     """The rows of an array that stay."""
     from glaive.arrow.build import offset_bits
 
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _without(array.storage, gone))
+        return pa.ExtensionArray.from_storage(kind, _without(array.storage, mask))
     if pa.types.is_dictionary(kind):
-        indices = _without(array.indices, gone)
+        indices = _without(array.indices, mask)
         return pa.DictionaryArray.from_arrays(
             indices, array.dictionary, ordered=kind.ordered, safe=False
         )
@@ -147,21 +147,21 @@ def _without(array: Any, gone: DeletionMask) -> pa.Array:
     known = text or ((plain or pa.types.is_fixed_size_binary(kind)) and kind.bit_width)
     validity, *parts = array.buffers()
     if not known or any(part is None for part in parts):
-        bits, begin = gone.bits()
+        bits, begin = mask.bits()
         buffers = [None, pa.py_buffer(bits.data)]
-        mask: Any = pa.Array.from_buffers(pa.bool_(), gone.rows, buffers, 0, begin)
-        filtered: pa.Array = array.filter(mask)
+        flags: Any = pa.Array.from_buffers(pa.bool_(), mask.rows, buffers, 0, begin)
+        filtered: pa.Array = array.filter(flags)
         return filtered
     first, rows = array.offset, len(array)
-    bitmap = compact_bits(validity, first, gone) if array.null_count else None
+    bitmap = compact_bits(validity, first, mask) if array.null_count else None
     if text:
         width = text // 8
         ends = parts[0].slice(first * width, (rows + 1) * width)
-        kept: list[Any] = list(compact_variable(Strings(ends, text, parts[1]), gone)[::2])
+        kept: list[Any] = list(compact_variable(Strings(ends, text, parts[1]), mask)[::2])
     elif pa.types.is_boolean(kind):
-        kept = [compact_bits(parts[0], first, gone)]
+        kept = [compact_bits(parts[0], first, mask)]
     else:
         width = int(kind.bit_width) // 8
-        kept = [compact_fixed(parts[0].slice(first * width, rows * width), width, gone)]
+        kept = [compact_fixed(parts[0].slice(first * width, rows * width), width, mask)]
     nulls = -1 if bitmap is not None else 0
-    return pa.Array.from_buffers(kind, gone.live, [bitmap, *kept], nulls)
+    return pa.Array.from_buffers(kind, mask.live, [bitmap, *kept], nulls)

@@ -91,10 +91,10 @@ def shows_options(*positional: str) -> Callable[[F], F]:
             for parameter in named
             if parameter.kind == Parameter.POSITIONAL_OR_KEYWORD
         ]
-        shown = {parameter.name: parameter for parameter in named}
-        shown |= {option: _shown(option) for option in _BY_NAME if option not in shown}
+        exposed = {parameter.name: parameter for parameter in named}
+        exposed |= {option: _exposed(option) for option in _BY_NAME if option not in exposed}
         kind = Parameter.POSITIONAL_OR_KEYWORD
-        order = {option: shown.pop(option).replace(kind=kind) for option in (*first, *positional)}
+        order = {option: exposed.pop(option).replace(kind=kind) for option in (*first, *positional)}
         others = [rest] if rest.name != "options" else []  # arguments for somebody else
 
         @wraps(method)
@@ -104,14 +104,14 @@ def shows_options(*positional: str) -> Callable[[F], F]:
                 raise OptionError(f"arguments of {method.__name__}: {min(twice)!r} is given twice")
             return method(*args[: len(first)], *args[len(order) :], **options, **more)
 
-        parameters = [*order.values(), *shown.values(), *others]
-        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # any function has room for it
+        parameters = [*order.values(), *exposed.values(), *others]
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # functions take attributes
         return call  # type: ignore[return-value]  # called as the method is
 
     return showing
 
 
-def _shown(option: str) -> Parameter:
+def _exposed(option: str) -> Parameter:
     return Parameter(
         option,
         Parameter.KEYWORD_ONLY,

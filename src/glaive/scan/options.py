@@ -228,7 +228,7 @@ def _check_query(kept: dict[str, Any]) -> None:
         )
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
-            "include_deleted_rows: deleted rows are told by their null row ids. Set with_row_id."
+            "include_deleted_rows: deleted rows are marked by null row ids. Set with_row_id."
         )
 
 

@@ -134,7 +134,7 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
         for name, text in columns.items():
             if not isinstance(name, str) or not isinstance(text, str):
                 raise OptionError(
-                    "columns: expected names with SQL expressions as texts, found "
+                    "columns: expected names with SQL expressions as strings, found "
                     f"{name!r}: {text!r}"
                 )
         return tuple(columns.items())

@@ -27,7 +27,7 @@ from glaive.io.store import ObjectStore
 __all__ = ["METADATA_CACHE_BYTES", "Session"]
 
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
-"""Budget of a session that is not told another."""
+"""Default budget of a session."""
 
 APART_BYTES = 32 * 1024 * 1024
 """Budget of a scan that is kept apart: several windows of rows use one opened fragment."""

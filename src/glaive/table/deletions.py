@@ -91,16 +91,16 @@ def add_deletions(
         added = np.setdiff1d(added, before, assume_unique=True)
     if not len(added):
         return fragment, added
-    together = np.sort(np.concatenate([before, added])) if len(before) else added
-    if len(together) == fragment.physical_rows:
+    all_deleted = np.sort(np.concatenate([before, added])) if len(before) else added
+    if len(all_deleted) == fragment.physical_rows:
         return None, added
     file = DeletionFile(
-        bitmap=len(together) >= BITMAP_FROM,
+        bitmap=len(all_deleted) >= BITMAP_FROM,
         read_version=manifest.version,
         number=secrets.randbits(64),
-        rows=len(together),
+        rows=len(all_deleted),
     )
-    put_deletions(store, fragment.id, file, together)
+    put_deletions(store, fragment.id, file, all_deleted)
     return replace(fragment, deletion_file=file), added
 
 

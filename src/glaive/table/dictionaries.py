@@ -91,11 +91,11 @@ def embed_dictionaries(
     SchemaError
         New files have other dictionaries than the dataset.
     """
-    coded = [field for field in wire.fields if field.logical_type.startswith("dict:")]
-    if not coded:
+    dictionary_fields = [field for field in wire.fields if field.logical_type.startswith("dict:")]
+    if not dictionary_fields:
         return []
     draft = Manifest(wire, where=base.where if base is not None else store.uri)
-    for field in coded:
+    for field in dictionary_fields:
         field.dictionary.offset = field.dictionary.length = 0
     if draft.data_format != LEGACY:
         return []
@@ -103,7 +103,7 @@ def embed_dictionaries(
     items = _items(store, draft, draft.schema, fragments[:1] + fragments[max(1, kept) :])
     buffers: list[bytes] = []
     position = 0
-    for field in coded:
+    for field in dictionary_fields:
         if field.id not in items:
             continue
         block: Any = block_from_array(items[field.id])

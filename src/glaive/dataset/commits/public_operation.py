@@ -40,7 +40,7 @@ def public_operation(operation: TableOperation | Any) -> LanceOperation.BaseOper
     return turn(operation)
 
 
-def _shown(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
+def _public(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
     return [FragmentMetadata.of(fragment) for fragment in fragments]
 
 
@@ -73,12 +73,12 @@ def _overwrite(operation: Overwrite) -> LanceOperation.BaseOperation:
         DatasetBasePath(base.path, base.name or None, base.is_dataset_root, base.id)
         for base in operation.base_paths
     ]
-    return LanceOperation.Overwrite(operation.schema, _shown(operation.fragments), bases or None)
+    return LanceOperation.Overwrite(operation.schema, _public(operation.fragments), bases or None)
 
 
 def _rewrite(operation: Rewrite) -> LanceOperation.BaseOperation:
     groups = [
-        LanceOperation.RewriteGroup(_shown(group.old), _shown(group.new))
+        LanceOperation.RewriteGroup(_public(group.old), _public(group.new))
         for group in operation.groups
     ]
     indices = [
@@ -97,8 +97,8 @@ def _rewrite(operation: Rewrite) -> LanceOperation.BaseOperation:
 def _update(operation: Update) -> LanceOperation.BaseOperation:
     return LanceOperation.Update(
         removed_fragment_ids=list(operation.removed),
-        updated_fragments=_shown(operation.updated),
-        new_fragments=_shown(operation.new),
+        updated_fragments=_public(operation.updated),
+        new_fragments=_public(operation.new),
         fields_modified=list(operation.fields_modified),
         fields_for_preserving_frag_bitmap=list(operation.fields_touched),
         update_mode="rewrite_columns" if operation.columns else "rewrite_rows",
@@ -118,13 +118,13 @@ def _update_config(operation: UpdateConfig) -> LanceOperation.BaseOperation:
 
 
 _TURNED: Mapping[type, Callable[[Any], LanceOperation.BaseOperation]] = {
-    Append: lambda operation: LanceOperation.Append(_shown(operation.fragments)),
+    Append: lambda operation: LanceOperation.Append(_public(operation.fragments)),
     Overwrite: _overwrite,
     Delete: lambda operation: LanceOperation.Delete(
-        _shown(operation.updated), list(operation.removed), operation.predicate
+        _public(operation.updated), list(operation.removed), operation.predicate
     ),
     Merge: lambda operation: LanceOperation.Merge(
-        _shown(operation.fragments), operation.schema, operation.preserves_nullability
+        _public(operation.fragments), operation.schema, operation.preserves_nullability
     ),
     Project: lambda operation: LanceOperation.Project(
         operation.schema, operation.preserves_nullability

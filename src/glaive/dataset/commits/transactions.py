@@ -67,7 +67,7 @@ class Transaction:
         )
 
 
-def _shown(transaction: stored.Transaction | None) -> Transaction | None:
+def _public(transaction: stored.Transaction | None) -> Transaction | None:
     """The public view of a transaction."""
     if transaction is None:
         return None
@@ -91,7 +91,7 @@ def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
         manifest = open_version(dataset.store, version, scheme=scheme)
     except UnsupportedFeatureError:
         manifest = _load_unsupported(dataset.store, locate(dataset.store, version, scheme))
-    return _shown(read_transaction(dataset.store, manifest))
+    return _public(read_transaction(dataset.store, manifest))
 
 
 def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
@@ -107,7 +107,7 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
             manifest = load_manifest(store, location)
         except UnsupportedFeatureError:
             manifest = _load_unsupported(store, location)
-        transactions.append(_shown(read_transaction(store, manifest)))
+        transactions.append(_public(read_transaction(store, manifest)))
     return transactions
 
 

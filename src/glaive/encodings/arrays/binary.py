@@ -106,12 +106,12 @@ class Binary(ArrayEncoding):
             first = int(spans.starts.min())
             last = int((spans.starts + spans.sizes).max())
             return and_then(
-                self.data.read(source, first, last), partial(self._picked, source, spans, first)
+                self.data.read(source, first, last), partial(self._gathered, source, spans, first)
             )
 
         return and_then(take_ends(self.ends, source, rows, self.adjustment), with_spans)
 
-    def _picked(self, source: Source, spans: Spans, first: int, data: Any) -> pa.Array:
+    def _gathered(self, source: Source, spans: Spans, first: int, data: Any) -> pa.Array:
         ends = np.zeros(len(spans.sizes) + 1, np.int64)
         np.cumsum(spans.sizes, out=ends[1:])
         if self.bits == 32 and int(ends[-1]) > MAX_32:

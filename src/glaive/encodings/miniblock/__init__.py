@@ -1,1 +1,1 @@
-"""The mini-block page layout: chunks, levels and values of many rows together."""
+"""The mini-block page layout: chunks of levels and values of many rows."""

@@ -31,7 +31,7 @@ from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.types import Where
 
-__all__ = ["Evaluated", "Loaded", "find_in_chunks", "keep_in_chunks"]
+__all__ = ["Evaluated", "Loaded", "compact_chunks", "find_in_chunks"]
 
 
 class Evaluated(NamedTuple):
@@ -125,12 +125,12 @@ def _match(layout: MiniBlockLayout, chunks: MiniChunks, test: IntegerRanges) -> 
     )
 
 
-def keep_in_chunks(
+def compact_chunks(
     layout: MiniBlockLayout,
     small: Loaded,
     data: pa.Buffer,
     rows: tuple[int, int],
-    gone: DeletionMask,
+    deleted: DeletionMask,
     where: Where,
 ) -> Leaf | None:
     """The rows of a range that stay, in a page without lists; parameters as for finding.
@@ -146,7 +146,7 @@ def keep_in_chunks(
     headers = small.chunks.headers(data, table.offsets[:-1][ids], table.sizes[ids])
     pieces = small.chunks.pieces_of(headers)
     chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, where)
-    values = layout.value.compact_mini(chunks, rows[0] - first, gone)
+    values = layout.value.compact_mini(chunks, rows[0] - first, deleted)
     if values is None:
         return None
     validity = None
@@ -154,9 +154,9 @@ def keep_in_chunks(
         total = table.firsts.item(ids.stop) - first
         validity = _validity(layout, small, data, headers, counts, total)
         if validity is not None:
-            validity = compact_bits(validity, rows[0] - first, gone)
-    nulls = 0 if validity is None else gone.live - count_bits(validity, gone.live)
-    return Leaf(values, gone.live, gone.live, layout.layers, None, None, validity, nulls)
+            validity = compact_bits(validity, rows[0] - first, deleted)
+    nulls = 0 if validity is None else deleted.live - count_bits(validity, deleted.live)
+    return Leaf(values, deleted.live, deleted.live, layout.layers, None, None, validity, nulls)
 
 
 def _validity(

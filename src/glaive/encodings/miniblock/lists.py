@@ -1,4 +1,4 @@
-"""Levels of mini-block chunks with lists: ranges of rows, and rows picked one by one.
+"""Levels of mini-block chunks with lists: ranges of rows, and rows selected one by one.
 
 Rows are found by their repetition levels, and their values by counting visible entries.
 There are two ways to the same result: one pass over header and levels of each chunk
@@ -61,7 +61,7 @@ class RowCut(NamedTuple):
 
 
 class RowPick(NamedTuple):
-    """The levels of picked rows; value j is number ``places[j]`` of chunk ``slots[j]``."""
+    """The levels of selected rows; value j is number ``places[j]`` of chunk ``slots[j]``."""
 
     rep: Levels
     definition: Levels | None
@@ -224,7 +224,7 @@ class ListReader:
         """
         index = _index(table)
         if self._page is not None:
-            picked = select_levels(
+            selected = select_levels(
                 data,
                 starts,
                 table.sizes,
@@ -236,10 +236,10 @@ class ListReader:
                 self._page,
                 order,
             )
-            if picked is not None:
-                pieces = ValuePieces(picked.starts, picked.sizes)
+            if selected is not None:
+                pieces = ValuePieces(selected.starts, selected.sizes)
                 return RowPick(
-                    picked.rep, picked.definition, picked.slots, picked.positions, pieces
+                    selected.rep, selected.definition, selected.slots, selected.positions, pieces
                 )
         if order is not None:
             back = np.empty(len(order), np.int64)

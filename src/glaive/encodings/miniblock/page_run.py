@@ -1,6 +1,6 @@
 """Several mini-block pages read as one: a run of pages.
 
-Small pages cost far more to open than to decode. Where many of them are encoded alike, their
+Small pages cost far more to open than to decode. Where many have the same encoding, their
 small buffers are read and checked with one pass for each kind, a row is found by a number that
 counts through all pages, and all their chunks are handed to one codec call. Three kinds of pages
 are read like this:

@@ -17,7 +17,7 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.filter import Evaluated, find_in_chunks, keep_in_chunks
+from glaive.encodings.miniblock.filter import Evaluated, compact_chunks, find_in_chunks
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import NULL_BIT, LevelReader, empty_leaf
 from glaive.encodings.miniblock.lists import ListReader
@@ -138,13 +138,13 @@ class MiniBlockReader(PageReader):
         small, rows = self.opened(at_hand), (start, stop)
         return find_in_chunks(layout, small, at_hand[1], rows, predicate, self.page.where)
 
-    def read_live(self, start: int, stop: int, gone: DeletionMask) -> Leaf | None:
+    def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
         """Decode the chunks of a mapped page without lists, and copy what stays of each."""
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
             return None
         small = self.opened(at_hand)
-        return keep_in_chunks(layout, small, at_hand[1], (start, stop), gone, self.page.where)
+        return compact_chunks(layout, small, at_hand[1], (start, stop), deleted, self.page.where)
 
     def take_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges | None:
         """The chunks that hold the rows."""
@@ -304,10 +304,10 @@ class MiniBlockReader(PageReader):
         if len(rows) * _FEW < table.chunks:
             ids, slot = np.unique(chunk, return_inverse=True)
         else:  # a few times quicker, but its cost grows with the chunks
-            touched = np.zeros(table.chunks, np.bool_)
-            touched[chunk] = True
-            ids = np.flatnonzero(touched)
-            slot = (np.cumsum(touched) - 1)[chunk]
+            used = np.zeros(table.chunks, np.bool_)
+            used[chunk] = True
+            ids = np.flatnonzero(used)
+            slot = (np.cumsum(used) - 1)[chunk]
         return self._with_chunks(
             small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
         )
@@ -344,20 +344,20 @@ class MiniBlockReader(PageReader):
         starts: NDArray[np.int64],
     ) -> Leaf:
         table, ids = small.table, located.ids
-        picked = lists.pick(data, starts, table, rows, located, order)
+        selected = lists.pick(data, starts, table, rows, located, order)
         values = None
-        if len(picked.slots):
+        if len(selected.slots):
             items = None if small.items is None else small.items.of(ids)
             values = small.chunks.pick(
-                data, picked.pieces, table.counts[ids], items, picked.slots, picked.places
+                data, selected.pieces, table.counts[ids], items, selected.slots, selected.places
             )
         return Leaf(
             values,
             len(rows),
-            len(picked.rep),
+            len(selected.rep),
             self.layout.layers,
-            picked.rep,
-            picked.definition,
+            selected.rep,
+            selected.definition,
         )
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:

@@ -219,15 +219,15 @@ class SmallBatch:
         data = as_array(raw)
         at = (np.array(bases) + ends)[:, None] + np.arange(FileFooter.SIZE)
         footers = data[at].view(_FOOTER)[:, 0]
-        room, tables = ends.astype(np.uint64), footers["table"]
+        capacity, tables = ends.astype(np.uint64), footers["table"]
         # Each is bounded by itself before they are added up.
         sound = (
             (footers["magic"] == MAGIC)
             & (footers["metadata"] <= tables)
-            & (tables <= room)
-            & (footers["globals"] <= room)
-            & (tables + footers["columns"] * np.uint64(_PAIR) <= room)
-            & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= room)
+            & (tables <= capacity)
+            & (footers["globals"] <= capacity)
+            & (tables + footers["columns"] * np.uint64(_PAIR) <= capacity)
+            & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= capacity)
         )
         versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
         if not sound.all() or not versions <= _FOOTER_VERSIONS:
@@ -345,12 +345,12 @@ class SmallBatch:
         pages = [page for page in number if page is not None]
         if len(pages) < len(number):
             raise BulkReadError("a column has several pages, or one of an unusual kind")
-        picked = np.array(which)
-        ends = np.array([page.end for page in pages], np.uint64)[picked]
-        rows = np.array([page.rows for page in pages], np.uint64)[picked]
+        page_of = np.array(which)
+        ends = np.array([page.end for page in pages], np.uint64)[page_of]
+        rows = np.array([page.rows for page in pages], np.uint64)[page_of]
         if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
             raise BulkReadError("a page is beyond its file, or has other rows")
-        return pages, picked
+        return pages, page_of
 
     def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Numbers]]) -> None:
         """Make sure that values, each with an item of its own, do not take far too much memory."""

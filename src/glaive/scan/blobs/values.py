@@ -128,10 +128,10 @@ class LogicalColumn(BlobContentsColumn):
             buffers[row] = buffer
         members: dict[str, Any] = {"data": _binary(buffers)}
         if external.any():
-            texts: list[str | None] = [None] * rows
+            uris: list[str | None] = [None] * rows
             for row, reference in home.references(descriptions, external):
-                texts[row] = reference.to_text()
-            members["uri"] = pa.array(texts, pa.string())
+                uris[row] = reference.to_text()
+            members["uri"] = pa.array(uris, pa.string())
         columns = [
             members[part.name] if part.name in members else pa.nulls(rows, part.type)
             for part in kind

@@ -130,7 +130,7 @@ class FieldColumns(Searchable):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
     __slots__ = (
-        "_advised_cuts", "_cuts", "_flat", "_pages", "_where",
+        "_cuts", "_flat", "_pages", "_preferred_cuts", "_where",
         "field", "leaf_columns", "node", "num_rows", "reader",
     )  # fmt: skip
 
@@ -147,7 +147,7 @@ class FieldColumns(Searchable):
         self._cuts = cuts
         # Joined pages may be divided anywhere: the column with most cuts decides.
         finest = max((column.cuts for column in present), key=len, default=[])
-        self._advised_cuts = np.array(sorted({*cuts, *finest}), np.int64)
+        self._preferred_cuts = np.array(sorted({*cuts, *finest}), np.int64)
         self._where = present[0].where if present else Where(reader.path, None, node.name)
         self._flat = not node.children and bool(present)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
@@ -156,7 +156,7 @@ class FieldColumns(Searchable):
     def nbytes(self) -> int:
         """Bytes of memory held by all columns below; an estimate."""
         own = sum(column.nbytes for column in self.leaf_columns if column is not None)
-        return COLUMN_BYTES + own + 8 * len(self._advised_cuts)
+        return COLUMN_BYTES + own + 8 * len(self._preferred_cuts)
 
     @property
     def physical(self) -> list[Column]:
@@ -165,7 +165,7 @@ class FieldColumns(Searchable):
 
     def cuts(self) -> Int64s:
         """Row numbers at which to divide a read of all rows, ascending, both ends included."""
-        return self._advised_cuts
+        return self._preferred_cuts
 
     def read(self, start: int, stop: int) -> pa.Array:
         """Rows ``start`` to ``stop`` as one array."""
