@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.scan.explain import analyze, explain
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import Query, make_query
 from glaive.scan.views import Views
@@ -76,6 +75,8 @@ class Scanner:
 
     def explain_plan(self, verbose: bool = False) -> str:
         """The steps of the scan as text; ``verbose`` adds one line per fragment."""
+        from glaive.scan.explain import explain
+
         return explain(self._query, verbose=verbose)
 
     def analyze_plan(self, count_rows: bool = False) -> str:
@@ -83,6 +84,8 @@ class Scanner:
 
         With ``count_rows``, run it as a count.
         """
+        from glaive.scan.explain import analyze
+
         return analyze(self._views, self._options, counting=count_rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.io.stats import IOStats
-from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
-from glaive.scan.run.order import ordered_table
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch, stream, tables
 from glaive.scan.run.table import as_table, read_table
@@ -27,6 +24,7 @@ from glaive.scan.views import BoundProjection, Views, bare_batch
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
+    from glaive.scan.filter.scan import FilteredScan
 
 __all__ = ["Query", "make_query", "statistics"]
 
@@ -53,6 +51,8 @@ class Query:
         if not self.is_searched:
             table = read_table(run)
         elif self.options.order_by:
+            from glaive.scan.run.order import ordered_table
+
             table = ordered_table(self._filtered(run))
         else:
             chunks = list(self._filtered(run).chunks())
@@ -99,11 +99,16 @@ class Query:
         return ScanRun(self.source, self.options, meter or Meter())
 
     def _filtered(self, run: ScanRun) -> FilteredScan:
+        from glaive.scan.filter.scan import FilteredScan
+        from glaive.scan.filter.search import Search
+
         return FilteredScan.of(Search.of(run, self.filter))
 
     def _stream(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
         scan, schema = self._filtered(run), self.source.schema
         if self.options.order_by:
+            from glaive.scan.run.order import ordered_table
+
             table = ordered_table(scan)
             size = self.options.batch_size
             batches = (

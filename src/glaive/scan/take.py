@@ -27,7 +27,6 @@ from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
-from glaive.scan.small.takes import take_small
 from glaive.scan.views import BoundProjection
 
 if TYPE_CHECKING:
@@ -174,6 +173,8 @@ class _Take:
 
     def table(self, fragment: Int64s, rows: Int64s) -> pa.Table:
         """Rows out of many fragments: in bulk where these are small, else one by one."""
+        from glaive.scan.small.takes import take_small  # of one fragment: not loaded
+
         # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
         small = take_small(self.source, fragment, rows, self.meter)
         order = [numbers for numbers, _ in small]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +18,23 @@ import pyarrow as pa
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.widths import has_known_width, value_bytes
 from glaive.scan.bound import BoundFragment
-from glaive.scan.filter.search import Search
-from glaive.scan.filter.selection import FragmentSelection, Selection
 from glaive.scan.plan import WINDOW_BYTES, FragmentRows, row_bytes, windows
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
 from glaive.types import ByteRange, RowRange
 
-__all__ = ["ColumnChunks", "FragmentWindows", "ScanPart"]
+if TYPE_CHECKING:  # scans without a filter do not load them
+    from glaive.scan.filter.search import Search
+    from glaive.scan.filter.selection import FragmentSelection, Selection
+
+__all__ = ["MIN_RUN_FRAGMENTS", "ColumnChunks", "FragmentWindows", "ScanPart"]
 
 R = TypeVar("R")
 
 ColumnChunks = tuple[int, Iterable[pa.Array]]
 """Number of a column, and some of its chunks."""
+
+MIN_RUN_FRAGMENTS: Final = 8
+"""Small fragments in a row that are worth reading in bulk."""
 
 _INLINE_VALUES: Final = 64 * 1024
 _INLINE_SEARCHED_ROWS: Final = 32 * 1024

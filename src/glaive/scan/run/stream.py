@@ -10,9 +10,8 @@ from glaive.arrow.chunked import join_batches
 from glaive.errors import OptionError
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import FragmentRows, plan_scan
-from glaive.scan.run.parts import FragmentWindows, ScanPart
+from glaive.scan.run.parts import MIN_RUN_FRAGMENTS, FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.small.fragments import cut_into_parts
 from glaive.scan.views import bare_batch
 
 __all__ = ["plan_parts", "rebatch", "stream", "tables"]
@@ -22,8 +21,10 @@ def plan_parts(
     run: ScanRun, ranges: Sequence[FragmentRows], *, large: bool = False
 ) -> Sequence[ScanPart]:
     """The parts of the plan of a scan without filter; ``large`` as for :func:`cut_into_parts`."""
-    if not run.source.projection.plain:
+    if not run.source.projection.plain or len(ranges) < MIN_RUN_FRAGMENTS:
         return [FragmentWindows(ranges)]
+    from glaive.scan.small.fragments import cut_into_parts
+
     return cut_into_parts(run, ranges, large=large)
 
 

@@ -23,7 +23,12 @@ from glaive.scan.filter.search import Search
 from glaive.scan.filter.selection import Chunk, Int64s, Late, Selection
 from glaive.scan.plan import AllRows, FragmentRows
 from glaive.scan.projection import Computed, Output
-from glaive.scan.run.parts import ColumnChunks, FragmentWindows, ScanPart
+from glaive.scan.run.parts import (
+    MIN_RUN_FRAGMENTS,
+    ColumnChunks,
+    FragmentWindows,
+    ScanPart,
+)
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.small.files import column_of, has_columns, in_bulk, read_batch, small_file
 from glaive.scan.system_columns import SystemColumns
@@ -33,9 +38,8 @@ __all__ = ["SmallFragments", "cut_into_parts"]
 
 R = TypeVar("R")
 
-_MIN_RUN_FRAGMENTS: Final = 8
 _MAX_RUN_FRAGMENTS: Final = 1024
-"""Fragments in a row that are worth reading in bulk, and that are read at a time."""
+"""Fragments that are read at a time."""
 
 _MAX_PROJECTIONS: Final = 16
 """Projections for which the parts of a plan of all rows are kept; beyond, all are let go."""
@@ -257,7 +261,7 @@ def cut_into_parts(
     projection = run.source.projection
     special = projection.has_extension_types or projection.blob_contents
     suits = not special and suits_bulk_reads(projection.fields)
-    if len(ranges) < _MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
+    if len(ranges) < MIN_RUN_FRAGMENTS or not suits or not run.is_mapped(ranges):
         return [FragmentWindows(ranges)]
     if large or not isinstance(ranges, AllRows):  # hardly cut that way again
         return list(_cut(run.source, ranges, _LARGE if large else _USUAL))
@@ -277,7 +281,7 @@ def _cut(
     first, at, end = 0, 0, len(ranges)
     while at < end:
         files = _run_of_files(source, ranges, at, capacity.stored, max_rows)
-        if len(files) >= _MIN_RUN_FRAGMENTS:
+        if len(files) >= MIN_RUN_FRAGMENTS:
             if first < at:
                 yield FragmentWindows(ranges[first:at])
             first = at + len(files)
