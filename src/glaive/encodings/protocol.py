@@ -255,10 +255,7 @@ def newer_lance(feature: str, where: Where) -> UnsupportedFeatureError:
 
 @dataclass(slots=True)
 class PageBytes:
-    """The ranges of the buffers of one page, and the buffers if they are in memory.
-
-    ``at_hand`` has all buffers when the file is memory-mapped, else None.
-    """
+    """The ranges of the buffers of one page; ``at_hand`` has them all if the file is mapped."""
 
     ranges: tuple[ByteRange, ...]
     at_hand: list[pa.Buffer] | None
@@ -268,9 +265,8 @@ class PageBytes:
     @property
     def mapped_end(self) -> int | None:
         """Where the buffers end in the file; None where it is not mapped."""
-        if self.at_hand is None:
-            return None
-        return max((part.end for part in self.ranges), default=0)
+        ends = [part.end for part in self.ranges]
+        return None if self.at_hand is None else max(ends, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,10 +358,7 @@ class PageReader(ABC):
 
     @property
     def mapped_end(self) -> int | None:
-        """Where all that the page reads ends in its mapped file.
-
-        None, the default, where that is not known or the file is not mapped.
-        """
+        """Where what the page reads ends in its mapped file; None, the default, if unknown."""
         return None
 
     def page_signature(self) -> PageSignature | None:
