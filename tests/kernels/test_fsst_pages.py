@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels.fsst import encode_strings
-from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.fsst_pages import decode_pages, decode_values
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.kernels.symbols import SymbolTable
 from glaive.testing import Tier, force_tier
@@ -111,3 +111,44 @@ def test_chunks_that_leave_the_data_are_damage(tier: Tier, change: str) -> None:
         data = pa.py_buffer(bytes(raw))
     with force_tier(tier), pytest.raises(CorruptFileError):
         decoded(tables, columns, data, 32)
+
+
+def taken(pages: list[Page], bits: int) -> tuple[list[SymbolTable], np.ndarray, Strings]:
+    """Tables, values per page, and the codes of all values."""
+    codes: list[bytes] = []
+    for number, values in pages:
+        encoded = encode_strings(TABLES[number], strings(values, bits), len(values))
+        ends = np.frombuffer(encoded.offsets, f"<i{encoded.offset_bits // 8}")[: len(values) + 1]
+        raw = encoded.data.to_pybytes()
+        codes += [raw[a:b] for a, b in pairwise(ends.tolist())]
+    counts = np.array([len(values) for _, values in pages])
+    return [TABLES[number] for number, _ in pages], counts, strings(codes, bits)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("bits", [32, 64])
+@given(st.lists(st.tuples(st.integers(0, 2), texts), min_size=1, max_size=6))
+def test_values_of_several_pages_are_decoded_with_the_symbols_of_each(
+    tier: Tier, bits: int, pages: list[Page]
+) -> None:
+    tables, counts, codes = taken(pages, bits)
+    with force_tier(tier):
+        offsets, out_bits, data = decode_values(tables, counts, codes, HERE)
+    ends = np.frombuffer(offsets, f"<i{out_bits // 8}")[: int(counts.sum()) + 1].tolist()
+    assert out_bits == bits
+    found = [data.to_pybytes()[a:b] for a, b in pairwise(ends)]
+    assert found == [value for _, values in pages for value in values]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_codes_that_end_in_an_escape_are_damage_in_taken_values_too(tier: Tier) -> None:
+    codes = strings([b"\0\1" * 40_000, b"\xff"], 32)
+    with force_tier(tier), pytest.raises(CorruptFileError, match="FSST"):
+        decode_values([TABLES[0], TABLES[1]], np.array([1, 1]), codes, HERE)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_offsets_of_taken_values_that_descend_are_refused(tier: Tier) -> None:
+    codes = Strings(pa.py_buffer(np.array([0, 9, 3], "<i4")), 32, pa.py_buffer(bytes(9)))
+    with force_tier(tier), pytest.raises(SchemaError):
+        decode_values(TABLES[:2], np.array([1, 1]), codes, HERE)

@@ -16,15 +16,15 @@ from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints
 from glaive.kernels._tier import use_compiled
-from glaive.kernels.fsst import decode_chunks
+from glaive.kernels.fsst import decode_chunks, decode_strings
 from glaive.kernels.native import fsst_pages as compiled
 from glaive.kernels.string_records import DecodeFsstPages
-from glaive.kernels.strings import MAX_32, Strings, as_offsets
+from glaive.kernels.strings import MAX_32, Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
 from glaive.types import Where
 
-__all__ = ["decode_pages", "exercise"]
+__all__ = ["decode_pages", "decode_values", "exercise"]
 
 _STREAM_BYTES: Final = 65_536
 """Codes up to which a run is decoded as one stream, with a checkpoint for every second code."""
@@ -69,20 +69,72 @@ def decode_pages(
         return _decode_pages_numpy(
             tables, chunks, data, (starts, sizes, counts), offset_bits, where
         )
-    columns = [np.ascontiguousarray(column, np.int64) for column in (starts, heads, sizes, counts)]
-    firsts, floors, limits, values = columns
+    strings = Strings(data, offset_bits, data)
+    return _decode(tables, chunks, strings, (starts, starts, heads, sizes, counts), where)
+
+
+def decode_values(
+    tables: Sequence[SymbolTable], counts: Ints, strings: Strings, where: Where
+) -> Strings:
+    """Decode values of several pages, those of one page after the other.
+
+    Parameters
+    ----------
+    tables, counts
+        Symbols of each page, all of them encoded, and its number of values: ``int64``, shape
+        ``(pages,)``, at least 1 each.
+    strings
+        The codes of all values.
+    where
+        File and column, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        A value has a code without a symbol or ends in an escape.
+    SchemaError
+        Offsets descend or leave the data.
+    """
+    offsets, bits, data = strings
+    total = int(counts.sum())
+    check_offsets(offsets, bits, data, total)
+    ends = as_offsets(offsets, bits)[: total + 1].astype(np.int64)
+    stops = np.cumsum(counts)
+    firsts = stops - counts
+    if not use_compiled((int(ends[-1]) - int(ends[0])) // 8):
+        parts = []
+        for table, first, count in zip(tables, firsts.tolist(), counts.tolist(), strict=True):
+            own = offsets.slice(first * (bits // 8), (count + 1) * (bits // 8))
+            parts.append((decode_strings(table, Strings(own, bits, data), count, where), count))
+        return _joined(parts, bits)
+    columns = (firsts * (bits // 8), np.zeros_like(firsts), ends[firsts], ends[stops], counts)
+    return _decode(tables, np.ones_like(counts), strings, columns, where)
+
+
+def _decode(
+    tables: Sequence[SymbolTable],
+    chunks: Ints,
+    strings: Strings,
+    columns: Sequence[Ints],
+    where: Where,
+) -> Strings:
+    """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
+    columns = [np.ascontiguousarray(column, np.int64) for column in columns]
+    offset_starts, bases, floors, limits, counts = columns
+    sizes = limits - floors
     ends = np.cumsum(chunks)
     symbols = np.empty((len(tables), 2, 256), np.int64)
     for symbols_of_page, table in zip(symbols, tables, strict=True):
         symbols_of_page[0], symbols_of_page[1] = table.words.view(np.int64), table.lengths
-    largest = int((sizes - heads).max(initial=0))
-    output = Output(int(counts.sum()), offset_bits, _GROWTH * work + 8 * largest + 64)
+    capacity = _GROWTH * int(sizes.sum()) + 8 * int(sizes.max(initial=0)) + 64
+    output = Output(int(counts.sum()), strings.offset_bits, capacity)
     checkpoints = new_checkpoints(_STREAM_BYTES)
     call = DecodeFsstPages(
-        data=address(data), starts=address(firsts), floors=address(floors), limits=address(limits),
-        counts=address(values), ends=address(ends), pages=len(tables), tables=address(symbols),
-        width=width, checkpoints=address(checkpoints), max_stream=_STREAM_BYTES,
-        **output.arguments(),
+        offsets=address(strings.offsets), data=address(strings.data),
+        offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
+        limits=address(limits), counts=address(counts), ends=address(ends), pages=len(tables),
+        tables=address(symbols), width=strings.offset_bits // 8, checkpoints=address(checkpoints),
+        max_stream=_STREAM_BYTES, **output.arguments(),
     )  # fmt: skip
     while (status := compiled.decode_pages(*call)) != -1:
         if status >= 0:
@@ -101,14 +153,21 @@ def _decode_pages_numpy(
     offset_bits: int,
     where: Where,
 ) -> Strings:
-    parts, lengths = [], [np.zeros(1, np.int64)]
+    parts = []
     stop = 0
     for table, count in zip(tables, chunks.tolist(), strict=True):
         first, stop = stop, stop + count
         starts, sizes, counts = (column[first:stop] for column in columns)
         page = decode_chunks(table, data, starts, sizes, counts, offset_bits, where)
-        offsets, bits, text = page
-        ends = as_offsets(offsets, bits)[: int(counts.sum()) + 1].astype(np.int64)
+        parts.append((page, int(counts.sum())))
+    return _joined(parts, offset_bits)
+
+
+def _joined(pages: Sequence[tuple[Strings, int]], offset_bits: int) -> Strings:
+    """The strings of pages, each with their number, as one."""
+    parts, lengths = [], [np.zeros(1, np.int64)]
+    for (offsets, bits, text), count in pages:
+        ends = as_offsets(offsets, bits)[: count + 1].astype(np.int64)
         lengths.append(np.diff(ends))
         parts.append(as_array(text)[int(ends[0]) : int(ends[-1])])
     stops = np.cumsum(np.concatenate(lengths))
@@ -123,3 +182,9 @@ def exercise() -> None:
     chunk = as_buffer(np.array([8, 10, 0], np.int32))
     ones = np.array([1], np.int64)
     decode_pages([table], ones, chunk, ones - 1, 12 * ones, ones, 32, Where("warm-up"))
+    decode_values(
+        [table],
+        ones,
+        Strings(as_buffer(np.array([0, 1], np.int32)), 32, as_buffer(np.zeros(1, np.uint8))),
+        Where("warm-up"),
+    )

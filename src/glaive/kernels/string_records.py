@@ -73,8 +73,10 @@ class EncodeFsst(NamedTuple):
 class DecodeFsstPages(NamedTuple):
     """For ``fsst_pages.decode_pages``."""
 
+    offsets: int
     data: int
-    starts: int
+    offset_starts: int
+    bases: int
     floors: int
     limits: int
     counts: int

@@ -13,12 +13,11 @@ import numpy as np
 
 from glaive.arrow import blocks
 from glaive.arrow.buffers import inverse_permutation
-from glaive.arrow.gather import concat_blocks, take_block
+from glaive.arrow.gather import take_block
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
-from glaive.kernels.fsst import decode_strings
-from glaive.kernels.fsst_pages import decode_pages
+from glaive.kernels.fsst_pages import decode_pages, decode_values
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Int64s, Where
@@ -90,16 +89,14 @@ class FsstTables(ValueEncoding):
         page = self._pages_of(chunks)[chunk]
         order = np.argsort(page, kind="stable")
         codes = Variable(self.offset_bits).take_mini(chunks, chunk[order], index[order])
-        pages, firsts = np.unique(page[order], return_index=True)
-        width = codes.offset_bits // 8
-        stops = [*firsts[1:].tolist(), len(page)]
-        parts = []
-        for number, first, stop in zip(pages.tolist(), firsts.tolist(), stops, strict=True):
-            offsets = codes.offsets.slice(first * width, (stop - first + 1) * width)
-            strings = Strings(offsets, codes.offset_bits, codes.data)
-            decoded = decode_strings(self.tables[number], strings, stop - first, chunks.where)
-            parts.append(blocks.Variable(*decoded, stop - first))
-        values = concat_blocks(parts)
+        pages, counts = np.unique(page, return_counts=True)
+        strings = decode_values(
+            [self.tables[number] for number in pages.tolist()],
+            counts,
+            Strings(codes.offsets, codes.offset_bits, codes.data),
+            chunks.where,
+        )
+        values = blocks.Variable(*strings, len(page))
         in_order = bool((order[1:] > order[:-1]).all())
         return values if in_order else take_block(values, inverse_permutation(order))
 
