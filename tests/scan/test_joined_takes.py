@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import GlaiveError
 from glaive.scan.joined import MAX_FRAGMENTS
 from glaive.testing import force_tier
 
@@ -133,7 +135,7 @@ def test_deleted_rows_are_not_counted(dataset: glaive.LanceDataset, tmp_path: Pa
 def test_row_ids_beyond_a_fragment_are_not_rows_of_the_next(dataset: glaive.LanceDataset) -> None:
     size = ROWS // FRAGMENTS
     assert dataset._take_rows([0, 1 << 32]).num_rows == 2  # noqa: SLF001  # pylance's name
-    with pytest.raises(glaive.errors.GlaiveError):
+    with pytest.raises(GlaiveError):
         dataset._take_rows([0, size, 1 << 32])  # noqa: SLF001  # same
 
 
@@ -153,3 +155,40 @@ def test_what_it_costs_is_asked_of_each_file_once(dataset: glaive.LanceDataset) 
     before = opened.io_stats_snapshot().read_iops
     opened.take(rows, columns=["number", "text"])
     assert opened.io_stats_snapshot().read_iops == before
+
+
+EXTREMES = (0, 1, -1, -(2**63), 2**63 - 1, 2**31, 2**31 - 1, -(2**31), 2**32, 255, 65_535)
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2", "2.3"])
+def test_damaged_files_among_joined_ones_give_an_error_or_rows(
+    tmp_path: Path, version: str
+) -> None:
+    """Runs span the memory of several files: no number of one may lead out of it."""
+    made = glaive.write_dataset(
+        pa.table(columns(600)), tmp_path / "t", max_rows_per_file=120, data_storage_version=version
+    )
+    files = sorted(Path(made.uri, "data").iterdir())
+    whole = [file.read_bytes() for file in files]
+    rng = np.random.default_rng(int(version[-1]))
+    errors = 0
+    for _ in range(60):
+        number = int(rng.integers(len(files)))
+        raw = bytearray(whole[number])
+        for _ in range(3):
+            width = int(rng.choice([1, 2, 4, 8]))
+            at = int(rng.integers(len(raw) // width)) * width
+            extreme = int(rng.choice(EXTREMES)) & ((1 << 8 * width) - 1)
+            raw[at : at + width] = extreme.to_bytes(width, "little")
+        # Under another name: this process has mapped the files of the trial before.
+        folder = tmp_path / f"{rng.integers(2**40)}"
+        shutil.copytree(made.uri, folder)
+        (folder / "data" / files[number].name).write_bytes(raw)
+        opened = glaive.dataset(folder)
+        for _ in range(2):
+            try:
+                opened.take(rng.integers(0, 600, 90)).validate()
+            except GlaiveError:
+                errors += 1
+        shutil.rmtree(folder)
+    assert errors > 10
