@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ByteRange", "FormatVersion", "Int64s", "RowRange", "Where"]
+__all__ = [
+    "MAX_OFFSET",
+    "ByteRange",
+    "Flags",
+    "Float32s",
+    "FormatVersion",
+    "Int64s",
+    "RowRange",
+    "UInt8s",
+    "UInt16s",
+    "UInt32s",
+    "UInt64s",
+    "Where",
+]
 
+Flags = NDArray[np.bool_]
+Float32s = NDArray[np.float32]
 Int64s = NDArray[np.int64]
+UInt8s = NDArray[np.uint8]
+UInt16s = NDArray[np.uint16]
+UInt32s = NDArray[np.uint32]
+UInt64s = NDArray[np.uint64]
+
+MAX_OFFSET: Final = 2**31 - 1
+"""Bytes or items that offsets of 32 bits can count: Arrow's are signed."""
 
 
 class ByteRange(NamedTuple):

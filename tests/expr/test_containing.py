@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.expr.containing import containing, prefiltered
+from glaive.expr.patterns import containing, prefiltered
 from glaive.testing import force_tier
 
 KINDS: list[Any] = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]

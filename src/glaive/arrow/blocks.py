@@ -21,7 +21,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+
+from glaive.memory import as_buffer
+from glaive.types import MAX_OFFSET, Int64s
 
 __all__ = ["Block", "Constant", "Dictionary", "FixedList", "FixedWidth", "Struct", "Variable"]
 
@@ -50,6 +54,14 @@ class Variable:
     offset_bits: int
     data: pa.Buffer
     count: int
+
+    @classmethod
+    def of_sizes(cls, data: pa.Buffer, sizes: Int64s, least_bits: int = 32) -> Variable:
+        """Strings of these sizes, back to back; offsets have 64 bits where 32 are too few."""
+        bits = 64 if data.size > MAX_OFFSET else least_bits
+        offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
+        np.cumsum(sizes, out=offsets[1:])
+        return cls(as_buffer(offsets), bits, data, len(sizes))
 
 
 @dataclass(slots=True)

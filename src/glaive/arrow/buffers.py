@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.memory import as_buffer, items_of
+from glaive.types import Flags, Int64s
 
 __all__ = [
     "align_bits",
@@ -22,6 +23,7 @@ __all__ = [
     "inverse_permutation",
     "join_bits",
     "pack_flags",
+    "spread",
     "take_bits",
 ]
 
@@ -37,14 +39,22 @@ def integer_array(numbers: NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, as_buffer(numbers)])
 
 
-def inverse_permutation(order: NDArray[np.int64]) -> NDArray[np.int64]:
+def inverse_permutation(order: Int64s) -> Int64s:
     """The position of each number in ``order``: taking these undoes ``values[order]``."""
     positions = np.empty(len(order), np.int64)
     positions[order] = np.arange(len(order))
     return positions
 
 
-def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> NDArray[np.bool_]:
+def spread(starts: Int64s, sizes: Int64s) -> Int64s:
+    """Consecutive integers from each start, as many as its size, one run after the other."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    positions: Int64s = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return positions
+
+
+def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> Flags:
     """One boolean per bit, from bit ``start`` on; a copy of eight times the size."""
     first, skip = divmod(start, 8)
     size = (start + count + 7) // 8 - first
@@ -52,7 +62,7 @@ def flags_of(bitmap: pa.Buffer, count: int, start: int = 0) -> NDArray[np.bool_]
     return np.unpackbits(data, count=skip + count, bitorder="little")[skip:].view(np.bool_)
 
 
-def pack_flags(flags: NDArray[np.bool_]) -> pa.Buffer:
+def pack_flags(flags: Flags) -> pa.Buffer:
     """Make a bitmap; bits after the last flag are 0."""
     return as_buffer(np.packbits(flags, bitorder="little"))
 
@@ -92,7 +102,7 @@ def align_bits(bitmap: pa.Buffer, begin: int, count: int) -> pa.Buffer:
     return as_buffer(data)
 
 
-def take_bits(bitmap: pa.Buffer, positions: NDArray[np.int64]) -> pa.Buffer:
+def take_bits(bitmap: pa.Buffer, positions: Int64s) -> pa.Buffer:
     """Gather bits; the caller has checked the positions."""
     bits = items_of(bitmap, np.uint8, bitmap.size)[positions >> 3] >> (positions & 7).astype(
         np.uint8

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import (
     Block,
@@ -20,7 +19,7 @@ from glaive.arrow.blocks import (
 from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.errors import CapacityError, CorruptFileError, SchemaError
 from glaive.memory import as_buffer, items_of
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, Flags, Where
 
 __all__ = [
     "MAX_IMPLIED_BYTES",
@@ -32,8 +31,6 @@ __all__ = [
     "to_array",
     "validity_flags",
 ]
-
-_INT32_MAX = 2**31 - 1
 
 MAX_IMPLIED_BYTES = 2**31
 """Maximum bytes of an array without bytes in the file: of nulls, or of one repeated value.
@@ -181,7 +178,7 @@ def _from_variable(
     offsets = block.offsets
     if bits != block.offset_bits:
         wide = items_of(offsets, f"<i{block.offset_bits // 8}", block.count + 1)
-        if bits == 32 and block.count and int(wide[-1]) > _INT32_MAX:
+        if bits == 32 and block.count and int(wide[-1]) > MAX_OFFSET:
             what = f"bytes of {kind}"
             raise CapacityError.of(int(wide[-1]), what, where=where, instead=f"large_{kind}")
         offsets = as_buffer(wide.astype(f"<i{bits // 8}"))
@@ -281,7 +278,7 @@ def list_array(
     return pa.Array.from_buffers(kind, slots, [validity, offsets], null_count, children=[items])
 
 
-def validity_flags(array: pa.Array) -> NDArray[np.bool_] | None:
+def validity_flags(array: pa.Array) -> Flags | None:
     """One flag per slot, None when no slot is null."""
     if array.null_count == 0:
         return None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import pack_flags
 from glaive.errors import CapacityError
 from glaive.memory import as_buffer
+from glaive.types import MAX_OFFSET, Int64s
 
 __all__ = [
     "MAX_OFFSET",
@@ -31,10 +32,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Int64s = NDArray[np.int64]
-
-MAX_OFFSET: Final = 2**31 - 1
-"""Bytes or items that 32-bit offsets can count."""
 
 _OVERFLOWS: Final = ("overflow", "too large")
 """Parts of Arrow's messages about arrays that are full."""

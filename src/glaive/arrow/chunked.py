@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import integer_array, inverse_permutation
 from glaive.arrow.capacity import MAX_OFFSET, row_weights, weight
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.errors import CapacityError
+from glaive.types import Int64s
 
 __all__ = [
     "decode_large",
@@ -27,8 +27,6 @@ __all__ = [
     "take_rows",
     "without_views",
 ]
-
-Int64s = NDArray[np.int64]
 
 _CHUNK_WEIGHT: Final = 2**28
 """Bytes and items per chunk of a result that does not fit one array; limits temporary copies."""

@@ -21,6 +21,7 @@ from glaive.arrow.buffers import pack_flags
 from glaive.arrow.scalars import FALSE, scalar
 from glaive.errors import SchemaError
 from glaive.memory import items_of
+from glaive.types import Flags
 
 __all__ = ["Condition", "HasText", "InRange", "IsNull", "IsOneOf", "float_order"]
 
@@ -217,5 +218,5 @@ def _words(array: Any) -> NDArray[Any]:
     return items_of(values, f"<i{width}", len(array), array.offset * width)
 
 
-def _booleans(flags: NDArray[np.bool_]) -> Any:
+def _booleans(flags: Flags) -> Any:
     return pa.Array.from_buffers(pa.bool_(), len(flags), [None, pack_flags(flags)])

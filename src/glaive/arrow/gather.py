@@ -21,12 +21,9 @@ from glaive.arrow.blocks import (
 from glaive.arrow.buffers import all_set, integer_array, join_bits, take_bits
 from glaive.errors import RowIndexError, SchemaError
 from glaive.memory import items_of
+from glaive.types import MAX_OFFSET, Int64s
 
-__all__ = ["INT32_MAX", "concat_blocks", "take_block"]
-
-INT32_MAX = 2**31 - 1
-
-Int64s = NDArray[np.int64]
+__all__ = ["concat_blocks", "take_block"]
 
 
 def take_block(block: Block, positions: Int64s) -> Block:
@@ -91,7 +88,7 @@ def _take_variable(block: Variable, positions: Int64s) -> Variable:
     if bits == 32 and len(positions) > block.count:
         # Repeats may need more bytes than 32-bit offsets can count.
         lengths = np.diff(items_of(block.offsets, np.int32, block.count + 1))
-        if int(lengths[positions].sum(dtype=np.int64)) > INT32_MAX:
+        if int(lengths[positions].sum(dtype=np.int64)) > MAX_OFFSET:
             array, bits = array.cast(pa.large_binary()), 64
     taken = pc.take(array, integer_array(positions), boundscheck=False)
     _, offsets, data = taken.buffers()
@@ -200,7 +197,7 @@ def _join_variable(blocks: Sequence[Variable], count: int) -> Variable:
     ]
     sizes = [int(end[-1]) - int(end[0]) for end in ends]
     bits = max(block.offset_bits for block in blocks)
-    if sum(sizes) > INT32_MAX:
+    if sum(sizes) > MAX_OFFSET:
         bits = 64
     offsets = pa.allocate_buffer((count + 1) * bits // 8)
     into = items_of(offsets, f"<i{bits // 8}", count + 1)

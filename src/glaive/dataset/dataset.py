@@ -558,8 +558,8 @@ class LanceDataset:
         -----
         Reads the columns of the filter; writes one small file per affected fragment.
         """
-        from glaive.dataset.rows.delete import delete_where
         from glaive.dataset.rows.retry import with_retries
+        from glaive.dataset.rows.selected_rows import delete_where
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         count = with_retries(self, lambda at: delete_where(at, predicate), **limits)
@@ -567,8 +567,8 @@ class LanceDataset:
 
     def truncate_table(self) -> None:
         """Delete all rows and move this object to the new version; columns stay."""
-        from glaive.dataset.rows.delete import truncate
         from glaive.dataset.rows.retry import with_retries
+        from glaive.dataset.rows.selected_rows import truncate
 
         with_retries(self, truncate)
 

@@ -49,8 +49,8 @@ def to_frame(
         options = replace(options, blob_handling="all_binary")
     blobs = _blob_columns(views, options) if blob_mode == "lazy" else []
     if not blobs:
-        return _frame(_read(views, options), arguments)
-    table = _read(views, replace(options, with_row_address=True))
+        return _frame(make_query(views, options).table(), arguments)
+    table = make_query(views, replace(options, with_row_address=True)).table()
     rows = select_rows(views, addresses=table[ROW_ADDRESS])
     given = _names(options)
     keeps_address = options.with_row_address or ROW_ADDRESS in (given or ())
@@ -99,7 +99,3 @@ def _names(options: ScanOptions) -> list[str] | None:
     if options.columns is None:
         return None
     return [column if isinstance(column, str) else column[0] for column in options.columns]
-
-
-def _read(views: Views, options: ScanOptions) -> pa.Table:
-    return make_query(views, options).table()

@@ -47,13 +47,7 @@ def find(
 
 
 def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:
-    """Refuse options that the function ``of`` does not have, with suggestions.
-
-    Raises
-    ------
-    OptionError
-        An option does not exist.
-    """
+    """Refuse options that the function ``of`` does not have; see :func:`refuse_unknown`."""
     if given:
         import inspect
 

@@ -15,9 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.dictionaries import concat_arrays
@@ -25,7 +23,7 @@ from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
@@ -43,7 +41,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Positions = NDArray[np.int64]
 
 
 class BufferRange(NamedTuple):
@@ -201,7 +198,7 @@ class ArrayEncoding(ABC):
             return None
         return array_matches(self.read(source, start, stop), predicate, source.where)
 
-    def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
+    def take(self, source: Source, rows: Int64s) -> Fetch[Any] | Any:
         """The values at these positions, any order, repeats allowed.
 
         The default reads the span of the positions when the buffers are in memory, else each
@@ -218,7 +215,7 @@ class ArrayEncoding(ABC):
         return and_then(join(steps, concat_arrays), lambda array: pick(array, runs.order))
 
 
-def pick(array: Any, positions: Positions) -> Any:
+def pick(array: Any, positions: Int64s) -> Any:
     """Values at positions of an array that is not a list array."""
     try:
         return array.take(integer_array(positions))

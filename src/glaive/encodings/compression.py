@@ -20,17 +20,15 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["Scheme", "compress", "decompress"]
 
 Scheme = Literal["zstd", "lz4"]
-Sizes = NDArray[np.int64]
 
 _PREFIX = {"zstd": 8, "lz4": 4}
 _CODEC: dict[Scheme, Literal["zstd", "lz4_raw"]] = {"zstd": "zstd", "lz4": "lz4_raw"}
@@ -42,8 +40,8 @@ _LONG_FRAME = 16_384  # uncompressed bytes from which one call per frame beats o
 
 
 def decompress(
-    scheme: Scheme, data: pa.Buffer, starts: Sizes, sizes: Sizes, where: Where
-) -> tuple[pa.Buffer, Sizes]:
+    scheme: Scheme, data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where
+) -> tuple[pa.Buffer, Int64s]:
     """Decompress ``data[starts[i] : starts[i] + sizes[i]]`` for every i.
 
     Buffers of 0 bytes stay empty (nulls of a full-zip page have no bytes). The caller has
@@ -91,8 +89,8 @@ def decompress(
 
 
 def _zstd_sizes(
-    data: pa.Buffer, starts: Sizes, sizes: Sizes, where: Where
-) -> tuple[Sizes, Sizes, Sizes]:
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, where: Where
+) -> tuple[Int64s, Int64s, Int64s]:
     """Claimed size, start and size of every frame."""
     _check_prefix(sizes, 8, where)
     framed = _words(data, starts, "<u4") != _ZSTD_MAGIC
@@ -120,7 +118,7 @@ def _zstd_sizes(
     return claimed, starts, sizes
 
 
-def _content_sizes(data: pa.Buffer, starts: Sizes) -> Sizes:
+def _content_sizes(data: pa.Buffer, starts: Int64s) -> Int64s:
     """The uncompressed size that each zstd frame states, -1 where it states none."""
     raw = as_array(data)
     at = np.minimum(starts[:, None] + np.arange(_ZSTD_HEADER), len(raw) - 1)
@@ -153,7 +151,7 @@ def _measure(data: pa.Buffer, start: int, size: int, where: Where) -> int:
     return total
 
 
-def _check_prefix(sizes: Sizes, least: int, where: Where) -> None:
+def _check_prefix(sizes: Int64s, least: int, where: Where) -> None:
     if len(sizes) and int(sizes.min()) < least:
         raise CorruptFileError(
             "compressed data",
@@ -163,13 +161,13 @@ def _check_prefix(sizes: Sizes, least: int, where: Where) -> None:
         )
 
 
-def _words(data: pa.Buffer, starts: Sizes, dtype: str) -> Sizes:
+def _words(data: pa.Buffer, starts: Int64s, dtype: str) -> Int64s:
     at = starts[:, None] + np.arange(np.dtype(dtype).itemsize)
-    words: Sizes = as_array(data)[at].view(dtype).reshape(-1).astype(np.int64)
+    words: Int64s = as_array(data)[at].view(dtype).reshape(-1).astype(np.int64)
     return words
 
 
-def _stream(data: pa.Buffer, starts: Sizes, sizes: Sizes, total: int, where: Where) -> pa.Buffer:
+def _stream(data: pa.Buffer, starts: Int64s, sizes: Int64s, total: int, where: Where) -> pa.Buffer:
     """Decompress all frames as one stream: a tenth of the cost of a call per short frame."""
     frames = gather_ranges(data, starts, sizes, where)
     stream = pa.CompressedInputStream(pa.BufferReader(frames), "zstd")
@@ -185,7 +183,7 @@ def _stream(data: pa.Buffer, starts: Sizes, sizes: Sizes, total: int, where: Whe
 
 
 def _one_by_one(
-    scheme: Scheme, data: pa.Buffer, starts: Sizes, sizes: Sizes, claimed: Sizes
+    scheme: Scheme, data: pa.Buffer, starts: Int64s, sizes: Int64s, claimed: Int64s
 ) -> pa.Buffer:
     """Decompress with a call per buffer: Arrow offers no other way for lz4 blocks."""
     codec = pa.Codec(_CODEC[scheme])
@@ -214,8 +212,8 @@ def _exactly(codec: pa.Codec, part: pa.Buffer, size: int) -> pa.Buffer:
 
 
 def compress(
-    scheme: Scheme, level: int | None, data: pa.Buffer, starts: Sizes, sizes: Sizes
-) -> tuple[pa.Buffer, Sizes]:
+    scheme: Scheme, level: int | None, data: pa.Buffer, starts: Int64s, sizes: Int64s
+) -> tuple[pa.Buffer, Int64s]:
     """Compress ``data[starts[i] : starts[i] + sizes[i]]`` for every i, after its size.
 
     Returns

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
-from glaive.arrow.gather import INT32_MAX, take_block
+from glaive.arrow.gather import take_block
 from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
+from glaive.types import MAX_OFFSET
 
 __all__ = ["expand"]
 
@@ -47,6 +48,6 @@ def _few_items(items: Variable, wanted: list[int]) -> Variable:
         data.append(items.data.slice(first, last - first).to_pybytes())
         end += last - first
         ends.append(end)
-    width = 8 if end > INT32_MAX else width
+    width = 8 if end > MAX_OFFSET else width
     offsets = pa.py_buffer(b"".join([end.to_bytes(width, "little") for end in ends]))
     return Variable(offsets, 8 * width, pa.py_buffer(b"".join(data)), len(wanted))

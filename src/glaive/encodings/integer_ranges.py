@@ -17,15 +17,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.conditions import Condition, InRange, IsOneOf, float_order
 from glaive.kernels.match import IntegerRanges
 from glaive.memory import items_of
+from glaive.types import UInt64s
 
 __all__ = ["integer_ranges"]
-
-UInt64s = NDArray[np.uint64]
 
 _WORDS = (8, 16, 32, 64)
 _ONE = np.uint64(1)

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
-from glaive.types import Int64s
+from glaive.types import Int64s, UInt16s
 
 __all__ = ["Layer", "Leaf", "Slots"]
 
@@ -71,8 +69,8 @@ class Leaf:
     rows: int
     entries: int
     layers: tuple[Layer, ...]
-    rep: NDArray[np.uint16] | None = None
-    definition: NDArray[np.uint16] | None = None
+    rep: UInt16s | None = None
+    definition: UInt16s | None = None
     validity: pa.Buffer | None = None
     null_count: int = 0
     shape: Sequence[Slots] | None = None

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth
 from glaive.arrow.buffers import all_set
@@ -27,7 +26,7 @@ from glaive.kernels.fsst_search import StringTest
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
+from glaive.types import Flags, Where
 
 __all__ = [
     "EntryTest",
@@ -58,7 +57,7 @@ class RowBits(NamedTuple):
 class EntryTest(NamedTuple):
     """Which entries of a dictionary pass, and whether nulls pass."""
 
-    flags: NDArray[np.bool_]
+    flags: Flags
     nulls: bool
 
 

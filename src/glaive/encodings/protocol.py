@@ -29,14 +29,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.memory import PAGE_BYTES
 from glaive.errors import UnsupportedFeatureError
-from glaive.types import ByteRange, Int64s, Where
+from glaive.types import ByteRange, Int64s, UInt8s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.predicate import PagePredicate, RowBits
@@ -65,7 +64,7 @@ P = TypeVar("P")
 ChunkBuffers = Sequence[tuple[int, int]]
 """Start and size of each buffer of one chunk."""
 
-MemoryRanges = NDArray[np.int64]
+MemoryRanges = Int64s
 """Address and size of ranges in memory, shape ``(n, 2)``."""
 
 NO_RANGES: MemoryRanges = np.empty((0, 2), np.int64)
@@ -86,6 +85,11 @@ class MiniChunks:
     counts: Int64s
     where: Where
 
+    @property
+    def first(self) -> tuple[pa.Buffer, Int64s, Int64s, Int64s]:
+        """The memory; start and size of the first buffer of each chunk; and its values."""
+        return self.data, self.starts[0], self.sizes[0], self.counts
+
 
 @dataclass(slots=True)
 class EncodedChunks:
@@ -95,7 +99,7 @@ class EncodedChunks:
     values: a power of two from 2 to 32768 for all chunks but the last.
     """
 
-    buffers: tuple[NDArray[np.uint8], ...]
+    buffers: tuple[UInt8s, ...]
     sizes: tuple[Int64s, ...]
     counts: Int64s
 
@@ -104,7 +108,7 @@ class EncodedChunks:
 class EncodedBlocks:
     """Block-context buffers back to back: ``data`` and the ``sizes`` of each, in bytes."""
 
-    data: NDArray[np.uint8]
+    data: UInt8s
     sizes: Int64s
 
 
@@ -116,7 +120,7 @@ class EncodedPage:
     """
 
     layout: Any
-    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes]
+    buffers: list[pa.Buffer | UInt8s | bytes]
     rows: int
 
 
@@ -180,8 +184,7 @@ class ValueEncoding(ABC):
         from glaive.arrow.gather import take_block
 
         block = self.decode_mini(chunks)
-        first = np.zeros(len(chunks.counts), np.int64)
-        np.cumsum(chunks.counts[:-1], out=first[1:])
+        first = np.cumsum(chunks.counts) - chunks.counts
         return take_block(block, first[chunk] + index)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
@@ -362,10 +365,7 @@ class PageReader(ABC):
         return None
 
     def page_signature(self) -> PageSignature | None:
-        """The signature that other pages must have to be joined with this one.
-
-        None, the default, for a page that is read alone.
-        """
+        """What pages must have to be joined with this one; None, the default: it is read alone."""
         return None
 
     def opening_ranges(self) -> MemoryRanges:
@@ -392,8 +392,5 @@ class PageReader(ABC):
         return None
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
-        """``read`` without deleted rows.
-
-        None, the default, when dropping them later is the quickest way.
-        """
+        """``read`` without deleted rows; None, the default, when dropping them later is quicker."""
         return None

@@ -48,6 +48,7 @@ _STRUCTURES: dict[str, type[StructuralPlane]] = {}
 _PLANES: dict[str, type[ValuePlane]] = {}
 
 C = TypeVar("C", bound=type[Any])
+K = TypeVar("K")
 
 
 def _register(classes: dict[str, Any], plural: str, cls: C) -> C:
@@ -140,14 +141,7 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
         The encoding is one this reader does not know; the message lists those it knows.
     """
     name = message.WhichOneof("compression")
-    if name is None:
-        raise CorruptFileError(
-            "value encoding", expected="one of the known encodings", found="none", where=where
-        )
-    try:
-        cls = value_encodings()[name]
-    except KeyError:
-        raise _unknown("value encoding", name, value_encodings(), where) from None
+    cls = _known(value_encodings(), name, "value encoding", where)
     return cls.from_wire(getattr(message, name), where)
 
 
@@ -159,14 +153,7 @@ def open_page(message: Any, page: PageBytes) -> PageReader:
     if message.DESCRIPTOR.name == "PlanarLayout":
         return _open_planar(message, page)
     name = message.WhichOneof("layout")
-    if name is None:
-        raise CorruptFileError(
-            "page layout", expected="one of the known layouts", found="none", where=page.where
-        )
-    try:
-        cls = page_layouts()[name]
-    except KeyError:
-        raise _unknown("page layout", name, page_layouts(), page.where) from None
+    cls = _known(page_layouts(), name, "page layout", page.where)
     return cls.from_wire(getattr(message, name), page)
 
 
@@ -201,14 +188,7 @@ def read_array(
         The encoding is one this reader does not know; the message lists those it knows.
     """
     name = message.WhichOneof("array_encoding")
-    if name is None:
-        raise CorruptFileError(
-            "array encoding", expected="one of the known encodings", found="none", where=page.where
-        )
-    try:
-        cls = array_encodings()[name]
-    except KeyError:
-        raise _unknown("array encoding", name, array_encodings(), page.where) from None
+    cls = _known(array_encodings(), name, "array encoding", page.where)
     if cls.structural and not top:
         raise CorruptFileError(
             "array encoding", expected=f"values of type {kind}", found=name, where=page.where
@@ -216,8 +196,15 @@ def read_array(
     return cls.from_wire(getattr(message, name), kind, count, page)
 
 
-def _unknown(kind: str, name: str, known: dict[str, Any], where: Where) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"unknown {kind} {name!r} (in {where}); this reader knows {', '.join(known)}. "
-        "The file was probably written by a newer Lance: upgrade glaive."
-    )
+def _known(classes: dict[str, type[K]], name: str | None, kind: str, where: Where) -> type[K]:
+    """The class that a message names."""
+    if name is None:
+        expected = f"one of the known {kind.split()[1]}s"
+        raise CorruptFileError(kind, expected=expected, found="none", where=where)
+    try:
+        return classes[name]
+    except KeyError:
+        raise UnsupportedFeatureError(
+            f"unknown {kind} {name!r} (in {where}); this reader knows {', '.join(classes)}. "
+            "The file was probably written by a newer Lance: upgrade glaive."
+        ) from None

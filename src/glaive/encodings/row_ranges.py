@@ -7,15 +7,12 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import RowIndexError
 from glaive.memory import allocate, as_array
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = ["RowRuns", "join_buffers", "rows_beyond"]
-
-Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +23,14 @@ class RowRuns:
     (inclusive); ``run`` is the run of each wanted row. ``wanted[order]`` are the requested rows.
     """
 
-    wanted: Positions
-    order: Positions
-    first: Positions
-    last: Positions
-    run: Positions
+    wanted: Int64s
+    order: Int64s
+    first: Int64s
+    last: Int64s
+    run: Int64s
 
     @classmethod
-    def of(cls, rows: Positions) -> Self:
+    def of(cls, rows: Int64s) -> Self:
         """Sort rows, drop repeats, and find the runs."""
         wanted, order = np.unique(rows, return_inverse=True)
         begins = np.ones(len(wanted), np.bool_)
@@ -54,14 +51,14 @@ class RowRuns:
             base + self.wanted[self.first] * width, (self.last - self.first + 2) * width
         )
 
-    def bounds(self, index: Positions) -> tuple[Positions, Positions]:
+    def bounds(self, index: Int64s) -> tuple[Int64s, Int64s]:
         """Start and end of each wanted row, from the requested entries."""
         at = np.arange(len(self.wanted)) + self.run
         return index[at], index[at + 1]
 
     def rows_between(
-        self, base: int, starts: Positions, stops: Positions
-    ) -> tuple[list[ByteRange], Positions]:
+        self, base: int, starts: Int64s, stops: Int64s
+    ) -> tuple[list[ByteRange], Int64s]:
         """Bytes of the runs, and how far each row moves when the runs are back to back.
 
         ``starts[i]`` to ``stops[i]`` are the bytes of wanted row i, relative to ``base``.
@@ -71,7 +68,7 @@ class RowRuns:
         return self._ranges(base + starts[self.first], sizes), moves[self.run]
 
     @staticmethod
-    def _ranges(starts: Positions, sizes: Positions) -> list[ByteRange]:
+    def _ranges(starts: Int64s, sizes: Int64s) -> list[ByteRange]:
         return list(map(ByteRange, starts.tolist(), sizes.tolist()))
 
 

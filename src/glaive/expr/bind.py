@@ -63,10 +63,8 @@ def bind(
 def _as_tests(node: Node) -> Node:
     """Turn calls of ``regexp_match`` that are used as a test into ``IS NOT NULL`` tests."""
     match node:
-        case tree.And(operands):
-            return tree.And(tuple(_as_tests(operand) for operand in operands), at=node.at)
-        case tree.Or(operands):
-            return tree.Or(tuple(_as_tests(operand) for operand in operands), at=node.at)
+        case tree.And(operands) | tree.Or(operands):
+            return type(node)(tuple(_as_tests(operand) for operand in operands), at=node.at)
         case tree.Not(operand):
             return tree.Not(_as_tests(operand), at=node.at)
         case tree.Call("regexp_match"):
@@ -88,10 +86,9 @@ class _Binder:
     def as_columns(self, node: Node) -> Node:
         """Convert constants that are compared with a column, at the top of a filter."""
         match node:
-            case tree.And(operands):
-                return tree.And(tuple(self.as_columns(operand) for operand in operands), at=node.at)
-            case tree.Or(operands):
-                return tree.Or(tuple(self.as_columns(operand) for operand in operands), at=node.at)
+            case tree.And(operands) | tree.Or(operands):
+                parts = tuple(self.as_columns(operand) for operand in operands)
+                return type(node)(parts, at=node.at)
             case tree.Compare(op, left, right) | tree.Arithmetic(op, left, right):
                 kind = self.column_type(left)
                 if kind is not None:

@@ -15,6 +15,7 @@ __all__ = [
     "arithmetic",
     "comparison",
     "concatenation",
+    "is_binary",
     "is_list",
     "is_number",
     "is_string",
@@ -62,8 +63,9 @@ def is_list(kind: Any, *, fixed: bool = False) -> bool:
     return bool(variable or (fixed and types.is_fixed_size_list(kind)))
 
 
-def _is_bytes(kind: Any) -> bool:
-    return kind in _BINARIES or pa.types.is_fixed_size_binary(kind)
+def is_binary(kind: Any, *, fixed: bool = False) -> bool:
+    """Whether it is one of the three binary types; ``fixed``: of fixed size included."""
+    return kind in _BINARIES or (fixed and pa.types.is_fixed_size_binary(kind))
 
 
 def comparison(left: Any, right: Any) -> Any | None:
@@ -76,7 +78,7 @@ def comparison(left: Any, right: Any) -> Any | None:
         return _numbers(left, right, exact=True)
     if is_string(left) and is_string(right):
         return _STRINGS[max(_STRINGS.index(left), _STRINGS.index(right))]
-    if _is_bytes(left) and _is_bytes(right):
+    if is_binary(left, fixed=True) and is_binary(right, fixed=True):
         return _bytes(left, right)
     met = _times(left, right) if _is_time(left) and _is_time(right) else None
     if met is None:
@@ -275,10 +277,10 @@ def shift(left: Any, right: Any) -> Any | None:
 
 def concatenation(left: Any, right: Any) -> Any | None:
     """The type to which both sides of ``||`` are converted."""
-    if _is_bytes(left) and _is_bytes(right):
+    if is_binary(left, fixed=True) and is_binary(right, fixed=True):
         return _bytes(left, right)
     for text, other in ((left, right), (right, left)):
         plain = not pa.types.is_nested(other) or is_list(other)
-        if is_string(text) and not _is_bytes(other) and plain:
+        if is_string(text) and not is_binary(other, fixed=True) and plain:
             return _STRINGS[max(_STRINGS.index(kind) for kind in (left, right) if is_string(kind))]
     return None

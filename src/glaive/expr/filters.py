@@ -40,7 +40,19 @@ NO_COLUMNS: Mapping[str, pa.DataType] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class _Bound:
+    """A bound expression."""
+
+    expression: Node
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Paths of the columns it needs."""
+        return paths(self.expression)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term(_Bound):
     """One of the tests that must all pass.
 
     Parameters
@@ -51,13 +63,7 @@ class Term:
         Path of a column and the condition on its values, if the test is equivalent to that.
     """
 
-    expression: Node
     condition: tuple[str, Condition] | None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Paths of the columns it needs."""
-        return paths(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Which rows pass, without nulls; see :meth:`Filter.mask`."""
@@ -71,7 +77,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class Filter(_Bound):
     """A bound filter.
 
     Parameters
@@ -86,7 +92,6 @@ class Filter:
         The filter in normal form.
     """
 
-    expression: Node
     terms: tuple[Term, ...]
     text: str
 
@@ -97,11 +102,6 @@ class Filter:
             isinstance(term.expression, Literal) and term.expression.value is not True
             for term in self.terms
         )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Paths of the columns it needs."""
-        return paths(self.expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Which rows pass; rows that evaluate to NULL do not, so that the mask has no nulls.
@@ -121,7 +121,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class Value(_Bound):
     """A bound expression of any type.
 
     Parameters
@@ -134,14 +134,8 @@ class Value:
         The expression in normal form.
     """
 
-    expression: Node
     type: pa.DataType
     text: str
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Paths of the columns it needs."""
-        return paths(self.expression)
 
     @property
     def constant_bytes(self) -> int:

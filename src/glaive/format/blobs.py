@@ -10,6 +10,7 @@ Specification: ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -118,36 +119,35 @@ def described(field: Field) -> Field:
     if field.is_blob_v2:
         metadata = {BLOB: b"true", PACKED: b"true"}
         return replace(field, children=_members(DESCRIPTOR), metadata=metadata)
-    if not has_blobs(field):
-        return field
-    return replace(field, children=tuple(map(described, field.children)))
+    return _with_children(field, described)
 
 
 def stored(field: Field) -> Field:
     """The field as in the schema of a data file: the second kind as descriptors."""
     if field.is_blob_v2:
         return described(field)
-    if not has_blobs_v2(field):
-        return field
-    return replace(field, children=tuple(map(stored, field.children)))
+    return _with_children(field, stored)
 
 
 def as_binary(field: Field) -> Field:
     """The field with the blob columns at or below it as large binary."""
     if field.is_blob_v2:
         return replace(_plain(field), logical_type="large_binary", children=())
-    if not has_blobs_v2(field):
-        return field
-    return replace(field, children=tuple(map(as_binary, field.children)))
+    return _with_children(field, as_binary)
 
 
 def logical(field: Field) -> Field:
     """The field with the blob columns at or below it as structs to be written."""
     if field.is_blob_v2:
         return _plain(field)
-    if not has_blobs_v2(field):
+    return _with_children(field, logical)
+
+
+def _with_children(field: Field, change: Callable[[Field], Field]) -> Field:
+    """The field with changed children, if there are blobs below it."""
+    if not has_blobs(field):
         return field
-    return replace(field, children=tuple(map(logical, field.children)))
+    return replace(field, children=tuple(map(change, field.children)))
 
 
 def _plain(field: Field) -> Field:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.arrow_numbers import read_numbers
+from glaive.format.wire import parse_bitmap
 
 __all__ = ["BITMAP_FROM", "MAX_DELETED_ROWS", "decode_deletions", "encode_deletions"]
 
@@ -89,14 +90,7 @@ def encode_deletions(offsets: NDArray[np.uint32], *, bitmap: bool) -> bytes:
 
 
 def _from_bitmap(data: pa.Buffer, rows: int, most: int, where: object) -> NDArray[np.uint32]:
-    from pyroaring import BitMap
-
-    try:
-        bitmap = BitMap.deserialize(data.to_pybytes())
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            "deletion file", expected="a roaring bitmap", found=str(error), where=where
-        ) from error
+    bitmap = parse_bitmap(data.to_pybytes(), "deletion file", where)
     if bitmap:
         _check_highest(bitmap.max(), rows, where)
     if len(bitmap) > most:

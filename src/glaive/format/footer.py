@@ -16,7 +16,7 @@ Specification: "Footer" and "Manifest file" in ``docs/format``.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar, Final, Self
 
 import pyarrow as pa
@@ -52,11 +52,7 @@ def file_version(tail: pa.Buffer, size: int, *, where: object) -> tuple[int, int
     NotLanceError
         The file is too short or does not end in ``LANC``.
     """
-    if tail.size < _VERSION.size or size < LegacyFooter.SIZE:
-        _refuse_tail(tail, size, LegacyFooter.SIZE, where, "file")
-    major, minor, magic = _VERSION.unpack_from(tail, tail.size - _VERSION.size)
-    if magic != MAGIC:
-        _refuse_tail(tail, size, LegacyFooter.SIZE, where, "file")
+    major, minor = _unpacked(_VERSION, tail, size, LegacyFooter.SIZE, where, "file")
     return major, minor
 
 
@@ -101,13 +97,9 @@ class FileFooter:
         CorruptFileError
             The tables are not within the file, before the footer.
         """
-        if tail.size < cls.SIZE or size < cls.SIZE:
-            _refuse_tail(tail, size, cls.SIZE, where, "file")
-        start, column_table, global_table, buffers, columns, major, minor, magic = (
-            _FILE.unpack_from(tail, tail.size - cls.SIZE)
+        start, column_table, global_table, buffers, columns, major, minor = _unpacked(
+            _FILE, tail, size, cls.SIZE, where, "file"
         )
-        if magic != MAGIC:
-            _refuse_tail(tail, size, cls.SIZE, where, "file")
         if (major, minor) in _LEGACY_VERSIONS:
             raise UnsupportedFeatureError(
                 f"{where} is a file of format 0.1 (footer {major}.{minor}), which has another "
@@ -143,16 +135,7 @@ class FileFooter:
 
     def build(self) -> bytes:
         """The 40 bytes of the footer."""
-        return _FILE.pack(
-            self.metadata_start,
-            self.column_table,
-            self.global_table,
-            self.global_buffers,
-            self.columns,
-            self.major,
-            self.minor,
-            MAGIC,
-        )
+        return _FILE.pack(*astuple(self), MAGIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +151,8 @@ class _ShortFooter:
 
     @classmethod
     def parse(cls, tail: pa.Buffer, size: int, *, where: object) -> Self:
-        """Read the footer from the last bytes of a file of ``size`` bytes.
-
-        Raises
-        ------
-        NotLanceError
-            The file is too short or does not end in ``LANC``.
-        UnsupportedFeatureError
-            The version is not supported.
-        CorruptFileError
-            The metadata is not within the file, before the footer.
-        """
-        if tail.size < cls.SIZE or size < cls.SIZE:
-            _refuse_tail(tail, size, cls.SIZE, where, cls.KIND)
-        position, major, minor, magic = _SHORT.unpack_from(tail, tail.size - cls.SIZE)
-        if magic != MAGIC:
-            _refuse_tail(tail, size, cls.SIZE, where, cls.KIND)
+        """Read the footer from the last bytes; errors as for :meth:`FileFooter.parse`."""
+        position, major, minor = _unpacked(_SHORT, tail, size, cls.SIZE, where, cls.KIND)
         cls._check_version(major, minor, where)
         if position + 4 > size - cls.SIZE:
             raise CorruptFileError(
@@ -225,7 +194,14 @@ class ManifestFooter(_ShortFooter):
             )
 
 
-def _refuse_tail(tail: pa.Buffer, size: int, need: int, where: object, kind: str) -> None:
+def _unpacked(
+    layout: struct.Struct, tail: pa.Buffer, size: int, need: int, where: object, kind: str
+) -> list[int]:
+    """The numbers before the magic bytes; a file of this kind has at least ``need`` bytes."""
+    if tail.size >= layout.size and size >= need:
+        *numbers, magic = layout.unpack_from(tail, tail.size - layout.size)
+        if magic == MAGIC:
+            return numbers
     last = tail.slice(max(0, tail.size - 4)).to_pybytes()
     if size < need:
         reason = f"it has {size} bytes, the footer alone takes {need}"

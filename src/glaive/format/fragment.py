@@ -94,10 +94,7 @@ class DataFile:
     def column_of(self, field_id: int) -> int | None:
         """Physical column of a field, including hidden ones; ``None`` if it is not in the file.
 
-        Raises
-        ------
-        CorruptFileError
-            There are not as many columns as fields.
+        Errors as for :meth:`columns`.
         """
         if field_id not in self.fields:
             return None
@@ -233,13 +230,7 @@ class Fragment:
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DataFragment, where: object = _TRANSACTION) -> Fragment:
-        """Read the wire message.
-
-        Raises
-        ------
-        CorruptFileError
-            As for :func:`check_fragment`.
-        """
+        """Read the wire message; errors as for :func:`check_fragment`."""
         _check_numbers(wire, where)
         deleted = wire.HasField("deletion_file")
         return cls(

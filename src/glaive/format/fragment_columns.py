@@ -17,18 +17,16 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
+from glaive.types import Int64s
 
 __all__ = ["FragmentColumns"]
 
 M = TypeVar("M", bound=Message)
-Int64s = NDArray[np.int64]
-
 _MARK: Final = 2**64 - 1
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from glaive.errors import CorruptFileError
 from glaive.format.limits import check_file_name
 from glaive.format.pb import table_pb2
-from glaive.format.wire import parse
+from glaive.format.wire import parse, parse_bitmap
 
 if TYPE_CHECKING:
     from pyroaring import BitMap
@@ -49,13 +49,7 @@ def decode_index_section(data: bytes, where: object) -> list[table_pb2.IndexMeta
 
 
 def count_covered(entry: table_pb2.IndexMetadata, where: object) -> int:
-    """Number of fragments that a segment covers; 0 if unknown.
-
-    Raises
-    ------
-    CorruptFileError
-        Its bitmap cannot be read.
-    """
+    """Number of fragments that a segment covers, 0 if unknown; see :func:`open_coverage`."""
     return len(open_coverage(entry, where)) if entry.fragment_bitmap else 0
 
 
@@ -67,17 +61,7 @@ def open_coverage(entry: table_pb2.IndexMetadata, where: object) -> BitMap:
     CorruptFileError
         It cannot be read.
     """
-    from pyroaring import BitMap
-
-    try:
-        return BitMap.deserialize(entry.fragment_bitmap)
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            f"fragments of index {entry.name!r}",
-            expected="a roaring bitmap",
-            found=str(error),
-            where=where,
-        ) from error
+    return parse_bitmap(entry.fragment_bitmap, f"fragments of index {entry.name!r}", where)
 
 
 def check_entry(entry: table_pb2.IndexMetadata, where: object) -> None:

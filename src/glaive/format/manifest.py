@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -177,10 +177,7 @@ class Manifest:
     def indices(self) -> list[table_pb2.IndexMetadata]:
         """Wire entries of the index section, in order, checked.
 
-        Raises
-        ------
-        CorruptFileError
-            As for :func:`glaive.format.index_section.decode_index_section`.
+        Errors as for :func:`glaive.format.index_section.decode_index_section`.
         """
         if self.index_section is None:
             return []
@@ -296,18 +293,16 @@ def decode_manifest(
         check_readable(wire.reader_feature_flags, wire.writer_feature_flags, where=where)
     if wire.transaction_file:
         check_file_name(wire.transaction_file, "name of the transaction's file", where)
-    transaction = index_section = None
-    if wire.HasField("transaction_section"):
-        transaction = bytes(
-            _section(view, wire.transaction_section, footer.position, "transaction", where)
-        )
-    elif wire.HasField("transaction_section_deprecated"):
-        at = wire.transaction_section_deprecated
-        transaction = bytes(_section(view, at, footer.position, "transaction", where))
-    if wire.HasField("index_section"):
-        index_section = bytes(
-            _section(view, wire.index_section, footer.position, "index section", where)
-        )
+
+    def section(name: str, *fields: Any) -> bytes | None:
+        """The section at the offset in the first of these fields that is set."""
+        for field in fields:
+            if wire.HasField(field):
+                return bytes(_section(view, getattr(wire, field), footer.position, name, where))
+        return None
+
+    transaction = section("transaction", "transaction_section", "transaction_section_deprecated")
+    index_section = section("index section", "index_section")
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
+from glaive.types import Int64s
 
 __all__ = ["SegmentValues", "segment_bounds", "segment_length"]
 
-Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
 _ARRAYS = ("sorted_array", "array")

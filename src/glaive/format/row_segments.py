@@ -22,10 +22,10 @@ from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.pb import table_pb2
 from glaive.format.row_id_segments import SegmentValues, segment_bounds
 from glaive.format.wire import DecodeError, parse
+from glaive.types import Int64s
 
 __all__ = ["RowSegments", "read_segments"]
 
-Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 Ranges = tuple[UInt64s, UInt64s, Int64s, Int64s]
 

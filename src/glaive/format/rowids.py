@@ -218,10 +218,7 @@ def count_row_ids(data: bytes, *, where: object) -> int:
 def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: object) -> bytes:
     """The sequence of the rows at these ascending offsets; each segment is filtered separately.
 
-    Raises
-    ------
-    CorruptFileError
-        As for :func:`decode_row_ids`.
+    Errors as for :func:`decode_row_ids`.
     """
     segments = _parse(table_pb2.RowIdSequence, data, where).segments
     lengths = [segment_length(segment, where) for segment in segments]
@@ -243,13 +240,7 @@ def select_row_ids(data: bytes, rows: int, kept: NDArray[np.uint32], *, where: o
 
 
 def concatenate_row_ids(sequences: Sequence[bytes], *, where: object) -> bytes:
-    """Concatenate sequences; adjacent ranges are joined.
-
-    Raises
-    ------
-    CorruptFileError
-        A sequence cannot be parsed.
-    """
+    """Concatenate sequences; adjacent ranges are joined; errors as for :func:`count_row_ids`."""
     joined: list[Any] = []
     for data in sequences:
         for segment in _parse(table_pb2.RowIdSequence, data, where).segments:

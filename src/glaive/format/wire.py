@@ -1,8 +1,8 @@
-"""Parse wire messages, and their envelopes (``google.protobuf.Any``)."""
+"""Parse wire messages, their envelopes (``google.protobuf.Any``) and roaring bitmaps."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from google.protobuf.any_pb2 import Any as Envelope
@@ -12,7 +12,10 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from glaive.errors import CorruptFileError
 
-__all__ = ["DecodeError", "field_numbers", "parse", "seal", "unseal"]
+if TYPE_CHECKING:
+    from pyroaring import BitMap
+
+__all__ = ["DecodeError", "field_numbers", "parse", "parse_bitmap", "seal", "unseal"]
 
 M = TypeVar("M", bound=Message)
 
@@ -26,6 +29,18 @@ def parse(message: M, raw: pa.Buffer | bytes | memoryview, subject: str, where: 
             subject, expected="a protobuf message", found=str(error), where=where
         ) from None
     return message
+
+
+def parse_bitmap(raw: bytes, subject: str, where: object) -> BitMap:
+    """Parse a roaring bitmap in the portable layout; raises ``CorruptFileError``."""
+    from pyroaring import BitMap
+
+    try:
+        return BitMap.deserialize(raw)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            subject, expected="a roaring bitmap", found=str(error), where=where
+        ) from error
 
 
 def field_numbers(raw: bytes, subject: str, where: object) -> frozenset[int]:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.types import Flags, Int64s, UInt64s
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 __all__ = ["AddressMap", "Addresses", "FragmentRows", "Survivors"]
 
-Addresses = NDArray[np.uint64]
+Addresses = UInt64s
 """Row addresses: the fragment in the upper 32 bits, the physical row in the lower ones."""
 
 Survivors = bytes | Addresses
@@ -86,7 +86,7 @@ class AddressMap:
         """The map for addresses from before an earlier rewrite: that one first, then this."""
         return AddressMap((*before.steps, *self.steps))
 
-    def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+    def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
         """New addresses, and which of the rows survive.
 
         Both are as long as ``addresses``; the new address of a deleted row is meaningless.
@@ -108,7 +108,7 @@ class AddressMap:
                 return rows
         return 0
 
-    def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, NDArray[np.bool_]]:
+    def remap_rows(self, rows: pa.Table, column: str) -> tuple[pa.Table, Flags]:
         """Rows of an index file without deleted rows, in their order; and which they are.
 
         Parameters
@@ -140,7 +140,7 @@ class _Step:
 
     __slots__ = ("_starts", "_targets", "ids")
 
-    def __init__(self, ids: Addresses, starts: NDArray[np.int64], targets: Addresses) -> None:
+    def __init__(self, ids: Addresses, starts: Int64s, targets: Addresses) -> None:
         self.ids, self._starts, self._targets = ids, starts, targets
 
     def apply(self, addresses: Addresses) -> Addresses:
@@ -213,7 +213,7 @@ def _new_addresses(survivors: Survivors, new: Sequence[FragmentRows], where: obj
 
 def _in_fragments(
     survivors: Survivors, old: Sequence[FragmentRows], rows: int, where: object
-) -> list[NDArray[np.int64]]:
+) -> list[Int64s]:
     """Surviving physical rows of each old fragment."""
     addresses = survivors
     if isinstance(addresses, bytes):

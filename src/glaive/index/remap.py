@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.errors import DataFileMissingError
 from glaive.format.flags import Feature
@@ -23,6 +22,7 @@ from glaive.index.segment import Segment, SegmentWriter
 from glaive.io.store import ObjectStore
 from glaive.table.index_coverage import covered_fragments, holds_addresses
 from glaive.table.relocated_rows import REUSE_INDEX, RelocatedGroup, followed, stored_relocations
+from glaive.types import Flags
 
 __all__ = ["RemappedIndices", "any_holds_addresses", "pinned_fragments", "remap_segments"]
 
@@ -161,7 +161,7 @@ class _Recorder(AddressMap):
         self._fragments: set[int] = set()
         self._origins: set[int] = set()
 
-    def apply(self, addresses: Addresses) -> tuple[Addresses, NDArray[np.bool_]]:
+    def apply(self, addresses: Addresses) -> tuple[Addresses, Flags]:
         new_addresses, kept = super().apply(addresses)
         self._fragments |= _fragments(new_addresses[kept])
         self._origins |= _fragments(self._before.apply(addresses)[0][kept])

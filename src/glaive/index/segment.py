@@ -13,7 +13,6 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import (
     CorruptFileError,
@@ -32,16 +31,9 @@ from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
-from glaive.types import FormatVersion
+from glaive.types import FormatVersion, Int64s
 
-__all__ = [
-    "IndexFile",
-    "IndexFileWriter",
-    "Segment",
-    "SegmentWriter",
-    "batches",
-    "file_version_of",
-]
+__all__ = ["IndexFile", "IndexFileWriter", "Segment", "SegmentWriter", "batches", "file_version_of"]
 
 Entry = table_pb2.IndexMetadata
 
@@ -54,7 +46,7 @@ def file_version_of(data_format: FormatVersion) -> str:
     return "2.0" if data_format.major == 0 else str(data_format)
 
 
-def batches(bounds: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
+def batches(bounds: Int64s, limit: int) -> Iterator[tuple[int, int]]:
     """Ranges of lists or partitions to read at a time: ``limit`` rows at most, or one of them.
 
     ``bounds`` are the rows where each begins, and the end of the last.
@@ -70,8 +62,8 @@ def batches(bounds: NDArray[np.int64], limit: int) -> Iterator[tuple[int, int]]:
 class IndexFile:
     """One file of a segment, opened; refused if it claims more rows than its bytes can hold."""
 
-    def __init__(self, store: ObjectStore, path: str, size: int | None = None) -> None:
-        self._file: FileReader = open_reader(store, path, size=size)
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self._file: FileReader = open_reader(store, path)
         self.path = store.full(path)
         size_in_bytes = self._file.reader.size
         max_rows = max(_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE * size_in_bytes)

@@ -201,7 +201,9 @@ def open_named(
 def open_external(
     root: ObjectStore, uri: str, policy: AccessPolicy, *, subject: str
 ) -> tuple[ObjectStore, str]:
-    """Open the location that holds an object outside of a dataset; also return its path there.
+    """Open the location of an object outside of a dataset; also return its path there.
+
+    Errors as for :func:`open_named`.
 
     Parameters
     ----------
@@ -209,13 +211,6 @@ def open_external(
         As for :func:`open_named`.
     uri
         The object.
-
-    Raises
-    ------
-    AccessError
-        The caller has to allow it.
-    OptionError
-        It is no location.
     """
     location = _trusted_spelling(uri, subject)
     if not policy.allows_external(location):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
@@ -18,7 +18,7 @@ import pyarrow as pa
 from glaive.errors import StoreError
 from glaive.io.ranges import coalesce
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
-from glaive.io.wrapped import WrappedStore
+from glaive.io.wrapped import WrappedReader, WrappedStore
 from glaive.types import ByteRange
 
 __all__ = ["CountingReader", "CountingSink", "CountingStore", "Fault", "Request"]
@@ -173,33 +173,29 @@ class CountingStore(WrappedStore):
 
     def delete(self, paths: Sequence[str]) -> None:
         """Count one request per object."""
-        late = [self.note("delete", path) for path in paths]
-        self.inner.delete(paths)
-        for error in late:
-            _raise(error)
+        self._delete(paths, self.inner.delete)
 
     def discard(self, paths: Sequence[str]) -> None:
         """Count one request per object, as :meth:`delete` does."""
+        self._delete(paths, self.inner.discard)
+
+    def _delete(self, paths: Sequence[str], delete: Callable[[Sequence[str]], None]) -> None:
         late = [self.note("delete", path) for path in paths]
-        super().discard(paths)
+        delete(paths)
         for error in late:
             _raise(error)
 
 
-class CountingReader:
+class CountingReader(WrappedReader):
     """A reader whose requests are counted; never mapped."""
 
-    mapped = False
+    __slots__ = ("_path", "_size", "_store")
 
     def __init__(
         self, store: CountingStore, path: str, inner: RangeReader, size: int | None
     ) -> None:
-        self._store, self._path, self._inner, self._size = store, path, inner, size
-
-    @property
-    def path(self) -> str:
-        """The inner reader's path."""
-        return self._inner.path
+        super().__init__(inner)
+        self._store, self._path, self._size = store, path, size
 
     @property
     def size(self) -> int:
@@ -223,22 +219,6 @@ class CountingReader:
         for error in late:
             _raise(error)
         return buffers
-
-    def advise(
-        self,
-        ranges: Sequence[ByteRange],
-        advice: Literal["random", "sequential", "willneed", "dontneed", "normal"],
-    ) -> None:
-        """Delegate the hint; not a request."""
-        self._inner.advise(ranges, advice)
-
-    def advise_pattern(self, pattern: Literal["random", "sequential"]) -> None:
-        """Delegate the hint; not a request."""
-        self._inner.advise_pattern(pattern)
-
-    def close(self) -> None:
-        """Close the inner reader."""
-        self._inner.close()
 
 
 class CountingSink:

@@ -29,6 +29,7 @@ from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
 from glaive.io.object_path import check_object_path
 from glaive.io.pool import ordered_map
 from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.remote import RemoteReader
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import repeating
 from glaive.io.stats import IoCounters
@@ -277,12 +278,10 @@ class FsspecStore(ObjectStore):
         return bool(entry.get("islink")) or entry.get("type") == "link"
 
 
-class FsspecReader:
+class FsspecReader(RemoteReader):
     """An object read range by range; near ranges share one request."""
 
     __slots__ = ("_key", "_relative", "_size", "_store", "_system", "path")
-
-    mapped = False
 
     def __init__(
         self, store: FsspecStore, system: Any, key: str, path: str, size: int | None
@@ -328,15 +327,6 @@ class FsspecReader:
             lambda: self._system.cat_file(self._key, start=request.offset, end=request.end),
         )
         return aligned(data, request.offset)
-
-    def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
-        """Do nothing: there is no map."""
-
-    def advise_pattern(self, pattern: str) -> None:
-        """Do nothing: there is no map."""
-
-    def close(self) -> None:
-        """Do nothing: no file is kept open."""
 
 
 def _split_secret(uri: str) -> tuple[str, str]:

@@ -7,14 +7,14 @@ under a temporary name and then moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from glaive.errors import StoreError
 from glaive.io.failures import from_object_store, from_system
+from glaive.io.remote import RemoteSink
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, byte_views
 from glaive.io.temporary import temporary_path
 
 __all__ = ["FsspecSink", "begin_writing", "failed"]
@@ -67,10 +67,10 @@ def _has_commit(system: Any, temporary: str) -> bool:
     return _commits[system_type]
 
 
-class FsspecSink:
+class FsspecSink(RemoteSink):
     """An object being written; visible when finished."""
 
-    __slots__ = ("_commit", "_discard", "_file", "_full", "_key", "_store", "position")
+    __slots__ = ("_commit", "_discard", "_key", "_store")
 
     def __init__(
         self,
@@ -81,19 +81,9 @@ class FsspecSink:
         commit: Callable[[], object],
         discard: Callable[[], object],
     ) -> None:
-        self._store, self._file, self._key, self._full = store, file, key, full
+        super().__init__(file, full)
+        self._store, self._key = store, key
         self._commit, self._discard = commit, discard
-        self.position = 0
-
-    def write(self, data: Sequence[BytesLike]) -> None:
-        """Append parts."""
-        file = self._opened()
-        for view in byte_views(data):
-            try:
-                file.write(view)
-            except Exception as error:
-                raise failed(error, self._full, "write") from None
-            self.position += view.nbytes
 
     def finish(self) -> int:
         """Make the object visible; returns its size in bytes."""
@@ -115,10 +105,10 @@ class FsspecSink:
             with suppress(Exception):
                 self._discard()
 
-    def _opened(self) -> Any:
-        if self._file is None:
-            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        return self._file
+    @staticmethod
+    def failed(error: Exception, path: str, doing: str) -> StoreError:
+        """Translate an error that a file system raised."""
+        return failed(error, path, doing)
 
 
 def failed(error: Exception, path: str, doing: str) -> StoreError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 from glaive.errors import StoreError
 from glaive.io.exclusive import take_name
 from glaive.io.failures import from_system
-from glaive.io.preallocate import PREALLOCATED_BYTES, preallocate, release
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode, byte_views
 from glaive.io.temporary import temporary_path
@@ -25,7 +26,16 @@ _SLICE = 8 * 1024 * 1024
 _MAX_PARTS = 512
 """Parts per ``writev``; POSIX guarantees 16, and current systems 1024."""
 _PREALLOCATE_FROM = 1024 * 1024
-"""Size of one write from which blocks are preallocated."""
+"""Size of one write from which blocks are preallocated.
+
+Writing into preallocated blocks costs about a third less processor time than growing the file
+with every write. Only Linux has the call without a slow emulation, so elsewhere nothing is
+preallocated.
+"""
+_PREALLOCATED_BYTES = 32 * 1024 * 1024
+"""Bytes preallocated at a time; unused ones are released when the file is finished."""
+
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file size does not change
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
@@ -121,7 +131,7 @@ class LocalSink:
         size = sum(memoryview(part).nbytes for part in data)
         if size >= _PREALLOCATE_FROM and self.position + size > self._preallocated:
             start = max(self.position, self._preallocated)
-            self._preallocated = preallocate(self._fd, start, max(size, PREALLOCATED_BYTES))
+            self._preallocated = _preallocate(self._fd, start, max(size, _PREALLOCATED_BYTES))
         try:
             self.position += _write_all(self._fd, data)
         except OSError as error:
@@ -138,7 +148,7 @@ class LocalSink:
             raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
         try:
             if self._preallocated > self.position:
-                release(self._fd, self.position)
+                _release(self._fd, self.position)
             if self._fsync:
                 os.fsync(self._fd)
             os.close(self._fd)
@@ -209,3 +219,32 @@ def _sync_folder(folder: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _load() -> ctypes.CDLL | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "fallocate"):
+        return None
+    libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return libc
+
+
+_libc = _load()
+
+
+def _preallocate(fd: int, start: int, size: int) -> int:
+    """Preallocate ``size`` bytes from ``start`` on; returns where the preallocated part ends.
+
+    Returns ``start`` when the file system cannot, or has no space left: the next write then
+    reports the problem, if there is one.
+    """
+    if _libc is None or _libc.fallocate(fd, _KEEP_SIZE, start, size) != 0:
+        return start
+    return start + size
+
+
+def _release(fd: int, size: int) -> None:
+    """Release what was preallocated behind the first ``size`` bytes."""
+    os.ftruncate(fd, size)

@@ -18,6 +18,7 @@ from glaive.errors import StoreError
 from glaive.io.failures import check_ranges, from_object_store
 from glaive.io.object_path import check_object_path
 from glaive.io.ranges import aligned, coalesce, split
+from glaive.io.remote import RemoteReader, RemoteSink
 from glaive.io.request_limit import RequestLimit
 from glaive.io.retry import is_transient, pause, repeating
 from glaive.io.stats import IoCounters
@@ -206,12 +207,10 @@ class ObjectStoreAdapter(ObjectStore):
                 raise from_object_store(error, self.full(paths[at]), "delete") from None
 
 
-class ObjectReader:
+class ObjectReader(RemoteReader):
     """An object read with range requests; near ranges share one."""
 
     __slots__ = ("_adapter", "_key", "_size", "_store", "path")
-
-    mapped = False
 
     def __init__(
         self, adapter: ObjectStoreAdapter, store: Any, key: str, path: str, size: int | None
@@ -288,45 +287,29 @@ class ObjectReader:
         self._size = None
         check_ranges(self.path, ranges, self.size)
 
-    def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
-        """Do nothing: there is no map."""
 
-    def advise_pattern(self, pattern: str) -> None:
-        """Do nothing: there is no map."""
-
-    def close(self) -> None:
-        """Do nothing: requests hold no connection."""
-
-
-class ObjectSink:
+class ObjectSink(RemoteSink):
     """A multipart upload; small objects are uploaded with one request.
 
     The object becomes visible when :meth:`finish` completes the upload. After ``abort``, parts
     already uploaded are subject to the bucket's rule for incomplete uploads.
     """
 
-    __slots__ = ("_counters", "_full", "_writer", "position")
+    __slots__ = ("_counters",)
+
+    refusals = _REFUSALS
+    failed = staticmethod(from_object_store)
 
     def __init__(self, store: Any, key: str, full: str, counters: IoCounters) -> None:
-        self._full, self._counters, self.position = full, counters, 0
+        self._counters = counters
         try:
-            self._writer: Any = obstore.open_writer(store, key, buffer_size=_PART)
+            super().__init__(obstore.open_writer(store, key, buffer_size=_PART), full)
         except _REFUSALS as error:
             raise from_object_store(error, full, "write") from None
 
-    def write(self, data: Sequence[BytesLike]) -> None:
-        """Append data; full parts are uploaded in the background."""
-        writer = self._open_writer()
-        for view in byte_views(data):
-            try:
-                writer.write(view)
-            except _REFUSALS as error:
-                raise from_object_store(error, self._full, "write") from None
-            self.position += view.nbytes
-
     def finish(self) -> int:
         """Complete the upload; returns the object's size in bytes."""
-        writer, self._writer = self._open_writer(), None
+        writer, self._file = self._opened(), None
         try:
             writer.close()
         except _REFUSALS as error:
@@ -336,9 +319,4 @@ class ObjectSink:
 
     def abort(self) -> None:
         """Never complete the upload."""
-        self._writer = None
-
-    def _open_writer(self) -> Any:
-        if self._writer is None:
-            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
-        return self._writer
+        self._file = None

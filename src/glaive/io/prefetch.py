@@ -13,10 +13,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from glaive.io.mapped import MappedReader
-from glaive.io.mapping import Advice
 from glaive.io.ranges import coalesce
 from glaive.io.store import RangeReader
-from glaive.io.wrapped import WrappedStore
+from glaive.io.wrapped import WrappedReader, WrappedStore
 from glaive.types import ByteRange
 
 __all__ = ["PrefetchingReader", "PrefetchingStore"]
@@ -27,29 +26,12 @@ _MAX_PREFETCH = 1 << 30
 """Bytes prefetched with one call, at most."""
 
 
-class PrefetchingReader:
+class PrefetchingReader(WrappedReader):
     """A mapped file that pretends not to be mapped, so that callers request ranges."""
 
-    __slots__ = ("_inner",)
+    __slots__ = ()
 
-    mapped = False
-
-    def __init__(self, inner: MappedReader) -> None:
-        self._inner = inner
-
-    @property
-    def path(self) -> str:
-        """Path of the file."""
-        return self._inner.path
-
-    @property
-    def size(self) -> int:
-        """Bytes in the file."""
-        return self._inner.size
-
-    def tail(self, size: int) -> pa.Buffer:
-        """Return the last ``size`` bytes, or all if there are fewer."""
-        return self._inner.tail(size)
+    _inner: MappedReader
 
     def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
         """Prefetch all ranges, then return a view of each."""
@@ -57,18 +39,6 @@ class PrefetchingReader:
         joined = coalesce(ranges, max_gap=_GAP, max_request=_MAX_PREFETCH)
         self._inner.prefetch(joined.requests)
         return buffers
-
-    def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
-        """Pass on."""
-        self._inner.advise(ranges, advice)
-
-    def advise_pattern(self, pattern: Advice) -> None:
-        """Pass on."""
-        self._inner.advise_pattern(pattern)
-
-    def close(self) -> None:
-        """Release the map."""
-        self._inner.close()
 
 
 class PrefetchingStore(WrappedStore):

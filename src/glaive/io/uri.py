@@ -100,12 +100,7 @@ def open_object(
 ) -> tuple[ObjectStore, str]:
     """Return the store of the location that holds an object, and the object's path there.
 
-    Nothing is read.
-
-    Raises
-    ------
-    OptionError
-        As for :func:`open_store`; or the URI ends with a slash, which no object does.
+    Nothing is read. Errors as for :func:`open_store`; no object's URI ends with a slash.
     """
     folder, slash, name = uri.rpartition("/")
     if not name:

@@ -1,17 +1,20 @@
-"""A store around another one: the base class of stores that change some of its behaviour."""
+"""A store or reader around another one: base classes of those that change its behaviour."""
 
-# ruff: noqa: D102  # ObjectStore says what each method does
+# ruff: noqa: D102  # ObjectStore and RangeReader say what each method does
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
 
+from glaive.io.mapping import Advice
 from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader, Sink
+from glaive.types import ByteRange
 
-__all__ = ["WrappedStore"]
+__all__ = ["WrappedReader", "WrappedStore"]
 
 
 class WrappedStore(ObjectStore):
@@ -110,3 +113,34 @@ class WrappedStore(ObjectStore):
 
     def link_out(self, folder: str) -> str | None:
         return self.inner.link_out(folder)
+
+
+class WrappedReader:
+    """A reader around another, which pretends not to be mapped."""
+
+    __slots__ = ("_inner",)
+
+    mapped = False
+
+    def __init__(self, inner: RangeReader) -> None:
+        self._inner = inner
+
+    @property
+    def path(self) -> str:
+        return self._inner.path
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    def tail(self, size: int) -> pa.Buffer:
+        return self._inner.tail(size)
+
+    def advise(self, ranges: Sequence[ByteRange], advice: Advice) -> None:
+        self._inner.advise(ranges, advice)
+
+    def advise_pattern(self, pattern: Literal["random", "sequential"]) -> None:
+        self._inner.advise_pattern(pattern)
+
+    def close(self) -> None:
+        self._inner.close()

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._bitpack_reference import BLOCK, tail_is_packed
 from glaive.kernels._bounds import outside
 from glaive.memory import allocate, as_array
+from glaive.types import Int64s, UInt8s
 
 __all__ = [
     "BLOCK",
@@ -32,8 +32,6 @@ WORD_BITS = (8, 16, 32, 64)
 
 MAX_VALUES = 1 << 56
 """Values of a page at most: their size in bytes fits 64 bits."""
-
-Int64s = NDArray[np.int64]
 
 
 def out_of_line_sizes(counts: Int64s, word_bits: int, width: int) -> Int64s:
@@ -71,7 +69,7 @@ def target(out: pa.Buffer | None, offset: int, size: int) -> pa.Buffer:
     return out.slice(offset, size)
 
 
-def writable(part: pa.Buffer, out: pa.Buffer | None, offset: int) -> NDArray[np.uint8]:
+def writable(part: pa.Buffer, out: pa.Buffer | None, offset: int) -> UInt8s:
     """The bytes of a target as a writable array; a slice of a buffer cannot be written."""
     return as_array(part) if out is None else as_array(out)[offset : offset + part.size]
 

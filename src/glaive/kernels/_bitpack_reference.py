@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._bounds import outside
 from glaive.memory import as_array
+from glaive.types import Flags, Int64s, UInt8s
 
 __all__ = [
     "chunk_widths",
@@ -29,7 +30,6 @@ __all__ = [
 BLOCK = 1024
 ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
-Int64s = NDArray[np.int64]
 Words = NDArray[Any]
 
 
@@ -53,9 +53,9 @@ def _mask(word_bits: int, width: int) -> Any:
     return _dtype(word_bits).type((1 << width) - 1)
 
 
-def _gather(data: pa.Buffer, starts: Int64s, size: int) -> NDArray[np.uint8]:
+def _gather(data: pa.Buffer, starts: Int64s, size: int) -> UInt8s:
     """``size`` bytes from each start, shape (starts, size)."""
-    gathered: NDArray[np.uint8] = as_array(data)[starts[:, None] + np.arange(size)]
+    gathered: UInt8s = as_array(data)[starts[:, None] + np.arange(size)]
     return gathered
 
 
@@ -91,12 +91,7 @@ def _pack(values: Words, word_bits: int, width: int) -> Words:
 
 
 def unpack_inline(
-    data: pa.Buffer,
-    starts: Int64s,
-    sizes: Int64s,
-    counts: Int64s,
-    word_bits: int,
-    target: NDArray[np.uint8],
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, word_bits: int, target: UInt8s
 ) -> int:
     """Return the first damaged chunk, or -1."""
     good = (counts >= 0) & (counts <= BLOCK)
@@ -116,7 +111,7 @@ def unpack_inline(
 
 def _inline_widths(
     data: pa.Buffer, starts: Int64s, sizes: Int64s, word_bits: int
-) -> tuple[Int64s, NDArray[np.bool_]]:
+) -> tuple[Int64s, Flags]:
     """Widths of inline chunks, and which chunks are sound."""
     word = word_bits // 8
     sound = ~outside(starts, sizes, data.size) & (sizes >= word)
@@ -134,7 +129,7 @@ def take_inline(
     chunk: Int64s,
     index: Int64s,
     word_bits: int,
-    target: NDArray[np.uint8],
+    target: UInt8s,
 ) -> int:
     """Return the first value that cannot be read, or -1."""
     good = (chunk >= 0) & (chunk < len(starts)) & (index >= 0) & (index < BLOCK)
@@ -161,7 +156,7 @@ def take_inline(
     return -1
 
 
-def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> NDArray[np.bool_]:
+def tail_is_packed(tails: Int64s, word_bits: int, width: int) -> Flags:
     """Whether the last, partial block of a count is packed (else raw words)."""
     return (tails > 0) & (width * (BLOCK - tails) < (word_bits - width) * tails)
 
@@ -173,7 +168,7 @@ def unpack_out_of_line(
     counts: Int64s,
     word_bits: int,
     width: int,
-    target: NDArray[np.uint8],
+    target: UInt8s,
 ) -> None:
     dtype, word = _dtype(word_bits), word_bits // 8
     tails = counts & (BLOCK - 1)
@@ -199,7 +194,7 @@ def unpack_out_of_line(
     out[first[tail_of] + counts[tail_of] - raw[tail_of] + inner] = words
 
 
-def chunk_widths(values: pa.Buffer, count: int, word_bits: int, target: NDArray[np.uint8]) -> None:
+def chunk_widths(values: pa.Buffer, count: int, word_bits: int, target: UInt8s) -> None:
     words = as_array(values, _dtype(word_bits))[:count]
     if count:
         most = np.bitwise_or.reduceat(words, np.arange(0, count, BLOCK)).astype(np.uint64)
@@ -208,11 +203,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int, target: NDArray[
 
 
 def pack_inline(
-    values: pa.Buffer,
-    count: int,
-    word_bits: int,
-    widths: NDArray[np.uint8],
-    target: NDArray[np.uint8],
+    values: pa.Buffer, count: int, word_bits: int, widths: UInt8s, target: UInt8s
 ) -> None:
     dtype, word = _dtype(word_bits), word_bits // 8
     padded = np.zeros((len(widths), BLOCK), dtype)
@@ -227,11 +218,7 @@ def pack_inline(
 
 
 def pack_out_of_line(
-    values: pa.Buffer,
-    counts: Int64s,
-    word_bits: int,
-    width: int,
-    target: NDArray[np.uint8],
+    values: pa.Buffer, counts: Int64s, word_bits: int, width: int, target: UInt8s
 ) -> None:
     dtype = _dtype(word_bits)
     words = as_array(values, dtype)

@@ -6,22 +6,18 @@ past 2^63 would wrap around, be small itself, and pass.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.types import Where
+from glaive.types import Flags, Int64s, Where
 
 __all__ = ["check_offset_chunks", "check_within", "outside"]
 
-Int64s = NDArray[np.int64]
 
-
-def outside(starts: Int64s, sizes: Int64s, limit: int) -> NDArray[np.bool_]:
+def outside(starts: Int64s, sizes: Int64s, limit: int) -> Flags:
     """Which of the ranges ``[start, start + size)`` do not lie within ``[0, limit)``."""
     # If either number is negative, so is their OR; else the difference is exact.
-    mask: NDArray[np.bool_] = ((starts | sizes) < 0) | (starts > limit - sizes)
+    mask: Flags = ((starts | sizes) < 0) | (starts > limit - sizes)
     return mask
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels.string_records import DecodeState
-from glaive.kernels.strings import MAX_32, Strings, as_offsets
+from glaive.kernels.strings import Strings, as_offsets
 from glaive.memory import allocate
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, UInt32s, Where
 
 __all__ = ["Output", "damaged_codes", "new_checkpoints"]
 
@@ -21,7 +20,7 @@ class Output:
 
     def __init__(self, count: int, offset_bits: int, capacity: int) -> None:
         self._count = count
-        self._bits = 64 if capacity > MAX_32 else offset_bits
+        self._bits = 64 if capacity > MAX_OFFSET else offset_bits
         self._capacity = capacity
         self._data = pa.allocate_buffer(capacity, None, resizable=True)
         self._offsets = self._new_offsets()
@@ -46,7 +45,7 @@ class Output:
         """Take half as much memory again, and ``more``; start again if offsets become too small."""
         self._capacity += self._capacity // 2 + more
         self._data.resize(self._capacity)
-        if self._capacity > MAX_32 and self._bits == 32:
+        if self._capacity > MAX_OFFSET and self._bits == 32:
             self._bits = 64
             self._offsets = self._new_offsets()
             self._state[:] = 0
@@ -57,7 +56,7 @@ class Output:
         return Strings(self._offsets, self._bits, self._data.slice(0, size))
 
 
-def new_checkpoints(codes: int) -> NDArray[np.uint32]:
+def new_checkpoints(codes: int) -> UInt32s:
     """Memory for the checkpoints of a stream of at most so many codes."""
     return np.empty(codes // 2 + 8, np.uint32)
 

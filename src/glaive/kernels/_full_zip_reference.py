@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.memory import allocate, as_array
+from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt16s, UInt32s
 
 __all__ = [
     "EntryLayout",
@@ -26,9 +27,6 @@ __all__ = [
     "zip_entries",
 ]
 
-Words = NDArray[np.int64]
-
-_INT32_MAX = 2**31 - 1
 _LONG_RANGE = 1024  # bytes from which a Python step per range costs little beside its copy
 
 
@@ -83,8 +81,8 @@ class Unzipped:
     ``offsets`` (``visible + 1`` of ``offset_bits``, from 0) is None for fixed widths.
     """
 
-    rep: NDArray[np.uint16] | None
-    definition: NDArray[np.uint16] | None
+    rep: UInt16s | None
+    definition: UInt16s | None
     entries: int
     visible: int
     offsets: pa.Buffer | None
@@ -95,7 +93,7 @@ class Unzipped:
 def offset_width(layout: EntryLayout, size: int) -> int:
     if not layout.prefix:
         return 0
-    return 8 if layout.prefix == 8 or size > _INT32_MAX else 4
+    return 8 if layout.prefix == 8 or size > MAX_OFFSET else 4
 
 
 def damaged_entry(damage: int, layout: EntryLayout, row: int, where: object) -> CorruptFileError:
@@ -120,15 +118,15 @@ def damaged_entry(damage: int, layout: EntryLayout, row: int, where: object) -> 
 
 
 def unzip(
-    data: NDArray[np.uint8], starts: Words, stops: Words, layout: EntryLayout, where: object
+    data: UInt8s, starts: Int64s, stops: Int64s, layout: EntryLayout, where: object
 ) -> Unzipped:
     """Split rows: the first entries of all rows, then the second, …"""
     rows, at, ends = np.arange(len(starts)), starts, stops
-    walked: list[tuple[Words, Words, Words, Words, Words]] = []
+    walked: list[tuple[Int64s, Int64s, Int64s, Int64s, Int64s]] = []
     while len(rows):
         first = not walked
 
-        def check(bad: NDArray[np.bool_], damage: int, rows: Words = rows) -> None:
+        def check(bad: Flags, damage: int, rows: Int64s = rows) -> None:
             if bad.any():
                 raise damaged_entry(damage, layout, int(rows[np.argmax(bad)]), where)
 
@@ -174,18 +172,16 @@ def unzip(
     )  # fmt: skip
 
 
-def _load(data: NDArray[np.uint8], at: Words, width: int) -> Words:
+def _load(data: UInt8s, at: Int64s, width: int) -> Int64s:
     """Read a little-endian number of ``width`` bytes at every position."""
     if width == 0:
         return np.zeros(len(at), np.int64)
     dtype = "<i8" if width == 8 else f"<u{width}"
-    words: Words = data[at[:, None] + np.arange(width)].view(dtype).reshape(-1).astype(np.int64)
+    words: Int64s = data[at[:, None] + np.arange(width)].view(dtype).reshape(-1).astype(np.int64)
     return words
 
 
-def gather_ranges(
-    data: NDArray[np.uint8], starts: Words, sizes: Words, out: NDArray[np.uint8]
-) -> None:
+def gather_ranges(data: UInt8s, starts: Int64s, sizes: Int64s, out: UInt8s) -> None:
     ends = np.cumsum(sizes)
     even = len(starts) - 1
     if even > 1 and not np.ptp(sizes[:even]) and not np.ptp(np.diff(starts[:even])):
@@ -204,12 +200,12 @@ def gather_ranges(
 
 
 def zip_entries(
-    words: NDArray[np.uint32],
+    words: UInt32s,
     layout: EntryLayout,
-    values: NDArray[np.uint8],
-    offsets: NDArray[np.int32] | NDArray[np.int64] | None,
-    out: NDArray[np.uint8],
-    row_starts: Words,
+    values: UInt8s,
+    offsets: NDArray[np.int32] | Int64s | None,
+    out: UInt8s,
+    row_starts: Int64s,
 ) -> None:
     level = words & np.uint32((1 << layout.bits_def) - 1)
     visible = level <= layout.visible_def
@@ -239,8 +235,6 @@ def zip_entries(
         out[np.repeat(targets, sizes) + within] = values[np.repeat(sources, sizes) + within]
 
 
-def _store(
-    out: NDArray[np.uint8], at: Words, words: NDArray[np.uint32] | Words, width: int
-) -> None:
+def _store(out: UInt8s, at: Int64s, words: UInt32s | Int64s, width: int) -> None:
     for byte in range(width):
         out[at + byte] = (words.astype(np.int64) >> (8 * byte)) & 0xFF

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from glaive.types import Int64s
 
 __all__ = ["MAX_REGIONS", "READ", "REGIONS", "WRITE", "UnsafeKernelError", "enter", "forget"]
 
@@ -22,7 +23,7 @@ WRITE: Final = 1
 _ENTRY: Final = 3
 MAX_REGIONS: Final = 4096
 
-REGIONS: Final[NDArray[np.int64]] = np.zeros(1 + _ENTRY * MAX_REGIONS, np.int64)
+REGIONS: Final[Int64s] = np.zeros(1 + _ENTRY * MAX_REGIONS, np.int64)
 """How many were registered; then start, end and whether writable of the last ones."""
 
 

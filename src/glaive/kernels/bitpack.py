@@ -14,7 +14,6 @@ import struct
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
@@ -24,6 +23,7 @@ from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_li
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import bitpack as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Int64s, UInt8s
 
 __all__ = [
     "BLOCK",
@@ -41,8 +41,6 @@ __all__ = [
 _WORDS = {
     bits: struct.Struct(f"<{code}") for bits, code in zip((8, 16, 32, 64), "BHIQ", strict=True)
 }
-
-Int64s = NDArray[np.int64]
 
 
 def unpack_inline(
@@ -243,7 +241,7 @@ def unpack_out_of_line(
     return target
 
 
-def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.uint8]:
+def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
     """Bits that the largest of every 1,024 values needs; one item per chunk."""
     checks.check_values(values, count, word_bits)
     widths = np.empty(-(-count // BLOCK), np.uint8)
@@ -255,8 +253,8 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> NDArray[np.ui
 
 
 def pack_inline(
-    values: pa.Buffer, count: int, word_bits: int, widths: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], Int64s]:
+    values: pa.Buffer, count: int, word_bits: int, widths: UInt8s
+) -> tuple[UInt8s, Int64s]:
     """Pack every 1,024 values into an inline chunk.
 
     Parameters
@@ -292,7 +290,7 @@ def pack_inline(
 
 def pack_out_of_line(
     values: pa.Buffer, counts: Int64s, word_bits: int, width: int
-) -> tuple[NDArray[np.uint8], Int64s]:
+) -> tuple[UInt8s, Int64s]:
     """Pack values into out-of-line blocks.
 
     Parameters

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.kernels.lookup import WordTable
+from glaive.types import UInt8s, UInt64s
 
 __all__ = ["Bitset", "HashedWords", "bitset_of", "words_of"]
-
-UInt64s = NDArray[np.uint64]
 
 _HASH: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -41,7 +39,7 @@ _ALWAYS_LISTED: Final = 1 << 20
 class Bitset(NamedTuple):
     """Word ``base + i`` is in the set if bit i is set; bit ``top`` stands for all other words."""
 
-    bits: NDArray[np.uint8]
+    bits: UInt8s
     base: int
     top: int
 

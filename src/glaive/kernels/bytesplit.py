@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import bytesplit as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Int64s, UInt8s
 
 __all__ = ["WORD_BITS", "exercise", "join_bytes", "split_bytes", "take_bytes"]
 
 WORD_BITS = (32, 64)
 """Widths of values that can be split."""
 
-Int64s = NDArray[np.int64]
 
-
-def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> NDArray[np.uint8]:
+def split_bytes(values: pa.Buffer, counts: Int64s, word_bits: int) -> UInt8s:
     """Split the values of each chunk into streams, lowest byte first; sizes do not change.
 
     Parameters

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
@@ -30,7 +29,7 @@ from glaive.kernels._bounds import check_within
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import chunks as compiled
 from glaive.memory import allocate, as_array
-from glaive.types import Where
+from glaive.types import Int64s, UInt8s, UInt16s, Where
 
 __all__ = [
     "ChunkHeaders",
@@ -49,10 +48,6 @@ FILL = 0xFE
 
 LEVELS_PER_BYTE = 255
 """Repetition levels other than 0 per byte at most: the length of a run."""
-
-
-Int64s = NDArray[np.int64]
-Levels = NDArray[np.uint16]
 
 
 class ChunkHeaders(NamedTuple):
@@ -127,11 +122,7 @@ def parse_headers(
 
 
 def _parse_headers_numpy(
-    data: NDArray[np.uint8],
-    starts: Int64s,
-    sizes: Int64s,
-    layout: tuple[int, int],
-    out: ChunkHeaders,
+    data: UInt8s, starts: Int64s, sizes: Int64s, layout: tuple[int, int], out: ChunkHeaders
 ) -> int:
     level_buffers, value_width = layout
     buffers = len(out.starts)
@@ -156,8 +147,8 @@ def _parse_headers_numpy(
 
 
 def count_levels(
-    rep: Levels | None,
-    definition: Levels | None,
+    rep: UInt16s | None,
+    definition: UInt16s | None,
     *,
     max_rep: int,
     visible_max: int,
@@ -215,8 +206,8 @@ def count_levels(
 
 
 def _count_levels_numpy(
-    rep: Levels | None,
-    definition: Levels | None,
+    rep: UInt16s | None,
+    definition: UInt16s | None,
     entries: int,
     max_rep: int,
     visible_max: int,
@@ -232,13 +223,7 @@ def _count_levels_numpy(
     return rows, entries - hidden, bad_rep, bad_def
 
 
-def max_levels(
-    counts: Int64s,
-    row_starts: Int64s,
-    sizes: Int64s,
-    *,
-    max_rep: int,
-) -> int:
+def max_levels(counts: Int64s, row_starts: Int64s, sizes: Int64s, *, max_rep: int) -> int:
     """The largest possible total number of levels in chunks of a page with lists.
 
     An entry without a value begins a row. With lists in lists it may begin an inner list
@@ -258,7 +243,7 @@ def max_levels(
     return levels + (LEVELS_PER_BYTE * int(sizes.sum()) if max_rep > 1 else 0)
 
 
-def find_row(rep: Levels, max_rep: int, row: int) -> int:
+def find_row(rep: UInt16s, max_rep: int, row: int) -> int:
     """The entry at which row number ``row`` (from 0) begins; ``len(rep)`` if there is none."""
     if use_compiled(len(rep)):
         rep = np.ascontiguousarray(rep)
@@ -266,15 +251,15 @@ def find_row(rep: Levels, max_rep: int, row: int) -> int:
     return _find_row_numpy(rep, max_rep, row)
 
 
-def _find_row_numpy(rep: Levels, max_rep: int, row: int) -> int:
+def _find_row_numpy(rep: UInt16s, max_rep: int, row: int) -> int:
     starts = np.flatnonzero(rep == max_rep)
     return int(starts[row]) if row < len(starts) else len(rep)
 
 
 def assemble_chunks(
     levels: Int64s,
-    level_buffers: list[tuple[NDArray[np.uint8], Int64s]],
-    value_buffers: list[tuple[NDArray[np.uint8], Int64s]],
+    level_buffers: list[tuple[UInt8s, Int64s]],
+    value_buffers: list[tuple[UInt8s, Int64s]],
     *,
     value_width: int,
 ) -> tuple[pa.Buffer, Int64s]:
@@ -323,10 +308,10 @@ def assemble_chunks(
 
 
 def _assemble_numpy(
-    out: NDArray[np.uint8],
+    out: UInt8s,
     starts: Int64s,
     levels: Int64s,
-    sources: list[NDArray[np.uint8]],
+    sources: list[UInt8s],
     sizes: Int64s,
     layout: tuple[int, int],
 ) -> None:

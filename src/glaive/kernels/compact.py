@@ -20,6 +20,7 @@ from glaive.kernels.records import CompactInline
 from glaive.kernels.string_records import CompactVariable
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Flags, Int64s, UInt8s
 
 __all__ = [
     "DeletionMask",
@@ -29,8 +30,6 @@ __all__ = [
     "compact_variable",
     "exercise",
 ]
-
-Int64s = NDArray[np.int64]
 
 _WORDS = (1, 2, 4, 8)
 
@@ -54,9 +53,7 @@ class DeletionMask:
 
     __slots__ = ("_begin", "_bits", "base", "numbers", "rows")
 
-    def __init__(
-        self, numbers: Int64s, base: int, rows: int, bits: NDArray[np.uint8] | None = None
-    ) -> None:
+    def __init__(self, numbers: Int64s, base: int, rows: int, bits: UInt8s | None = None) -> None:
         self.numbers = np.ascontiguousarray(numbers, np.int64)
         self.base = base
         self.rows = rows
@@ -65,7 +62,7 @@ class DeletionMask:
         if bits is not None and (base < 0 or 8 * (len(bits) - 16) < base + rows):
             raise ValueError(f"{len(bits)} bytes for the bits {base} to {base + rows}")
 
-    def bits(self) -> tuple[NDArray[np.uint8], int]:
+    def bits(self) -> tuple[UInt8s, int]:
         """Bits of live rows, with 16 bytes behind them, and the number of the first bit."""
         if self._bits is None:
             packed = np.packbits(self.mask(), bitorder="little")
@@ -77,7 +74,7 @@ class DeletionMask:
         """The number of live rows."""
         return self.rows - len(self.numbers)
 
-    def mask(self) -> NDArray[np.bool_]:
+    def mask(self) -> Flags:
         """Which rows are live."""
         at = self.numbers - self.base
         if len(at) and (at[0] < 0 or at[-1] >= self.rows or (np.diff(at) <= 0).any()):

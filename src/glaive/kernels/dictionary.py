@@ -13,8 +13,9 @@ from glaive.errors import RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
-from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
+from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import MAX_OFFSET, UInt32s
 
 __all__ = ["exercise", "expand_dictionary"]
 
@@ -60,12 +61,12 @@ def _beyond(index: int, number: int) -> RowIndexError:
     return RowIndexError(f"index {index} of a dictionary of {number} items")
 
 
-def _expand_compiled(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Strings) -> Strings:
+def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Strings:
     count, number = len(wanted), len(ends) - 1
     sizes = np.diff(ends).astype(np.uint32)
     longest = int(sizes.max(initial=0))
     width = items.offset_bits // 8
-    if longest <= SLOT and longest * count <= MAX_32:
+    if longest <= SLOT and longest * count <= MAX_OFFSET:
         slots = np.zeros((number, SLOT), np.uint8)
         memory = as_array(items.data)[int(ends[0]) : int(ends[-1])]
         slots[np.arange(SLOT) < sizes[:, None]] = memory
@@ -85,7 +86,7 @@ def _expand_compiled(wanted: NDArray[np.uint32], ends: NDArray[Any], items: Stri
     if bad >= 0:
         raise _beyond(int(wanted[bad]), number)
     total = int(size[0])
-    out_bits = 64 if total > MAX_32 else items.offset_bits
+    out_bits = 64 if total > MAX_OFFSET else items.offset_bits
     offsets, out = allocate((count + 1) * (out_bits // 8)), allocate_with_slack(total, SLACK)
     compiled.expand(
         address(wanted), count, *source, address(items.data), items.data.size, out_bits // 8,
@@ -103,7 +104,7 @@ def _expand_numpy(rows: NDArray[Any], ends: NDArray[Any], items: Strings) -> Str
     joined = b"".join(map(values.__getitem__, rows.tolist()))
     stops = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(np.diff(ends).astype(np.int64)[rows], out=stops[1:])
-    out_bits = 64 if len(joined) > MAX_32 else items.offset_bits
+    out_bits = 64 if len(joined) > MAX_OFFSET else items.offset_bits
     offsets = stops if out_bits == 64 else stops.astype(np.int32)
     return Strings(as_buffer(offsets), out_bits, pa.py_buffer(joined))
 

@@ -12,15 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import end_offsets as compiled
-from glaive.kernels.strings import MAX_32
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, Flags, Int64s, UInt64s, Where
 
 __all__ = [
     "NullableOffsets",
@@ -32,9 +30,6 @@ __all__ = [
 ]
 
 _MAX_ADJUSTMENT: Final = 2**62
-
-Ints = NDArray[np.int64]
-Words = NDArray[np.uint64]
 
 
 class NullableOffsets(NamedTuple):
@@ -55,13 +50,13 @@ class NullableOffsets(NamedTuple):
 class Spans(NamedTuple):
     """Start and size of single values, and which of them are valid (None: all)."""
 
-    starts: Ints
-    sizes: Ints
-    valid: NDArray[np.bool_] | None
+    starts: Int64s
+    sizes: Int64s
+    valid: Flags | None
 
 
 def decode_end_offsets(
-    stored: Words, skip: int, adjustment: int, bits: int, where: Where
+    stored: UInt64s, skip: int, adjustment: int, bits: int, where: Where
 ) -> NullableOffsets:
     """Turn stored ends into offsets and validity.
 
@@ -92,7 +87,7 @@ def decode_end_offsets(
     limit = np.uint64(adjustment)
     start = int(stored[0] % limit) if skip else 0
     stop = int(stored[-1] % limit)
-    if not 0 <= stop - start <= (MAX_32 if bits == 32 else _MAX_ADJUSTMENT):
+    if not 0 <= stop - start <= (MAX_OFFSET if bits == 32 else _MAX_ADJUSTMENT):
         if stop < start:
             raise _corrupt(adjustment, where)
         unit, instead = "items or bytes", "one of a large type"
@@ -112,7 +107,12 @@ def decode_end_offsets(
 
 
 def _resolve_numpy(
-    stored: Words, start: int, limit: np.uint64, bits: int, offsets: pa.Buffer, validity: pa.Buffer
+    stored: UInt64s,
+    start: int,
+    limit: np.uint64,
+    bits: int,
+    offsets: pa.Buffer,
+    validity: pa.Buffer,
 ) -> int:
     null = stored >= limit
     ends = (stored - limit * null).astype(np.int64)
@@ -126,7 +126,7 @@ def _resolve_numpy(
 
 
 def pair_end_offsets(
-    before: Words, stored: Words, follows: NDArray[np.bool_], adjustment: int, where: Where
+    before: UInt64s, stored: UInt64s, follows: Flags, adjustment: int, where: Where
 ) -> Spans:
     """Turn the stored ends of single values, and of the values before them, into spans.
 

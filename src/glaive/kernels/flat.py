@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address, allocate_bits
@@ -12,10 +11,9 @@ from glaive.kernels._bounds import outside
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import flat as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Int64s
 
 __all__ = ["exercise", "join_bits", "take_flat"]
-
-Int64s = NDArray[np.int64]
 
 
 def join_bits(data: pa.Buffer, starts: Int64s, counts: Int64s, where: object) -> pa.Buffer:

@@ -25,10 +25,10 @@ from glaive.kernels.native import fsst as compiled_fsst
 from glaive.kernels.native import fsst_encode as compiled_fsst_encode
 from glaive.kernels.offsets import unpack_variable
 from glaive.kernels.string_records import DecodeFsst, EncodeFsst
-from glaive.kernels.strings import MAX_32, SLACK, Strings, as_offsets, check_offsets
+from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import ESCAPE, NO_LENGTH, SymbolTable, split_value
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, Int64s, Where
 
 __all__ = ["decode_chunks", "decode_one", "decode_strings", "encode_strings", "exercise"]
 
@@ -48,15 +48,13 @@ _FEW_VALUES: Final = 4
 _FEW_BYTES: Final = 512
 _ESCAPE_BYTE: Final = b"\xff"
 
-Ints = NDArray[np.int64]
-
 
 def decode_chunks(
     table: SymbolTable,
     data: pa.Buffer,
-    starts: Ints,
-    sizes: Ints,
-    counts: Ints,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
     offset_bits: int,
     where: Where,
 ) -> Strings:
@@ -125,7 +123,7 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
 
 
 def _decode_compiled(
-    table: SymbolTable, strings: Strings, columns: Sequence[Ints], work: int, where: Where
+    table: SymbolTable, strings: Strings, columns: Sequence[Int64s], work: int, where: Where
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]
@@ -151,7 +149,9 @@ def _decode_compiled(
     return decoded
 
 
-def _estimate_size(table: SymbolTable, data: pa.Buffer, columns: Sequence[Ints], work: int) -> int:
+def _estimate_size(
+    table: SymbolTable, data: pa.Buffer, columns: Sequence[Int64s], work: int
+) -> int:
     """Bytes the output should need, as before or from a few runs: a second pass costs more."""
     _, bases, floors, limits, _ = columns
     limit = 8 * work + 8 * len(bases) + 64
@@ -162,7 +162,7 @@ def _estimate_size(table: SymbolTable, data: pa.Buffer, columns: Sequence[Ints],
     return min(int(work * growth * 1.04) + 8 * min(largest, work) + 4096, limit)
 
 
-def _sample_growth(sizes: NDArray[np.int64], data: pa.Buffer, columns: Sequence[Ints]) -> float:
+def _sample_growth(sizes: Int64s, data: pa.Buffer, columns: Sequence[Int64s]) -> float:
     """Bytes of text per byte of codes in a few runs."""
     _, bases, floors, limits, _ = columns
     runs = np.arange(_SAMPLES) * len(bases) // _SAMPLES
@@ -200,7 +200,7 @@ def _decode_few(
     for start, stop in pairwise(bounds):
         values.append(decode_one(table, bytes(memory[start:stop]), where))
     ends = np.cumsum([0, *map(len, values)])
-    out_bits = 64 if ends[-1] > MAX_32 else bits
+    out_bits = 64 if ends[-1] > MAX_OFFSET else bits
     offsets = pa.py_buffer(ends.astype(f"<i{out_bits // 8}").tobytes())
     return Strings(offsets, out_bits, pa.py_buffer(b"".join(values)))
 
@@ -246,7 +246,7 @@ def _decode_numpy(
     sizes = np.concatenate((np.ones(256, np.int64), table.lengths))[steps]
     at = np.concatenate(([0], np.cumsum(sizes)))[stops]
     joined = pa.py_buffer(b"".join(map(table.step_bytes.__getitem__, steps.tolist())))
-    out_bits = 64 if joined.size > MAX_32 else bits
+    out_bits = 64 if joined.size > MAX_OFFSET else bits
     return Strings(as_buffer(at.astype(f"<i{out_bits // 8}")), out_bits, joined)
 
 
@@ -260,7 +260,7 @@ def encode_strings(table: SymbolTable, strings: Strings, count: int) -> Strings:
     size = int(ends[count]) - int(ends[0])
     if not use_compiled(size // 8):
         return _encode_numpy(table, ends[: count + 1], bits, memoryview(data))
-    out_bits = 64 if 2 * size > MAX_32 else bits
+    out_bits = 64 if 2 * size > MAX_OFFSET else bits
     if out_bits != bits:
         offsets = as_buffer(ends[: count + 1].astype(np.int64))
     parts, stop = table.encoder
@@ -298,7 +298,7 @@ def _encode_numpy(table: SymbolTable, ends: NDArray[Any], bits: int, memory: mem
     ]
     at = np.concatenate(([0], np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))))
     joined = pa.py_buffer(b"".join(encoded))
-    out_bits = 64 if joined.size > MAX_32 else bits
+    out_bits = 64 if joined.size > MAX_OFFSET else bits
     return Strings(as_buffer(at.astype(f"<i{out_bits // 8}")), out_bits, joined)
 
 

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
@@ -19,10 +18,10 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.fsst import decode_chunks, decode_strings
 from glaive.kernels.native import fsst_pages as compiled
 from glaive.kernels.string_records import DecodeFsstPages
-from glaive.kernels.strings import MAX_32, Strings, as_offsets, check_offsets
+from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, Int64s, Where
 
 __all__ = ["decode_pages", "decode_values", "exercise"]
 
@@ -32,16 +31,14 @@ _STREAM_BYTES: Final = 65_536
 _GROWTH: Final = 3
 """Bytes of text per byte of codes for which memory is allocated at first."""
 
-Ints = NDArray[np.int64]
-
 
 def decode_pages(
     tables: Sequence[SymbolTable],
-    chunks: Ints,
+    chunks: Int64s,
     data: pa.Buffer,
-    starts: Ints,
-    sizes: Ints,
-    counts: Ints,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
     offset_bits: int,
     where: Where,
 ) -> Strings:
@@ -74,7 +71,7 @@ def decode_pages(
 
 
 def decode_values(
-    tables: Sequence[SymbolTable], counts: Ints, strings: Strings, where: Where
+    tables: Sequence[SymbolTable], counts: Int64s, strings: Strings, where: Where
 ) -> Strings:
     """Decode values of several pages, those of one page after the other.
 
@@ -113,9 +110,9 @@ def decode_values(
 
 def _decode(
     tables: Sequence[SymbolTable],
-    chunks: Ints,
+    chunks: Int64s,
     strings: Strings,
-    columns: Sequence[Ints],
+    columns: Sequence[Int64s],
     where: Where,
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
@@ -147,9 +144,9 @@ def _decode(
 
 def _decode_pages_numpy(
     tables: Sequence[SymbolTable],
-    chunks: Ints,
+    chunks: Int64s,
     data: pa.Buffer,
-    columns: tuple[Ints, Ints, Ints],
+    columns: tuple[Int64s, Int64s, Int64s],
     offset_bits: int,
     where: Where,
 ) -> Strings:
@@ -171,7 +168,7 @@ def _joined(pages: Sequence[tuple[Strings, int]], offset_bits: int) -> Strings:
         lengths.append(np.diff(ends))
         parts.append(as_array(text)[int(ends[0]) : int(ends[-1])])
     stops = np.cumsum(np.concatenate(lengths))
-    out_bits = 64 if int(stops[-1]) > MAX_32 else offset_bits
+    out_bits = 64 if int(stops[-1]) > MAX_OFFSET else offset_bits
     joined = np.concatenate(parts) if parts else np.empty(0, np.uint8)
     return Strings(as_buffer(stops.astype(f"<i{out_bits // 8}")), out_bits, as_buffer(joined))
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
@@ -24,11 +23,9 @@ from glaive.kernels.string_records import SearchFsst
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["StringTest", "exercise", "search_chunks"]
-
-Ints = NDArray[np.int64]
 
 _MAX_CODES = 65_536
 """Codes of a chunk up to which it can be searched."""
@@ -61,9 +58,9 @@ class StringTest:
 def search_chunks(
     table: SymbolTable,
     data: pa.Buffer,
-    starts: Ints,
-    sizes: Ints,
-    counts: Ints,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
     offset_bits: int,
     test: StringTest,
     where: Where,
@@ -118,7 +115,7 @@ def search_chunks(
 def _search_numpy(
     table: SymbolTable,
     data: pa.Buffer,
-    columns: tuple[Ints, Ints, Ints],
+    columns: tuple[Int64s, Int64s, Int64s],
     offset_bits: int,
     test: StringTest,
     where: Where,

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
@@ -28,6 +27,7 @@ from glaive.kernels.symbols import (
     split_value,
 )
 from glaive.memory import as_buffer
+from glaive.types import Int64s, UInt16s, UInt64s
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
@@ -113,7 +113,7 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
     return best
 
 
-def _train_compiled(sample: Strings, rounds: NDArray[np.int64]) -> SymbolTable:
+def _train_compiled(sample: Strings, rounds: Int64s) -> SymbolTable:
     size = sample.data.size
     memory = np.zeros(compiled.memory_size(size), np.uint8)
     words, sizes = np.empty(MAX_SYMBOLS, np.uint64), np.empty(MAX_SYMBOLS, np.int64)
@@ -124,9 +124,7 @@ def _train_compiled(sample: Strings, rounds: NDArray[np.int64]) -> SymbolTable:
     return SymbolTable.of(words[:number], sizes[:number])
 
 
-def _split(
-    table: SymbolTable, sample: Strings, count: int
-) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+def _split(table: SymbolTable, sample: Strings, count: int) -> tuple[UInt16s, Int64s]:
     """Encode the first ``count`` values into steps, with the first step of each value."""
     firsts = np.empty(count, np.int64)
     memory = memoryview(sample.data)
@@ -139,11 +137,7 @@ def _split(
 
 
 def _choose(
-    table: SymbolTable,
-    steps: NDArray[np.uint16],
-    firsts: NDArray[np.int64],
-    min_count: int,
-    weight: int,
+    table: SymbolTable, steps: UInt16s, firsts: Int64s, min_count: int, weight: int
 ) -> SymbolTable:
     """Make a table of the steps and joined pairs that gain most, the pairs weighted."""
     words, sizes = np.zeros(512, np.uint64), np.ones(512, np.int64)
@@ -174,9 +168,7 @@ def _choose(
     return _best(np.concatenate(all_words), np.concatenate(all_sizes), np.concatenate(gains))
 
 
-def _best(
-    words: NDArray[np.uint64], sizes: NDArray[np.int64], gains: NDArray[np.int64]
-) -> SymbolTable:
+def _best(words: UInt64s, sizes: Int64s, gains: Int64s) -> SymbolTable:
     """Make a table of the symbols that gain most; one for each slot of the encoder."""
     order = np.lexsort((sizes, words))
     words, sizes, gains = words[order], sizes[order], gains[order]

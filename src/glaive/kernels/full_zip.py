@@ -38,6 +38,7 @@ from glaive.kernels.native import full_zip as compiled
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Int64s, UInt16s
 
 __all__ = [
     "EntryLayout",
@@ -52,13 +53,11 @@ __all__ = [
     "zip_entries",
 ]
 
-Words = NDArray[np.int64]
-
 _WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
 
 
 def gather_rows(
-    data: pa.Buffer, stride: int, rows: Words, *, skip: int = 0, where: object
+    data: pa.Buffer, stride: int, rows: Int64s, *, skip: int = 0, where: object
 ) -> pa.Buffer:
     """Copy rows of equal size.
 
@@ -97,8 +96,8 @@ def gather_rows(
 
 
 def unzip_rows(
-    data: pa.Buffer, layout: EntryLayout, rows: Words | tuple[int, int], where: object
-) -> tuple[NDArray[np.uint16], pa.Buffer]:
+    data: pa.Buffer, layout: EntryLayout, rows: Int64s | tuple[int, int], where: object
+) -> tuple[UInt16s, pa.Buffer]:
     """Definition levels and values of rows that all have ``layout.stride`` bytes.
 
     Parameters
@@ -140,7 +139,7 @@ def unzip_rows(
 
 
 def unzip(
-    data: pa.Buffer, starts: Words, stops: Words, layout: EntryLayout, where: object
+    data: pa.Buffer, starts: Int64s, stops: Int64s, layout: EntryLayout, where: object
 ) -> Unzipped:
     """Split the entries of rows: one per row, or, with lists, one or more.
 
@@ -182,28 +181,18 @@ def unzip(
     width = offset_width(layout, size)
     offsets = allocate((visible + 1) * width) if layout.prefix else None
     values = allocate(size)
-    compiled.unzip(
-        *UnzipEntries(
-            data=address(data),
-            starts=address(starts),
-            stops=address(stops),
-            rows=len(starts),
-            control=layout.control,
-            bits_def=layout.bits_def,
-            visible_def=layout.visible_def,
-            width=layout.width,
-            prefix=layout.prefix,
-            reps=0 if rep is None else address(rep),
-            levels=0 if definition is None else address(definition),
-            offset_width=width,
-            offsets=0 if offsets is None else address(offsets),
-            out=address(values),
-        )
-    )
+    unzip_call = UnzipEntries(
+        data=address(data), starts=address(starts), stops=address(stops), rows=len(starts),
+        control=layout.control, bits_def=layout.bits_def, visible_def=layout.visible_def,
+        width=layout.width, prefix=layout.prefix, reps=0 if rep is None else address(rep),
+        levels=0 if definition is None else address(definition), offset_width=width,
+        offsets=0 if offsets is None else address(offsets), out=address(values),
+    )  # fmt: skip
+    compiled.unzip(*unzip_call)
     return Unzipped(rep, definition, entries, visible, offsets, width * 8, values)
 
 
-def check_ranges(starts: Words, stops: Words, size: int, where: object) -> None:
+def check_ranges(starts: Int64s, stops: Int64s, size: int, where: object) -> None:
     """Raise ``CorruptFileError`` for rows that are empty or not within ``size`` bytes.
 
     Parameters
@@ -226,7 +215,7 @@ def check_ranges(starts: Words, stops: Words, size: int, where: object) -> None:
         )
 
 
-def gather_ranges(data: pa.Buffer, starts: Words, sizes: Words, where: object) -> pa.Buffer:
+def gather_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, where: object) -> pa.Buffer:
     """Copy ranges of bytes back to back.
 
     Parameters
@@ -253,13 +242,13 @@ def gather_ranges(data: pa.Buffer, starts: Words, sizes: Words, where: object) -
 
 
 def zip_entries(
-    rep: NDArray[np.uint16] | None,
-    definition: NDArray[np.uint16] | None,
+    rep: UInt16s | None,
+    definition: UInt16s | None,
     layout: EntryLayout,
     values: pa.Buffer,
-    offsets: NDArray[np.int32] | NDArray[np.int64] | None,
+    offsets: NDArray[np.int32] | Int64s | None,
     rows: int,
-) -> tuple[pa.Buffer, Words]:
+) -> tuple[pa.Buffer, Int64s]:
     """Interleave levels and values.
 
     Parameters
@@ -318,23 +307,15 @@ def zip_entries(
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size
     if use_compiled(entries + size // _WORK_BYTES):
-        compiled.zip_entries(
-            *ZipEntries(
-                words=address(words),
-                entries=entries,
-                control=layout.control,
-                bits_def=layout.bits_def,
-                max_rep=layout.max_rep,
-                visible_def=layout.visible_def,
-                width=layout.width,
-                prefix=layout.prefix,
-                offsets=0 if offsets is None else address(offsets),
-                offset_width=0 if offsets is None else offsets.itemsize,
-                values=address(values),
-                out=address(out),
-                row_starts=address(row_starts),
-            )
-        )
+        call = ZipEntries(
+            words=address(words), entries=entries, control=layout.control,
+            bits_def=layout.bits_def, max_rep=layout.max_rep, visible_def=layout.visible_def,
+            width=layout.width, prefix=layout.prefix,
+            offsets=0 if offsets is None else address(offsets),
+            offset_width=0 if offsets is None else offsets.itemsize, values=address(values),
+            out=address(out), row_starts=address(row_starts),
+        )  # fmt: skip
+        compiled.zip_entries(*call)
     else:
         reference.zip_entries(words, layout, as_array(values), offsets, as_array(out), row_starts)
     return out, row_starts

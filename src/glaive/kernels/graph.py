@@ -16,6 +16,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import graph as compiled
 from glaive.kernels.records import RepairGraph
+from glaive.types import Flags, Float32s, Int64s
 
 __all__ = ["Lists", "Points", "exercise", "repair_graph"]
 
@@ -23,8 +24,6 @@ MAX_CANDIDATES: Final = 4096
 """Candidates that are considered for one node, at most."""
 
 Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 
 class Points(NamedTuple):
@@ -40,16 +39,16 @@ class Points(NamedTuple):
         The distance is one minus the dot product; otherwise the squared distance.
     """
 
-    vectors: Floats
+    vectors: Float32s
     vector_of: Int32s
     dot: bool
 
-    def between(self, node: int, others: Int32s) -> Floats:
+    def between(self, node: int, others: Int32s) -> Float32s:
         """Distances of a node to other nodes."""
         here, there = self.vectors[self.vector_of[node]], self.vectors[self.vector_of[others]]
         if self.dot:
             return np.asarray(1 - there @ here, np.float32)
-        distances: Floats = np.square(there - here).sum(axis=1, dtype=np.float32)
+        distances: Float32s = np.square(there - here).sum(axis=1, dtype=np.float32)
         return distances
 
 
@@ -58,16 +57,11 @@ class Lists(NamedTuple):
 
     counts: Int32s
     nodes: Int32s
-    distances: Floats
+    distances: Float32s
 
 
 def repair_graph(
-    offsets: Int64s,
-    nodes: Int32s,
-    live: NDArray[np.bool_],
-    damaged: Int64s,
-    points: Points,
-    lists: Lists,
+    offsets: Int64s, nodes: Int32s, live: Flags, damaged: Int64s, points: Points, lists: Lists
 ) -> None:
     """Fill the lists of the nodes that lost neighbours, at most up to their former length.
 
@@ -114,9 +108,7 @@ def repair_graph(
         lists.distances[at : at + len(chosen)] = distances[chosen]
 
 
-def _candidates(
-    offsets: Int64s, nodes: Int32s, live: NDArray[np.bool_], node: int, enough: int
-) -> Int32s:
+def _candidates(offsets: Int64s, nodes: Int32s, live: Flags, node: int, enough: int) -> Int32s:
     """Live neighbours, and those reached through deleted neighbours."""
     seen, deleted = {node}, [node]
     candidates: list[int] = []
@@ -135,7 +127,7 @@ def _candidates(
     return np.array(candidates, np.int32)
 
 
-def _choose(candidates: Int32s, distances: Floats, points: Points, count: int) -> Int64s:
+def _choose(candidates: Int32s, distances: Float32s, points: Points, count: int) -> Int64s:
     """Indices of the chosen candidates: those that lie apart, then the nearest of the others."""
     chosen: list[int] = []
     for at, candidate in enumerate(candidates.tolist()):
@@ -148,7 +140,7 @@ def _choose(candidates: Int32s, distances: Floats, points: Points, count: int) -
     return np.concatenate([chosen, rest[: count - len(chosen)]]).astype(np.int64)
 
 
-def _check(offsets: Int64s, nodes: Int32s, live: NDArray[np.bool_], damaged: Int64s) -> None:
+def _check(offsets: Int64s, nodes: Int32s, live: Flags, damaged: Int64s) -> None:
     count = len(live)
     good = len(offsets) == count + 1 and int(offsets[0]) == 0 and int(offsets[-1]) == len(nodes)
     if not good or (np.diff(offsets) < 0).any():
@@ -161,7 +153,7 @@ def _check(offsets: Int64s, nodes: Int32s, live: NDArray[np.bool_], damaged: Int
         raise ValueError("a deleted node cannot be repaired")
 
 
-def _check_points(points: Points, live: NDArray[np.bool_]) -> None:
+def _check_points(points: Points, live: Flags) -> None:
     used = points.vector_of[live]
     if len(points.vector_of) != len(live) or not points.vectors.flags.c_contiguous:
         raise ValueError(f"vectors of {len(points.vector_of)} nodes for {len(live)} nodes")

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
@@ -20,6 +19,7 @@ from glaive.kernels.native import hashing as compiled
 from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Int64s, UInt32s, UInt64s
 
 __all__ = [
     "Numbered",
@@ -116,7 +116,7 @@ def number_words(values: pa.Buffer, bits: int, count: int, max_items: int) -> Nu
     return Numbered(indices, pa.py_buffer(rows[tables[2][:number]].tobytes()), number)
 
 
-def select_strings(strings: Strings, rows: NDArray[np.int64]) -> Strings:
+def select_strings(strings: Strings, rows: Int64s) -> Strings:
     """Copy the strings at ``rows``, which the caller knows to exist.
 
     Raises
@@ -129,9 +129,7 @@ def select_strings(strings: Strings, rows: NDArray[np.int64]) -> Strings:
     return copy_ranges(strings.data, starts, ends[rows + 1] - starts, strings.offset_bits)
 
 
-def copy_ranges(
-    data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64], offset_bits: int
-) -> Strings:
+def copy_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, offset_bits: int) -> Strings:
     """Copy ranges of ``data`` as strings.
 
     Parameters
@@ -158,9 +156,7 @@ def copy_ranges(
     return _gather_strings(data, starts, np.cumsum(sizes), offset_bits)
 
 
-def _tables(
-    count: int, max_items: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.int64]]:
+def _tables(count: int, max_items: int) -> tuple[UInt32s, UInt64s, Int64s]:
     """Slots, hashes and first rows for the worst case; only used pages take memory."""
     items = min(max_items, count)
     slots = max(_FIRST_SLOTS, 1 << max(2 * items - 1, 1).bit_length())

@@ -10,12 +10,12 @@ Specification: "JSON" in ``docs/format/jsonb.md``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import json_members as compiled
+from glaive.types import Int64s, UInt8s
 
 __all__ = ["exercise", "find_members"]
 
@@ -24,12 +24,8 @@ SIZE = 0x0FFF_FFFF
 
 _WHERE = "a JSON column"
 
-Longs = NDArray[np.int64]
 
-
-def find_members(
-    raw: NDArray[np.uint8], begin: Longs, end: Longs, key: bytes
-) -> tuple[Longs, Longs]:
+def find_members(raw: UInt8s, begin: Int64s, end: Int64s, key: bytes) -> tuple[Int64s, Int64s]:
     """Entries of the members called ``key``, and where their values begin.
 
     Parameters
@@ -71,7 +67,7 @@ def find_members(
 
 
 def _find_numpy(
-    raw: NDArray[np.uint8], begin: Longs, end: Longs, key: bytes, words: Longs, positions: Longs
+    raw: UInt8s, begin: Int64s, end: Int64s, key: bytes, words: Int64s, positions: Int64s
 ) -> None:
     if not len(begin):
         return

@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits
@@ -29,12 +28,12 @@ from glaive.kernels.flat import join_bits
 from glaive.kernels.native import level_bits as compiled
 from glaive.kernels.runs import MAX_RUN, expand_runs
 from glaive.memory import as_array, as_buffer
+from glaive.types import Int64s, UInt16s
 
 __all__ = ["exercise", "unpack_level_bits", "unpack_run_bits"]
 
 LEVEL_BITS = 16
 
-Int64s = NDArray[np.int64]
 LevelEncoding = Literal["inline", "out_of_line", "flat"]
 
 
@@ -104,19 +103,14 @@ def unpack_level_bits(
     return _validity_numpy(as_array(words, "<u2"))
 
 
-def _validity_numpy(levels: NDArray[np.uint16]) -> tuple[pa.Buffer, int] | None:
+def _validity_numpy(levels: UInt16s) -> tuple[pa.Buffer, int] | None:
     if levels.size and levels.max() > 1:
         return None
     return as_buffer(np.packbits(levels == 0, bitorder="little")), int(np.count_nonzero(levels))
 
 
 def unpack_run_bits(
-    data: pa.Buffer,
-    values: Int64s,
-    lengths: Int64s,
-    runs: Int64s,
-    counts: Int64s,
-    where: object,
+    data: pa.Buffer, values: Int64s, lengths: Int64s, runs: Int64s, counts: Int64s, where: object
 ) -> tuple[pa.Buffer, int] | None:
     """Turn runs of 16-bit levels that are 0 (valid) or 1 (null) into an Arrow bitmap.
 

@@ -20,6 +20,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import levels as compiled
 from glaive.kernels.records import ResolveLists
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import UInt16s
 
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
@@ -37,13 +38,13 @@ class ListLayer(NamedTuple):
     null_count: int
     slots: int
     visible: int
-    rep: NDArray[np.uint16] | None
-    definition: NDArray[np.uint16] | None
+    rep: UInt16s | None
+    definition: UInt16s | None
 
 
 def resolve_lists(
-    rep: NDArray[np.uint16],
-    definition: NDArray[np.uint16] | None,
+    rep: UInt16s,
+    definition: UInt16s | None,
     *,
     visible_max: int,
     resolved_max: int,
@@ -117,12 +118,12 @@ def resolve_lists(
 
 
 def _resolve_lists_numpy(
-    rep: NDArray[np.uint16],
-    definition: NDArray[np.uint16] | None,
+    rep: UInt16s,
+    definition: UInt16s | None,
     levels: tuple[int, int, int, int],
     offsets: NDArray[np.signedinteger],
-    next_rep: NDArray[np.uint16] | None,
-    next_def: NDArray[np.uint16] | None,
+    next_rep: UInt16s | None,
+    next_def: UInt16s | None,
 ) -> tuple[int, int, int, int, pa.Buffer]:
     visible_max, resolved_max, slot_max, null_level = levels
     if definition is None:
@@ -148,7 +149,7 @@ def _resolve_lists_numpy(
 
 
 def validity_from_levels(
-    definition: NDArray[np.uint16], *, slot_max: int, null_level: int
+    definition: UInt16s, *, slot_max: int, null_level: int
 ) -> tuple[pa.Buffer | None, int, int]:
     """Validity of an item layer: ``(bitmap or None, null count, slots)``.
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
@@ -23,6 +22,7 @@ from glaive.kernels.native import list_levels as compiled_list_levels
 from glaive.kernels.native import list_rows as compiled_list_rows
 from glaive.kernels.records import LevelPage, ReadChunks, ReorderRows, SelectRows, packed
 from glaive.memory import allocate, as_array
+from glaive.types import Flags, Int64s, UInt16s
 
 __all__ = [
     "LocatedRows",
@@ -33,9 +33,6 @@ __all__ = [
     "read_levels",
     "select_levels",
 ]
-
-Int64s = NDArray[np.int64]
-Levels = NDArray[np.uint16]
 
 MAX_LEVELS = (1 << 16) - 1
 """Levels of a chunk at most: their number has 16 bits."""
@@ -56,8 +53,8 @@ class ReadLevels(NamedTuple):
     Value buffer b of chunk i lies at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
     """
 
-    rep: Levels
-    definition: Levels | None
+    rep: UInt16s
+    definition: UInt16s | None
     firsts: Int64s
     starts: Int64s
     sizes: Int64s
@@ -69,7 +66,7 @@ def read_levels(
     sizes: Int64s,
     counts: Int64s,
     row_starts: Int64s,
-    enters: NDArray[np.bool_],
+    enters: Flags,
     page: LevelPage,
 ) -> ReadLevels | None:
     """Decode the levels of chunks.
@@ -139,7 +136,7 @@ class LocatedRows(NamedTuple):
     last: Int64s
 
 
-def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> LocatedRows:
+def locate_rows(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     """Find the chunks of rows; faster when they ascend.
 
     Parameters
@@ -166,7 +163,7 @@ def locate_rows(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> 
     )
 
 
-def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: NDArray[np.bool_]) -> LocatedRows:
+def _locate_numpy(rows: Int64s, row_starts: Int64s, enters: Flags) -> LocatedRows:
     chunks = len(row_starts) - 1
     begin = row_starts.searchsorted(rows, "right") - 1
     end = row_starts.searchsorted(rows + 1, "right") - 1
@@ -187,8 +184,8 @@ class SelectedLevels(NamedTuple):
     :class:`ReadLevels`.
     """
 
-    rep: Levels
-    definition: Levels | None
+    rep: UInt16s
+    definition: UInt16s | None
     slots: Int64s
     positions: Int64s
     starts: Int64s
@@ -201,7 +198,7 @@ def select_levels(
     sizes: Int64s,
     counts: Int64s,
     row_starts: Int64s,
-    enters: NDArray[np.bool_],
+    enters: Flags,
     rows: Int64s,
     located: LocatedRows,
     page: LevelPage,
@@ -307,7 +304,7 @@ def _permutation(order: Int64s, length: int) -> Int64s:
     return order
 
 
-def _same_length(length: int, *arrays: NDArray[np.int64] | NDArray[np.bool_]) -> None:
+def _same_length(length: int, *arrays: Int64s | Flags) -> None:
     if any(len(array) != length for array in arrays):
         raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
 

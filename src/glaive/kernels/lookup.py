@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import SchemaError
 from glaive.kernels._addresses import address
@@ -20,11 +19,9 @@ from glaive.kernels.native import lookup as compiled
 from glaive.kernels.string_records import FindStrings
 from glaive.kernels.strings import Strings, check_offsets
 from glaive.memory import as_buffer
+from glaive.types import Int64s, UInt8s, UInt32s, UInt64s
 
 __all__ = ["StringTable", "WordTable", "exercise"]
-
-Int64s = NDArray[np.int64]
-UInt64s = NDArray[np.uint64]
 
 _MAX_KEYS: Final = 2**31 - 1
 """Slots hold numbers of 32 bits."""
@@ -41,7 +38,7 @@ class WordTable:
 
     def __init__(self, words: UInt64s) -> None:
         self.words = np.ascontiguousarray(words, np.uint64)
-        self._built: list[tuple[NDArray[np.uint32], Int64s]] = []
+        self._built: list[tuple[UInt32s, Int64s]] = []
         _check_count(len(self.words))
 
     @property
@@ -73,19 +70,19 @@ class WordTable:
         return numbers
 
     @property
-    def slots(self) -> NDArray[np.uint32]:
+    def slots(self) -> UInt32s:
         """The slots of the compiled table, a power of two of them."""
         return self._entered[0]
 
     @property
-    def _entered(self) -> tuple[NDArray[np.uint32], Int64s]:
+    def _entered(self) -> tuple[UInt32s, Int64s]:
         if not self._built:
             # Several threads may build a table at once. All of these stay alive, because running
             # kernels read them by address; the first one is used from now on.
             self._built.append(self._enter())
         return self._built[0]
 
-    def _enter(self) -> tuple[NDArray[np.uint32], Int64s]:
+    def _enter(self) -> tuple[UInt32s, Int64s]:
         count = len(self.words)
         slots, bits = _slots(count)
         firsts = np.empty(count, np.int64)
@@ -145,7 +142,7 @@ class StringTable:
         return numbers
 
     @cached_property
-    def _entered(self) -> tuple[NDArray[np.uint32], UInt64s, Int64s, NDArray[np.uint8]]:
+    def _entered(self) -> tuple[UInt32s, UInt64s, Int64s, UInt8s]:
         slots, bits = _slots(self.count)
         hashes, firsts = np.empty(self.count, np.uint64), np.empty(self.count, np.int64)
         prefilter = np.zeros(len(slots), np.uint8)
@@ -162,7 +159,7 @@ def _check_count(count: int) -> None:
         raise SchemaError(f"{count} keys are more than the {_MAX_KEYS} that a table can hold")
 
 
-def _slots(count: int) -> tuple[NDArray[np.uint32], int]:
+def _slots(count: int) -> tuple[UInt32s, int]:
     """Free slots for so many keys, and the binary logarithm of their number."""
     bits = max(3, (2 * count - 1).bit_length()) if count else 3
     return np.zeros(1 << bits, np.uint32), bits

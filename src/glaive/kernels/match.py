@@ -26,6 +26,7 @@ from glaive.kernels.flat import join_bits
 from glaive.kernels.native import match as compiled
 from glaive.kernels.records import WordRanges, packed
 from glaive.memory import as_array, as_buffer
+from glaive.types import Flags, Int64s, UInt8s, UInt64s
 
 __all__ = [
     "IntegerRanges",
@@ -36,9 +37,6 @@ __all__ = [
     "match_plain",
     "test_of_flags",
 ]
-
-Int64s = NDArray[np.int64]
-UInt64s = NDArray[np.uint64]
 
 _MAX_COMPARED_RANGES = 16
 """Up to so many ranges, words are compared with each of them."""
@@ -61,7 +59,7 @@ class IntegerRanges:
     lows: UInt64s
     spans: UInt64s
     limit: int = -1
-    table: NDArray[np.uint8] | None = None
+    table: UInt8s | None = None
     bitset: Bitset | None = None
     hashed: HashedWords | None = None
 
@@ -81,7 +79,7 @@ class IntegerRanges:
         listed = words_of(bits, lows, spans)
         return test if listed is None else replace(test, hashed=HashedWords(listed))
 
-    def flags(self, words: NDArray[np.unsignedinteger]) -> NDArray[np.bool_]:
+    def flags(self, words: NDArray[np.unsignedinteger]) -> Flags:
         """Which of some words pass."""
         if not len(self.lows):
             return np.zeros(len(words), np.bool_)
@@ -89,11 +87,11 @@ class IntegerRanges:
         # Words before all ranges can only be in the last one, which may wrap around to 0.
         at = np.searchsorted(self.lows, words, side="right") - 1
         moved = (words - self.lows[at]) & np.uint64((1 << self.bits) - 1)
-        passing: NDArray[np.bool_] = moved <= self.spans[at]
+        passing: Flags = moved <= self.spans[at]
         return passing
 
 
-def test_of_flags(bits: int, flags: NDArray[np.bool_]) -> IntegerRanges:
+def test_of_flags(bits: int, flags: Flags) -> IntegerRanges:
     """The test that the numbers of the set flags pass; higher numbers are damage."""
     padded = np.zeros(len(flags) + 2, np.int8)
     padded[1:-1] = flags
@@ -272,7 +270,7 @@ def _match_numpy(
     return as_buffer(np.packbits(test.flags(words), bitorder="little"))
 
 
-def _flags(bits: pa.Buffer, begin: int, count: int) -> NDArray[np.bool_]:
+def _flags(bits: pa.Buffer, begin: int, count: int) -> Flags:
     first, skip = divmod(begin, 8)
     part = as_array(bits)[first : (begin + count + 7) // 8]
     return np.unpackbits(part, count=skip + count, bitorder="little")[skip:].view(np.bool_)

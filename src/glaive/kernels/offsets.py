@@ -25,17 +25,11 @@ from glaive.kernels._bounds import check_offset_chunks
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
 from glaive.kernels.string_records import UnpackOffsets
-from glaive.kernels.strings import MAX_32, SLACK, Strings, _gather_strings, as_offsets
+from glaive.kernels.strings import SLACK, Strings, _gather_strings, as_offsets
 from glaive.memory import allocate, as_array
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, Int64s, Where
 
-__all__ = [
-    "exercise",
-    "read_one",
-    "take_variable",
-    "unpack_blocks",
-    "unpack_variable",
-]
+__all__ = ["exercise", "read_one", "take_variable", "unpack_blocks", "unpack_variable"]
 
 _FEW_VALUES: Final = 8
 """Values up to which they are taken in plain Python."""
@@ -43,11 +37,9 @@ _FEW_VALUES: Final = 8
 _PAIRS = {32: struct.Struct("<II"), 64: struct.Struct("<QQ")}
 """Two neighbouring offsets, by their width in bits."""
 
-Ints = NDArray[np.int64]
-
 
 def unpack_variable(
-    data: pa.Buffer, starts: Ints, sizes: Ints, counts: Ints, offset_bits: int, where: Where
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, offset_bits: int, where: Where
 ) -> Strings:
     """Join the values of all chunks; a single chunk is not copied.
 
@@ -74,7 +66,7 @@ def unpack_variable(
         start, size, count = int(starts[0]), int(sizes[0]), int(counts[0])
         chunk = data.slice(start, size)
         offsets = data.slice(start, (count + 1) * width)
-        if address(offsets) % width == 0 and size <= MAX_32:
+        if address(offsets) % width == 0 and size <= MAX_OFFSET:
             _check_plain(offsets, offset_bits, (count + 1) * width, size, where)
             return Strings(offsets, offset_bits, chunk)
     capacity = int((sizes - heads).sum())
@@ -82,7 +74,7 @@ def unpack_variable(
 
 
 def unpack_blocks(
-    data: pa.Buffer, starts: Ints, sizes: Ints, counts: Ints, offset_bits: int, where: Where
+    data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, offset_bits: int, where: Where
 ) -> Strings:
     """Join the values of all blocks; a single block is not copied.
 
@@ -118,7 +110,7 @@ def unpack_blocks(
     if len(starts) == 1:
         start, count = int(starts[0]), int(counts[0])
         offsets = data.slice(start + 2 * width, (count + 1) * width)
-        if address(offsets) % width == 0 and int(limits[0]) <= MAX_32:
+        if address(offsets) % width == 0 and int(limits[0]) <= MAX_OFFSET:
             _check_plain(offsets, offset_bits, 0, int(limits[0]), where)
             values = data.slice(start + int(positions[0]), int(limits[0]))
             return Strings(offsets, offset_bits, values)
@@ -130,17 +122,17 @@ def unpack_blocks(
 
 def _unpack(
     data: pa.Buffer,
-    offset_starts: Ints,
-    bases: Ints,
-    floors: Ints,
-    limits: Ints,
-    counts: Ints,
+    offset_starts: Int64s,
+    bases: Int64s,
+    floors: Int64s,
+    limits: Int64s,
+    counts: Int64s,
     offset_bits: int,
     capacity: int,
     where: Where,
 ) -> Strings:
     total = int(counts.sum())
-    out_bits = 64 if capacity > MAX_32 else offset_bits
+    out_bits = 64 if capacity > MAX_OFFSET else offset_bits
     offsets = allocate((total + 1) * (out_bits // 8))
     out = allocate(capacity + SLACK)
     columns = [
@@ -166,11 +158,7 @@ def _unpack(
 
 
 def _unpack_numpy(
-    data: pa.Buffer,
-    columns: list[Ints],
-    offset_bits: int,
-    ends: NDArray[Any],
-    out: pa.Buffer,
+    data: pa.Buffer, columns: list[Int64s], offset_bits: int, ends: NDArray[Any], out: pa.Buffer
 ) -> int:
     memory, target = as_array(data), as_array(out)
     item = np.dtype("<u4" if offset_bits == 32 else "<i8")
@@ -223,11 +211,11 @@ def read_one(
 
 def take_variable(
     data: pa.Buffer,
-    starts: Ints,
-    sizes: Ints,
-    counts: Ints,
-    chunk: Ints,
-    index: Ints,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    chunk: Int64s,
+    index: Int64s,
     offset_bits: int,
     where: Where,
 ) -> Strings:
@@ -272,7 +260,7 @@ def take_variable(
 
 
 def _locate_numpy(
-    data: pa.Buffer, tables: list[Ints], width: int, sources: Ints, ends: Ints
+    data: pa.Buffer, tables: list[Int64s], width: int, sources: Int64s, ends: Int64s
 ) -> int:
     starts, sizes, counts, chunk, index = tables
     item = np.dtype("<u4" if width == 4 else "<i8")
@@ -292,11 +280,11 @@ def _locate_numpy(
 
 def _take_tiny(
     data: pa.Buffer,
-    starts: Ints,
-    sizes: Ints,
-    counts: Ints,
-    chunk: Ints,
-    index: Ints,
+    starts: Int64s,
+    sizes: Int64s,
+    counts: Int64s,
+    chunk: Int64s,
+    index: Int64s,
     offset_bits: int,
     where: Where,
 ) -> Strings:
@@ -319,7 +307,7 @@ def _take_tiny(
         total += high - low
         values.append(memory[start + low : start + high])
         ends.append(total)
-    out_bits = 64 if total > MAX_32 else offset_bits
+    out_bits = 64 if total > MAX_OFFSET else offset_bits
     offsets = struct.pack(f"<{len(ends)}{'i' if out_bits == 32 else 'q'}", *ends)
     return Strings(pa.py_buffer(offsets), out_bits, pa.py_buffer(b"".join(values)))
 

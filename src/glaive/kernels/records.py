@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from glaive.types import Int64s
 
 __all__ = [
     "CompactInline",
@@ -36,7 +37,7 @@ __all__ = [
 Record = TypeVar("Record", bound=tuple[int, ...])
 
 
-def packed(record: tuple[int, ...]) -> NDArray[np.int64]:
+def packed(record: tuple[int, ...]) -> Int64s:
     """A record as an array, for kernels that read it from memory; see :func:`offsets_of`."""
     return np.fromiter(record, np.int64, len(record))
 

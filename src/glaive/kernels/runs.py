@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
@@ -20,6 +19,7 @@ from glaive.kernels._bitpack_checks import aligned, check_values
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import runs as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import Int64s, UInt8s
 
 __all__ = [
     "MAX_RUN",
@@ -37,8 +37,6 @@ MAX_RUN = 255
 
 CHUNK_VALUES = 4096
 CHUNK_BYTES = 8186
-
-Int64s = NDArray[np.int64]
 
 
 class RunPlan(NamedTuple):
@@ -115,7 +113,7 @@ def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
 
 def collapse_runs(
     values: pa.Buffer, counts: Int64s, pairs: Int64s, word_bits: int
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+) -> tuple[UInt8s, UInt8s]:
     """Collapse values into pairs; returns the bytes of the values of all pairs, and the lengths.
 
     Parameters

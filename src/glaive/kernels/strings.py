@@ -16,10 +16,10 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.types import MAX_OFFSET, Int64s, UInt8s
 
 __all__ = [
     "CHUNK_BYTES",
-    "MAX_32",
     "SLACK",
     "Packed",
     "Strings",
@@ -40,13 +40,8 @@ CHUNK_VALUES: Final = 4096
 PADDING: Final = 0x48
 """Fills a chunk up to a multiple of the offset width; counts in the chunk's size."""
 
-MAX_32: Final = 2**31 - 1
-"""Largest offset of 32 bits: Arrow's are signed."""
-
 SLACK: Final = 32
 """Bytes that kernels may write behind an output."""
-
-Ints = NDArray[np.int64]
 
 
 class Strings(NamedTuple):
@@ -60,9 +55,9 @@ class Strings(NamedTuple):
 class Packed(NamedTuple):
     """Chunks back to back, with the bytes and the values of each."""
 
-    data: NDArray[np.uint8]
-    sizes: Ints
-    counts: Ints
+    data: UInt8s
+    sizes: Int64s
+    counts: Int64s
 
 
 def pack_variable(
@@ -97,9 +92,9 @@ def pack_variable(
     width = out_bits // 8
     check_offsets(offsets, offset_bits, data, count)
     ends = as_offsets(offsets, offset_bits)
-    if out_bits == 32 and 2 * (int(ends[count]) - int(ends[0]) + 2 * width) > MAX_32:
+    if out_bits == 32 and 2 * (int(ends[count]) - int(ends[0]) + 2 * width) > MAX_OFFSET:
         _, longest = value_lengths(offsets, offset_bits, data, count)
-        if 2 * (longest + 2 * width) > MAX_32:
+        if 2 * (longest + 2 * width) > MAX_OFFSET:
             raise SchemaError(
                 f"a value of {longest} bytes does not fit a page with 32-bit offsets: "
                 "use large_utf8 or large_binary"
@@ -121,13 +116,13 @@ def pack_variable(
 
 def _pack_numpy(
     ends: NDArray[Any],
-    data: NDArray[np.uint8],
+    data: UInt8s,
     count: int,
     width: int,
     target: int,
     max_values: int,
     out: pa.Buffer,
-) -> tuple[Ints, Ints]:
+) -> tuple[Int64s, Int64s]:
     memory = as_array(out)
     item = np.dtype("<u4" if width == 4 else "<i8")
     sizes, counts = [], []
@@ -157,8 +152,8 @@ def _pack_numpy(
 
 
 def pack_blocks(
-    offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, counts: Ints, out_bits: int
-) -> tuple[NDArray[np.uint8], Ints]:
+    offsets: pa.Buffer, offset_bits: int, data: pa.Buffer, counts: Int64s, out_bits: int
+) -> tuple[UInt8s, Int64s]:
     """Write blocks of ``counts`` values each; returns the bytes and the size of each block.
 
     Parameters
@@ -176,7 +171,7 @@ def pack_blocks(
     stops = np.cumsum(counts)
     heads = (counts + 3) * width
     sizes = heads + ends[stops].astype(np.int64) - ends[stops - counts].astype(np.int64)
-    if out_bits == 32 and len(sizes) and int(sizes.max()) > MAX_32:
+    if out_bits == 32 and len(sizes) and int(sizes.max()) > MAX_OFFSET:
         raise SchemaError(
             f"a block of {int(sizes.max())} bytes does not fit 32-bit offsets: "
             "use large_utf8 or large_binary"
@@ -259,7 +254,7 @@ def _refuse(ends: NDArray[Any], count: int, data: pa.Buffer, *, descend: bool) -
         )
 
 
-def _gather_strings(data: pa.Buffer, starts: Ints, ends: Ints, offset_bits: int) -> Strings:
+def _gather_strings(data: pa.Buffer, starts: Int64s, ends: Int64s, offset_bits: int) -> Strings:
     """Copy ranges of ``data`` as strings; the caller has checked that they lie within it.
 
     Parameters
@@ -273,7 +268,7 @@ def _gather_strings(data: pa.Buffer, starts: Ints, ends: Ints, offset_bits: int)
     """
     starts, ends = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
     count, total = len(starts), int(ends[-1]) if len(ends) else 0
-    bits = 64 if total > MAX_32 else offset_bits
+    bits = 64 if total > MAX_OFFSET else offset_bits
     offsets = allocate((count + 1) * (bits // 8))
     if use_compiled(count):
         out = allocate_with_slack(total, SLACK)

@@ -14,10 +14,9 @@ from operator import add
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
-from glaive.types import Where
+from glaive.types import Int64s, UInt8s, UInt64s, Where
 
 __all__ = [
     "ESCAPE",
@@ -57,7 +56,7 @@ class Encoder(NamedTuple):
     ``stop`` is a byte that no symbol contains, or -1 if there is none.
     """
 
-    tables: NDArray[np.uint8]
+    tables: UInt8s
     stop: int
 
 
@@ -93,7 +92,7 @@ class SymbolTable:
         return parsed
 
     @classmethod
-    def of(cls, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> SymbolTable:
+    def of(cls, words: UInt64s, sizes: Int64s) -> SymbolTable:
         """A table of symbols given as numbers and lengths, as training has them."""
         raw = words.astype("<u8").tobytes()
         at = range(0, len(raw), 8)
@@ -101,7 +100,7 @@ class SymbolTable:
         table._remember(words, sizes)
         return table
 
-    def _remember(self, words: NDArray[np.uint64], sizes: NDArray[np.int64]) -> None:
+    def _remember(self, words: UInt64s, sizes: Int64s) -> None:
         """Set the properties ``words`` and ``lengths``, which are at hand."""
         bits = (8 * sizes).astype(np.uint64)
         padded = np.zeros(256, np.uint64)
@@ -129,13 +128,13 @@ class SymbolTable:
         return []
 
     @cached_property
-    def words(self) -> NDArray[np.uint64]:
+    def words(self) -> UInt64s:
         """Symbols as numbers, for 256 codes."""
         words = b"".join(symbol.ljust(8, b"\0") for symbol in self.symbols)
         return np.frombuffer(words.ljust(2048, b"\0"), np.uint64)
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Int64s:
         """Lengths of the symbols, for 256 codes; ``NO_LENGTH`` where there is no symbol."""
         lengths = np.full(256, NO_LENGTH, np.int64)
         lengths[: len(self.symbols)] = np.fromiter(map(len, self.symbols), np.int64)
@@ -193,7 +192,7 @@ def slot_of(word: int) -> int:
     return ((word & 0xFFFFFF) << 8) * _MIX % 2**32 >> _SLOT_SHIFT
 
 
-def slots_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+def slots_of(words: UInt64s) -> Int64s:
     """As ``slot_of``, for many symbols."""
     hashes = (words.astype(np.uint32) << np.uint32(8)) * np.uint32(_MIX)
     return (hashes >> np.uint32(_SLOT_SHIFT)).astype(np.int64)

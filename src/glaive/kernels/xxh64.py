@@ -11,17 +11,15 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import xxh64 as compiled
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array, as_buffer
+from glaive.types import UInt8s, UInt64s
 
 __all__ = ["exercise", "hash_strings", "hash_words"]
-
-UInt64s = NDArray[np.uint64]
 
 _PRIME_1, _PRIME_2, _PRIME_3, _PRIME_4, _PRIME_5 = (
     np.uint64(prime)
@@ -74,7 +72,7 @@ def _hash_numpy(strings: Strings, count: int) -> UInt64s:
     return hashes
 
 
-def _hash_matrix(rows: NDArray[np.uint8]) -> UInt64s:
+def _hash_matrix(rows: UInt8s) -> UInt64s:
     """The hashes of strings of one length, one per row."""
     count, size = rows.shape
     at = size // _STRIPE * _STRIPE

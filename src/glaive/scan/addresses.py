@@ -13,10 +13,9 @@ from glaive.format.flags import Feature
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import positions, take_physical
 from glaive.scan.views import BoundProjection
+from glaive.types import Int64s
 
 __all__ = ["RowLocations", "find_rows", "take_ids"]
-
-Int64s = NDArray[np.int64]
 
 
 class RowLocations:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
 from glaive.scan.bound import BoundFragment
+from glaive.types import Int64s
 
 __all__ = ["MAX_FRAGMENTS", "JoinedFragments", "are_few", "join_fragments"]
-
-Int64s = NDArray[np.int64]
 
 MAX_FRAGMENTS: Final = 4096
 _MAX_BYTES: Final = 96 * 1024 * 1024

@@ -28,13 +28,12 @@ from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
 from glaive.scan.views import BoundProjection
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.scan.joined import JoinedFragments
 
 __all__ = ["positions", "take", "take_from", "take_physical"]
-
-Int64s = NDArray[np.int64]
 
 _Chunk = list[pa.Array]
 """One array per column."""

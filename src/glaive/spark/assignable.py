@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import SchemaError
+from glaive.expr.coerce import is_list, is_number, is_string
 from glaive.format.extension import storage_type
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
-from glaive.spark.cast import is_list
 
 __all__ = ["assigned", "refuse_missing", "refuse_unassignable"]
 
@@ -94,7 +94,7 @@ def _misfit(source: Any, target: Any, column: str) -> tuple[str, Any, Any] | Non
             (source.key_type, target.key_type, "key"),
             (source.item_type, target.item_type, "value"),
         ]
-    elif is_list(source) and is_list(target):
+    elif is_list(source, fixed=True) and is_list(target, fixed=True):
         parts = [(source.value_type, target.value_type, "element")]
     elif _family(source) != _family(target):
         return column, target, source
@@ -108,13 +108,9 @@ def _family(data_type: Any) -> str:
         return _family(data_type.value_type)
     if types.is_decimal256(data_type) and data_type.precision > 38:
         return "text"  # exceeds Spark's decimals, so it is a string in Spark
-    if types.is_integer(data_type) or types.is_floating(data_type) or types.is_decimal(data_type):
+    if is_number(data_type):
         return "number"
-    if (
-        types.is_string(data_type)
-        or types.is_large_string(data_type)
-        or types.is_string_view(data_type)
-    ):
+    if is_string(data_type):
         return "text"
     if (
         types.is_binary(data_type)

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 
 from glaive.arrow.dictionaries import decode_dictionary
 from glaive.errors import SchemaError
+from glaive.expr.coerce import is_list
 
-__all__ = ["conform", "is_list"]
+__all__ = ["conform"]
 
 DECIMAL_ALIGNMENT = 16
 INT32_MAX = 2**31 - 1
@@ -80,9 +81,9 @@ class _Caster:
             return self.struct(array, data_type)
         if types.is_map(data_type) and types.is_map(source):
             return self.map(array, data_type)
-        if types.is_fixed_size_list(data_type) and is_list(source):
+        if types.is_fixed_size_list(data_type) and is_list(source, fixed=True):
             return self.fixed_size_list(array, data_type)
-        if is_list(data_type) and is_list(source):
+        if is_list(data_type) and is_list(source, fixed=True):
             return self.list(array, data_type)
         return self.leaf(array, data_type)
 
@@ -245,13 +246,3 @@ def _has_decimals(data_type: Any) -> bool:
     if pa.types.is_decimal(data_type):
         return True
     return any(_has_decimals(data_type.field(i).type) for i in range(data_type.num_fields))
-
-
-def is_list(data_type: pa.DataType) -> bool:
-    """Whether the type is a list with 32-bit or 64-bit offsets, or of fixed size."""
-    types = pa.types
-    return (
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from glaive.expr import tree
+from glaive.expr.coerce import is_binary, is_string
 from glaive.expr.tree import Compare, Literal, Node
 from glaive.spark.shown_values import Ordered, ordered
 
@@ -74,19 +75,11 @@ class Column:
             return self._of_floats(leaf)
         if types.is_boolean(data_type):
             return self._of_flags(leaf)
-        if (
-            types.is_string(data_type)
-            or types.is_large_string(data_type)
-            or types.is_string_view(data_type)
-        ):
+        if is_string(data_type):
             if type(leaf) in _WILDCARDS:
                 return self._of_patterns(leaf)
             return self._plain(leaf, str, pa.string())
-        if (
-            types.is_binary(data_type)
-            or types.is_large_binary(data_type)
-            or types.is_binary_view(data_type)
-        ):
+        if is_binary(data_type):
             return self._plain(leaf, bytes, pa.binary())
         return None
 

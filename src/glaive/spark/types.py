@@ -44,9 +44,9 @@ from pyspark.sql.types import (
 )
 
 from glaive.errors import FormatError, SchemaError
+from glaive.expr.coerce import is_list
 from glaive.format.extension import field_metadata
 from glaive.format.logical_types import leaf_type, logical_type
-from glaive.spark.cast import is_list
 
 __all__ = ["ARROW_TYPE", "spark_arrow_schema", "stored_schema", "to_arrow", "to_spark"]
 
@@ -139,7 +139,7 @@ def stored_schema(
         name, dimension, value_name = _split_vector(entry, arrow.names)
         position = arrow.get_field_index(name)
         column = arrow.field(position)
-        if not is_list(column.type):
+        if not is_list(column.type, fixed=True):
             raise SchemaError(
                 f"vector column {name!r}: expected an array column, found {schema[name].dataType}"
             )
@@ -187,7 +187,7 @@ def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> Da
             names[key] = logical_type(data_type, where)
         element = _to_spark(data_type.value_type, f"{key}.element", {}, where)
         return ArrayType(element, data_type.value_field.nullable)
-    if is_list(data_type):
+    if is_list(data_type, fixed=True):
         if types.is_large_list(data_type):
             names[key] = "large_list"
         element = _to_spark(data_type.value_type, f"{key}.element", names, where)

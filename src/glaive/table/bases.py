@@ -34,15 +34,7 @@ _opened = WeakKeyDictionary()
 def locate_data_file(
     store: ObjectStore, manifest: Manifest, file: DataFile
 ) -> tuple[ObjectStore, str]:
-    """Store and path of a data file.
-
-    Raises
-    ------
-    AccessError
-        The caller has not allowed its base path.
-    CorruptFileError
-        There is no such base path, or the path leads out of it.
-    """
+    """Store and path of a data file, which must not lead out; errors as for :func:`base_of`."""
     if file.base_id is None:
         return store, data_file_path(file.path, where=manifest.where)
     base, is_root = base_of(store, manifest, file.base_id)

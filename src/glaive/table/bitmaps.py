@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.format.wire import parse_bitmap
 
 __all__ = ["MAX_NUMBERS", "bitmap_of", "offsets_of"]
 
@@ -25,12 +26,7 @@ def offsets_of(data: bytes, where: object, below: int | None = None) -> NDArray[
     """
     from pyroaring import BitMap
 
-    try:
-        bitmap = BitMap.deserialize(data)
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            "set of numbers", expected="a roaring bitmap", found=str(error), where=where
-        ) from error
+    bitmap = parse_bitmap(data, "set of numbers", where)
     if below is not None:
         bitmap &= BitMap(range(below))
     if len(bitmap) > MAX_NUMBERS:

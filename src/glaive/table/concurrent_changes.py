@@ -17,12 +17,12 @@ __all__ = [
     "changed_fragments",
     "changes_columns",
     "conflict_on",
+    "incompatible",
     "makes_non_nullable",
     "overlap",
     "removed_fragments",
     "replaced_fields",
     "sets_metadata",
-    "unknown",
 ]
 
 
@@ -138,9 +138,14 @@ def conflict_on(theirs: Operation, reason: str) -> Conflict:
     return Conflict(f"{theirs.wire_name} {reason}", retryable=False)
 
 
-def unknown(theirs: Operation) -> Conflict:
-    """A conflict with an operation of unknown effect."""
+def incompatible(theirs: Operation, replaced: str = "") -> Conflict:
+    """The conflict with an operation that fits no other case.
+
+    ``replaced`` says what is gone after an overwrite or a restore.
+    """
     name = theirs.wire_name
+    if replaced and name in ("overwrite", "restore"):
+        return conflict_on(theirs, f"replaced {replaced}")
     if name is None:
         return Conflict("its operation is unknown to this version of glaive", retryable=False)
     return Conflict(f"{name} is not compatible with it", retryable=False)

@@ -13,13 +13,24 @@ from typing import Any, Final
 
 from glaive.format.pb import table_pb2
 
-__all__ = ["changed_config", "same_keys", "set_entries"]
+__all__ = ["changed_config", "fill_map", "same_keys", "set_entries"]
 
 UpdateMap = table_pb2.Transaction.UpdateMap
 UpdateConfig = table_pb2.Transaction.UpdateConfig
 
 EVERYTHING: Final = frozenset({"\0"})
 """Represents all keys, listed or not."""
+
+
+def fill_map(updates: UpdateMap, given: Mapping[str, str | None], *, replace: bool) -> None:
+    """Add entries to an empty update; those without a value remove their key."""
+    updates.SetInParent()
+    updates.replace = replace
+    for key, value in given.items():
+        entry = updates.update_entries.add()
+        entry.key = key
+        if value is not None:
+            entry.value = value
 
 
 def set_entries(entries: MutableMapping[str, Any], updates: UpdateMap, *, raw: bool) -> None:

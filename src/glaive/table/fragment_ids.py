@@ -278,10 +278,7 @@ def mark_file_versions(
 ) -> None:
     """Set the flag of mixed file versions if new files differ from the dataset's version.
 
-    Raises
-    ------
-    UnsupportedFeatureError
-        Files of format 0.1 and of 2.x would be mixed.
+    Errors as for :func:`check_mixing`.
     """
     others = {file.version for fragment in fragments for file in fragment.files} - {version}
     if not others:

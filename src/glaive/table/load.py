@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from glaive.errors import (
@@ -12,13 +13,17 @@ from glaive.errors import (
     ObjectNotFoundError,
     VersionNotFoundError,
 )
+from glaive.file.open import open_reader
+from glaive.format.fragment import DataFile, check_fragment
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transaction_path
+from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction, decode_transaction
+from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
+from glaive.table.bases import locate_data_file
 from glaive.table.manifest_cache import MANIFESTS, DirectoryState, ManifestCache
 from glaive.table.root import register_of
-from glaive.table.rows import complete_rows
 from glaive.table.versions import (
     ManifestLocation,
     latest,
@@ -154,7 +159,7 @@ def load_manifest(
             found=f"{manifest.version}",
             where=manifest.where,
         )
-    complete_rows(store, manifest)
+    _complete_rows(store, manifest)
     if keep:
         cache.keep([data], manifest, state)
     return manifest
@@ -235,3 +240,34 @@ def _totals(manifest: Manifest) -> dict[str, str]:
         "total_rows": physical - deletions,
     }
     return {name: str(value) for name, value in totals.items()}
+
+
+def _complete_rows(store: ObjectStore, manifest: Manifest) -> None:
+    """Let the manifest read missing row counts from the data files when they are needed.
+
+    Releases up to 0.7 stored them in the files only. Releases from 0.8.0 on, until manifests
+    recorded their writer, stored the live instead of the physical rows of a fragment with a
+    deletion file; see "Fragments and data files" in ``docs/format``.
+
+    Then one request per fragment with an unknown row count; listing versions does not need them.
+    """
+    manifest.read_rows = partial(_complete, store)
+
+
+def _complete(store: ObjectStore, manifest: Manifest) -> table_pb2.ManifestOutline:
+    """The message with the row counts of all fragments that have a data file."""
+    wire = table_pb2.ManifestOutline()
+    wire.CopyFrom(manifest.wire)
+    for position in manifest.stated.unknown_rows.tolist():
+        raw = wire.fragments[position]
+        fragment = parse(table_pb2.DataFragment(), raw, "fragment", manifest.where)
+        if fragment.files:
+            fragment.physical_rows = 0
+            check_fragment(fragment, manifest.where)
+            file = DataFile.from_wire(fragment.files[0], manifest.where)
+            file_store, path = locate_data_file(store, manifest, file)
+            reader = open_reader(file_store, path, size=file.size)
+            fragment.physical_rows = reader.num_rows
+            reader.reader.close()
+            wire.fragments[position] = fragment.SerializeToString()
+    return wire

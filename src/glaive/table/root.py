@@ -83,13 +83,7 @@ def guarded(
     manifest_store: ManifestStore | str | None = None,
     access: AccessPolicy | None = None,
 ) -> ObjectStore:
-    """The root with another lock, register of manifests, or access policy.
-
-    Raises
-    ------
-    OptionError
-        The lock or the register is invalid.
-    """
+    """The root with another lock, register or access policy; see :func:`open_root`."""
     if commit_lock is not None and not callable(commit_lock):
         raise OptionError(
             "commit_lock: expected a function of the version that returns a context manager, "

@@ -21,10 +21,9 @@ from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
 from glaive.format.row_segments import RowSegments, read_segments
 from glaive.format.rowids import RowValues
+from glaive.types import Int64s
 
 __all__ = ["RowIdIndex", "created_at"]
-
-Int64s = NDArray[np.int64]
 
 
 class RowIdIndex:

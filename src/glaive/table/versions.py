@@ -74,12 +74,8 @@ class ManifestLocation:
 def latest(store: ObjectStore) -> ManifestLocation:
     """The newest complete version. A listing, and one request for the file.
 
-    Empty manifests of active or interrupted writers are skipped and logged.
-
-    Raises
-    ------
-    DatasetNotFoundError, CorruptFileError
-        As for :func:`newest_name`.
+    Empty manifests of active or interrupted writers are skipped and logged. Errors as for
+    :func:`newest_name`.
     """
     newest = newest_name(store)
     if is_finished(store, newest):
@@ -130,7 +126,9 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
     newest = _registered(store) or _first_name(store) or _unlisted(store)
     if newest is not None:
         return newest
-    for location in _locations(store):
+    for location, _ in list_manifests(store):
+        if location.is_detached:
+            continue
         if newest is None:
             newest = location
         elif location.scheme != newest.scheme:
@@ -237,10 +235,6 @@ def list_manifests(store: ObjectStore) -> Iterator[tuple[ManifestLocation, Objec
         name = parse_manifest_name(meta.path.rpartition("/")[2])
         if name is not None:
             yield ManifestLocation(name.version, meta.path, name.scheme, meta.size), meta
-
-
-def _locations(store: ObjectStore) -> Iterator[ManifestLocation]:
-    return (location for location, _ in list_manifests(store) if not location.is_detached)
 
 
 def _mixed(

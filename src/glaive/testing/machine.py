@@ -26,15 +26,16 @@ from hypothesis.stateful import (
 )
 
 import glaive
-from glaive.testing.checks import (
+from glaive.testing.model import Model, Predicate, sorted_rows
+from glaive.testing.observe import (
     Expected,
     check_indices,
     check_library,
+    coverage,
     expect,
     expect_equal,
+    observed,
 )
-from glaive.testing.model import Model, Predicate, sorted_rows
-from glaive.testing.observe import coverage, observed
 from glaive.testing.strategies import merges, predicates
 from glaive.testing.walker import Walker
 

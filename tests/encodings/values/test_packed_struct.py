@@ -17,13 +17,14 @@ from glaive.arrow.slices import slice_block
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.levels.repdef import flat_levels
 from glaive.encodings.options import EncodingOptions
+from glaive.encodings.page_options import PageOptions
 from glaive.encodings.protocol import EncodedPage, MiniChunks, PageBytes
 from glaive.encodings.registry import open_page, read_encoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.packed_struct import PackedStruct
 from glaive.encodings.values.packed_struct_variable import Member, VariablePackedStruct
 from glaive.encodings.values.variable import Variable as Plain
-from glaive.encodings.writing.page import PageOptions, encode_page
+from glaive.encodings.writing.page import encode_page
 from glaive.errors import CorruptFileError, SchemaError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.types import ByteRange, Where

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import SchemaError
+from glaive.expr.coerce import is_list
 from glaive.format.blobs import BLOB_V2, LOGICAL
 from glaive.format.field import BLOB
 from glaive.format.logical_types import EXTENSION_NAME
@@ -42,7 +43,7 @@ def _with_blob_type(field: pa.Field[Any]) -> pa.Field[Any]:
         members = [_with_blob_type(member) for member in data_type]
         if any(member is not other for member, other in zip(members, data_type, strict=True)):
             return field.with_type(pa.struct(members))
-    elif pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+    elif is_list(data_type):
         item = _with_blob_type(data_type.value_field)
         if not item.equals(data_type.value_field, check_metadata=True):
             make: Any = pa.list_ if pa.types.is_list(data_type) else pa.large_list
@@ -142,7 +143,7 @@ def _has_blob_type(field: pa.Field[Any]) -> bool:
         return True
     if pa.types.is_struct(data_type):
         return any(map(_has_blob_type, data_type))
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+    if is_list(data_type):
         return _has_blob_type(data_type.value_field)
     return False
 

@@ -19,6 +19,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
+from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
@@ -37,13 +38,7 @@ _KEYS = ("path", "name", "nullable", "data_type")
 
 
 def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
-    """Commit a schema without these columns or members of structs.
-
-    Raises
-    ------
-    ColumnNotFoundError, SchemaError
-        There is no such column, it cannot be dropped alone, or it is the last one.
-    """
+    """Commit a schema without these columns or members of structs."""
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise OptionError(f"columns: expected a list of names, found {paths!r:.60}")
     schema = dataset.manifest.schema
@@ -336,19 +331,11 @@ def _castable(old: Any, new: Any) -> bool:
         return True
     if types.is_timestamp(old) and types.is_time(new):
         return True
-    return _is_list(old) and _is_list(new) and _castable(old.value_type, new.value_type)
+    lists = is_list(old, fixed=True) and is_list(new, fixed=True)
+    return lists and _castable(old.value_type, new.value_type)
 
 
 def _is_text(data_type: Any) -> bool:
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
     return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
-
-
-def _is_list(data_type: Any) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )

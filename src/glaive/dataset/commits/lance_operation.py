@@ -4,6 +4,8 @@ Each class has pylance's name and fields and converts to the table operation tha
 :mod:`glaive.dataset.commits.public_operation` converts operations that were read to these.
 """
 
+# ruff: noqa: D102  # BaseOperation says what to_table does
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ from glaive.dataset.writing.base_paths import DatasetBasePath, numbered
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import table_pb2
+from glaive.table.configuration import fill_map
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
@@ -36,8 +39,8 @@ from glaive.table.protocol import TableOperation
 
 __all__ = ["LanceOperation"]
 
-_CONFIG = table_pb2.Transaction.UpdateConfig
 _MODES = ("", "rewrite_rows", "rewrite_columns")
+_FRAGMENTS = ("fragments", "updated_fragments", "old_fragments", "new_fragments")
 
 
 def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
@@ -48,10 +51,19 @@ def _schema(given: LanceSchema | pa.Schema, what: str) -> LanceSchema:
     raise OptionError(f"{what}: expected a LanceSchema or pyarrow.Schema, found {given!r:.60}")
 
 
+class _WithFragments:
+    """Checks the fields that are lists of fragments."""
+
+    def __post_init__(self) -> None:
+        for name in _FRAGMENTS:
+            if name in vars(self):
+                setattr(self, name, checked_fragments(getattr(self, name), name))
+
+
 class LanceOperation:
     """The operations that can be committed, as in ``LanceDataset.commit``."""
 
-    class BaseOperation:
+    class BaseOperation(_WithFragments):
         """What all operations have in common."""
 
         def to_table(self) -> TableOperation:
@@ -64,11 +76,7 @@ class LanceOperation:
 
         fragments: Iterable[FragmentMetadata]
 
-        def __post_init__(self) -> None:
-            self.fragments = checked_fragments(self.fragments, "fragments")
-
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return Append(stored_fragments(self.fragments, "fragments"))
 
     @dataclass
@@ -79,11 +87,7 @@ class LanceOperation:
         fragments: Iterable[FragmentMetadata]
         initial_bases: Sequence[DatasetBasePath] | None = None
 
-        def __post_init__(self) -> None:
-            self.fragments = checked_fragments(self.fragments, "fragments")
-
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return Overwrite(
                 fragments=stored_fragments(self.fragments, "fragments"),
                 schema=_schema(self.new_schema, "new_schema"),
@@ -98,11 +102,7 @@ class LanceOperation:
         deleted_fragment_ids: Iterable[int]
         predicate: str
 
-        def __post_init__(self) -> None:
-            self.updated_fragments = checked_fragments(self.updated_fragments, "updated_fragments")
-
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return Delete(
                 updated=stored_fragments(self.updated_fragments, "updated_fragments"),
                 removed=tuple(self.deleted_fragment_ids),
@@ -117,11 +117,7 @@ class LanceOperation:
         schema: LanceSchema | pa.Schema
         preserves_nullability: bool = False
 
-        def __post_init__(self) -> None:
-            self.fragments = checked_fragments(self.fragments, "fragments")
-
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return Merge(
                 fragments=stored_fragments(self.fragments, "fragments"),
                 schema=_schema(self.schema, "schema"),
@@ -136,7 +132,6 @@ class LanceOperation:
         preserves_nullability: bool = False
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return Project(
                 schema=_schema(self.schema, "schema"),
                 preserves_nullability=self.preserves_nullability,
@@ -149,19 +144,14 @@ class LanceOperation:
         version: int
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return Restore(self.version)
 
     @dataclass
-    class RewriteGroup:
+    class RewriteGroup(_WithFragments):
         """Fragments and their replacements, which have the same rows in the same order."""
 
         old_fragments: Iterable[FragmentMetadata]
         new_fragments: Iterable[FragmentMetadata]
-
-        def __post_init__(self) -> None:
-            self.old_fragments = checked_fragments(self.old_fragments, "old_fragments")
-            self.new_fragments = checked_fragments(self.new_fragments, "new_fragments")
 
     @dataclass
     class RewrittenIndex:
@@ -181,7 +171,6 @@ class LanceOperation:
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex] = ()
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             groups = tuple(
                 RewriteGroup(
                     stored_fragments(group.old_fragments, "old_fragments"),
@@ -208,7 +197,6 @@ class LanceOperation:
         removed_indices: Sequence[Index] = ()
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return CreateIndex(
                 new=tuple(index.to_wire() for index in self.new_indices),
                 removed=tuple(removed_index.to_wire() for removed_index in self.removed_indices),
@@ -228,7 +216,6 @@ class LanceOperation:
         replacements: Sequence[LanceOperation.DataReplacementGroup]
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             return DataReplacement(
                 tuple(
                     (replacement.fragment_id, DataFile.of(replacement.new_file).to_stored())
@@ -256,7 +243,6 @@ class LanceOperation:
         groups: list[LanceOperation.DataOverlayGroup]
 
         def to_table(self) -> TableOperation:
-            """Not offered."""
             raise UnsupportedFeatureError(
                 "DataOverlay: this version of glaive can neither read nor commit data overlays. "
                 "Use update, merge_insert or DataReplacement."
@@ -274,12 +260,7 @@ class LanceOperation:
         update_mode: str = ""
         updated_fragment_offsets: Mapping[int, bytes] | None = None
 
-        def __post_init__(self) -> None:
-            self.updated_fragments = checked_fragments(self.updated_fragments, "updated_fragments")
-            self.new_fragments = checked_fragments(self.new_fragments, "new_fragments")
-
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             if self.update_mode not in _MODES:
                 raise OptionError(
                     f"update_mode: expected one of {_MODES}, found {self.update_mode!r}"
@@ -311,14 +292,14 @@ class LanceOperation:
         field_metadata_updates: Mapping[int, LanceOperation.UpdateMap] | None = None
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
-            message = _CONFIG()
-            for name in ("config", "table_metadata", "schema_metadata"):
-                updates = getattr(self, f"{name}_updates")
+            message = table_pb2.Transaction.UpdateConfig()
+            for name in ("config_updates", "table_metadata_updates", "schema_metadata_updates"):
+                updates = getattr(self, name)
                 if updates is not None:
-                    getattr(message, f"{name}_updates").CopyFrom(_map(updates))
+                    fill_map(getattr(message, name), updates.updates, replace=updates.replace)
             for field_id, updates in (self.field_metadata_updates or {}).items():
-                message.field_metadata_updates[field_id].CopyFrom(_map(updates))
+                fields = message.field_metadata_updates[field_id]
+                fill_map(fields, updates.updates, replace=updates.replace)
             return UpdateConfig(message)
 
     @dataclass
@@ -339,14 +320,5 @@ class LanceOperation:
         name: str = ""
 
         def to_table(self) -> TableOperation:
-            """The table operation that implements it."""
             operation: TableOperation = self.operation
             return operation
-
-
-def _map(updates: LanceOperation.UpdateMap) -> table_pb2.Transaction.UpdateMap:
-    entry = table_pb2.Transaction.UpdateMapEntry
-    return table_pb2.Transaction.UpdateMap(
-        update_entries=[entry(key=key, value=value) for key, value in updates.updates.items()],
-        replace=updates.replace,
-    )

@@ -104,13 +104,7 @@ def commit_options(
     stable: bool | None,
     v2_paths: bool | None,
 ) -> CommitOptions:
-    """Options of a commit, checked.
-
-    Raises
-    ------
-    OptionError
-        The number of attempts or the timeout is invalid.
-    """
+    """Options of a commit, checked."""
     number: object = max_retries
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise OptionError(f"max_retries: expected a number ≥ 0, found {max_retries!r}")

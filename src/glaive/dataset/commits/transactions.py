@@ -67,10 +67,8 @@ class Transaction:
         )
 
 
-def _public(transaction: stored.Transaction | None) -> Transaction | None:
+def _public(transaction: stored.Transaction) -> Transaction:
     """The public view of a transaction."""
-    if transaction is None:
-        return None
     read = transaction.operation
     known = operations().get(read.wire_name or "")
     operation: Any = read if known is None or isinstance(read, known) else None
@@ -91,7 +89,8 @@ def transaction_of(dataset: OpenedVersion, version: int) -> Transaction | None:
         manifest = open_version(dataset.store, version, scheme=scheme)
     except UnsupportedFeatureError:
         manifest = _load_unsupported(dataset.store, locate(dataset.store, version, scheme))
-    return _public(read_transaction(dataset.store, manifest))
+    read = read_transaction(dataset.store, manifest)
+    return None if read is None else _public(read)
 
 
 def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
@@ -107,7 +106,8 @@ def recent(dataset: OpenedVersion, count: int) -> list[Transaction | None]:
             manifest = load_manifest(store, location)
         except UnsupportedFeatureError:
             manifest = _load_unsupported(store, location)
-        transactions.append(_public(read_transaction(store, manifest)))
+        read = read_transaction(store, manifest)
+        transactions.append(None if read is None else _public(read))
     return transactions
 
 
@@ -127,15 +127,7 @@ def commit_by_hand(
     message: str | None,
     options: CommitOptions,
 ) -> Manifest:
-    """Commit an operation or a transaction that a user constructed.
-
-    Raises
-    ------
-    OptionError
-        It is neither, or does not say which version it was made for.
-    DatasetNotFoundError
-        There is no dataset, and the operation creates none.
-    """
+    """Commit an operation or a transaction that a user constructed."""
     if isinstance(operation, LanceOperation.BaseOperation):
         made = operation.to_table()
         if read_version is None:
@@ -155,10 +147,7 @@ def commit_by_hand(
     if message is not None:
         properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
         transaction = replace(transaction, properties=properties)
-    _check_version(store, transaction)
-    if base is not None and base.version < transaction.read_version:
-        base = None
-    return commit_transaction(store, transaction, base=base, options=options)
+    return _commit(store, transaction, base, options)
 
 
 def commit_appends(
@@ -167,26 +156,21 @@ def commit_appends(
     base: Manifest | None,
     options: CommitOptions,
 ) -> tuple[Manifest, Transaction]:
-    """Commit several appends as one version; returns it and its transaction.
-
-    Raises
-    ------
-    OptionError
-        There is none.
-    UnsupportedFeatureError
-        One of them is no append.
-    """
+    """Commit several appends as one version; returns it and its transaction."""
     merged = merge_transactions([transaction.to_table() for transaction in transactions])
-    _check_version(store, merged)
-    if base is not None and base.version < merged.read_version:
+    return _commit(store, merged, base, options), _public(merged)
+
+
+def _commit(
+    store: ObjectStore,
+    transaction: stored.Transaction,
+    base: Manifest | None,
+    options: CommitOptions,
+) -> Manifest:
+    _check_version(store, transaction)
+    if base is not None and base.version < transaction.read_version:
         base = None
-    manifest = commit_transaction(store, merged, base=base, options=options)
-    return manifest, Transaction(
-        merged.read_version,
-        public_operation(merged.operation),
-        merged.uuid,
-        dict(merged.properties),
-    )
+    return commit_transaction(store, transaction, base=base, options=options)
 
 
 def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:

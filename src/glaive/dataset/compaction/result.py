@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from glaive.dataset.fragments.metadata import FragmentMetadata, stored_fragments
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
 
-__all__ = ["CompactionMetrics", "RewriteResult", "read_fragments", "read_json"]
+__all__ = ["CompactionMetrics", "JsonValue", "RewriteResult", "read_fragments"]
 
-T = TypeVar("T")
+
+class JsonValue:
+    """A value that other processes can get as JSON."""
+
+    __slots__ = ()
+
+    def json(self) -> str:
+        """Encode as JSON."""
+        return json.dumps(self._content())
+
+    @classmethod
+    def from_json(cls, json: str) -> Self:
+        """Decode the output of :meth:`json`.
+
+        Raises
+        ------
+        OptionError
+            The text is not such output.
+        """
+        from json import loads
+
+        try:
+            return cls._of(loads(json))
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise OptionError(
+                f"expected the JSON of a {cls.__name__}, found {json!r:.80} ({error})"
+            ) from error
+
+    def _content(self) -> dict[str, Any]:
+        """The value as JSON can represent it."""
+        raise NotImplementedError
+
+    @classmethod
+    def _of(cls, values: Any) -> Self:
+        """The value with this content."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +66,7 @@ class CompactionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteResult:
+class RewriteResult(JsonValue):
     """The uncommitted fragments that a task wrote; can be pickled.
 
     Parameters
@@ -60,22 +95,14 @@ class RewriteResult:
         """Fragments with these rows."""
         return tuple(map(FragmentMetadata.of, self.new))
 
-    def json(self) -> str:
-        """Encode as JSON."""
-        return json.dumps(
-            {
-                "read_version": self.read_version,
-                "metrics": asdict(self.metrics),
-                "original_fragments": [fragment.to_json() for fragment in self.original_fragments],
-                "new_fragments": [fragment.to_json() for fragment in self.new_fragments],
-                "moved": self.moved.hex(),
-            }
-        )
-
-    @classmethod
-    def from_json(cls, json: str) -> Self:
-        """Decode the output of :meth:`json`."""
-        return read_json(json, cls.__name__, cls._of)
+    def _content(self) -> dict[str, Any]:
+        return {
+            "read_version": self.read_version,
+            "metrics": asdict(self.metrics),
+            "original_fragments": [fragment.to_json() for fragment in self.original_fragments],
+            "new_fragments": [fragment.to_json() for fragment in self.new_fragments],
+            "moved": self.moved.hex(),
+        }
 
     @classmethod
     def _of(cls, values: Any) -> Self:
@@ -86,20 +113,6 @@ class RewriteResult:
             read_fragments(values["new_fragments"]),
             bytes.fromhex(values["moved"]),
         )
-
-
-def read_json(text: str, kind: str, make: Callable[[Any], T]) -> T:
-    """Decode a value from the output of its ``json`` method.
-
-    Raises
-    ------
-    OptionError
-        The text is not such output.
-    """
-    try:
-        return make(json.loads(text))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise OptionError(f"expected the JSON of a {kind}, found {text!r:.80} ({error})") from error
 
 
 def read_fragments(documents: Iterable[str]) -> tuple[Fragment, ...]:

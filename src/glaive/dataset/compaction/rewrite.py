@@ -53,11 +53,6 @@ def rewrite(
     Reads ``read_version``, whichever version ``dataset`` is at. ``known`` are the fragments if
     they were read already.
 
-    Raises
-    ------
-    VersionNotFoundError
-        That version was cleaned up.
-
     Notes
     -----
     Memory use is the pages being written, independent of the size of the fragments.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.result import RewriteResult, read_fragments, read_json
+from glaive.dataset.compaction.result import JsonValue, RewriteResult, read_fragments
 from glaive.dataset.compaction.rewrite import rewrite
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.format.fragment import Fragment
@@ -19,7 +18,7 @@ __all__ = ["CompactionPlan", "CompactionTask"]
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionTask:
+class CompactionTask(JsonValue):
     """Ids of fragments of one version to be merged; can be pickled. :meth:`execute` runs it."""
 
     read_version: int
@@ -45,21 +44,13 @@ class CompactionTask:
         given = (self.read_version, self.fragment_ids, self.options, self.old)
         return rewrite(dataset.opened, *given)
 
-    def json(self) -> str:
-        """Encode as JSON."""
-        return json.dumps(
-            {
-                "read_version": self.read_version,
-                "fragment_ids": self.fragment_ids,
-                "options": asdict(self.options),
-                "fragments": [fragment.to_json() for fragment in self.fragments],
-            }
-        )
-
-    @classmethod
-    def from_json(cls, json: str) -> Self:
-        """Decode the output of :meth:`json`."""
-        return read_json(json, cls.__name__, cls._of)
+    def _content(self) -> dict[str, Any]:
+        return {
+            "read_version": self.read_version,
+            "fragment_ids": self.fragment_ids,
+            "options": asdict(self.options),
+            "fragments": [fragment.to_json() for fragment in self.fragments],
+        }
 
     @classmethod
     def _of(cls, values: Any) -> Self:
@@ -71,7 +62,7 @@ class CompactionTask:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(JsonValue):
     """The groups of a compaction, one task each."""
 
     read_version: int
@@ -81,15 +72,9 @@ class CompactionPlan:
         """The number of tasks."""
         return len(self.tasks)
 
-    def json(self) -> str:
-        """Encode as JSON."""
+    def _content(self) -> dict[str, Any]:
         tasks = [task.json() for task in self.tasks]
-        return json.dumps({"read_version": self.read_version, "tasks": tasks})
-
-    @classmethod
-    def from_json(cls, json: str) -> Self:
-        """Decode the output of :meth:`json`."""
-        return read_json(json, cls.__name__, cls._of)
+        return {"read_version": self.read_version, "tasks": tasks}
 
     @classmethod
     def _of(cls, values: Any) -> Self:

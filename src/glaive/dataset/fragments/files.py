@@ -34,15 +34,7 @@ def create_fragment(
     mode: str,
     options: Mapping[str, Any],
 ) -> FragmentMetadata:
-    """Write all rows into one file.
-
-    Raises
-    ------
-    SchemaError
-        The rows do not fit the dataset, or there are none.
-    OptionError
-        The id is invalid.
-    """
+    """Write all rows into one file."""
     number: object = fragment_id
     if number is not None and (not isinstance(number, int) or number < 0):
         raise OptionError(f"fragment_id: expected a number ≥ 0, found {number!r}")
@@ -63,15 +55,7 @@ def create_fragment(
 
 
 def fragment_of_file(snapshot: Snapshot, name: str, fragment_id: int) -> FragmentMetadata:
-    """Describe a data file as a fragment; its columns are those of the same names.
-
-    Raises
-    ------
-    DataFileMissingError
-        The file is missing.
-    SchemaError
-        Its columns or types differ from those of the dataset.
-    """
+    """Describe a data file as a fragment; its columns are those of the same names."""
     schema = snapshot.manifest.schema
     reader = opened_file(snapshot, name, None)
     match_schema(reader.schema.to_arrow(), schema, where=snapshot.store.uri)

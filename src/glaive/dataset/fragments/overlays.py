@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
+from glaive.format.wire import parse_bitmap
 
 if TYPE_CHECKING:
     from glaive.dataset.fragments.data_files import DataFile
@@ -61,17 +62,7 @@ def read_overlay(message: table_pb2.DataOverlayFile, file: DataFile) -> DataOver
 
 
 def _rows(bitmap: bytes) -> list[int]:
-    from pyroaring import BitMap
-
-    try:
-        rows = BitMap.deserialize(bitmap)
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            "rows of a data overlay",
-            expected="a roaring bitmap",
-            found=str(error),
-            where="a transaction",
-        ) from error
+    rows = parse_bitmap(bitmap, "rows of a data overlay", "a transaction")
     if len(rows) > _MAX_ROWS:
         raise CorruptFileError(
             "rows of a data overlay",

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import decode_large
 from glaive.errors import SchemaError
+from glaive.expr.coerce import is_list
 from glaive.kernels.lookup import StringTable, WordTable
 from glaive.kernels.strings import Strings
 from glaive.memory import as_buffer, items_of
+from glaive.types import Int64s
 
 __all__ = ["Combined", "KeyValues", "is_word_type", "key_values", "storage_of"]
-
-Int64s = NDArray[np.int64]
 
 
 class KeyValues(ABC):
@@ -87,8 +87,7 @@ def key_values(name: str, array: Any) -> KeyValues:
         return _ByteStrings(array)
     if types.is_struct(data_type):
         return _Structs(name, array)
-    lists = types.is_list(data_type) or types.is_large_list(data_type) or types.is_map(data_type)
-    if lists or types.is_fixed_size_list(data_type):
+    if is_list(data_type, fixed=True) or types.is_map(data_type):
         return _Lists(name, array)
     if types.is_null(data_type):
         return _Nulls(array)

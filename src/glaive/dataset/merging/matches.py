@@ -3,11 +3,16 @@
 The keys become a predicate on each column: numbers and times are tested while encoded,
 dictionaries once per entry, and other columns window by window. Keys are looked up only for rows
 that pass. Reads only the key columns.
+
+Keys have one or more columns. A key with a null in one of its columns matches nothing; a null
+within a struct or a list is a value like any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,8 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf
-from glaive.dataset.merging.key_values import KeyValues, is_word_type
-from glaive.dataset.merging.matching import SourceKeys
+from glaive.dataset.merging.key_values import Combined, KeyValues, is_word_type, key_values
 from glaive.encodings.integer_ranges import integer_ranges
 from glaive.expr.filters import Term
 from glaive.expr.tree import Literal
@@ -28,15 +32,14 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET
 from glaive.scan.views import Views
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["Matches", "find_matches"]
+__all__ = ["Matches", "SourceKeys", "find_matches"]
 
 Addresses = NDArray[np.uint64]
-Int64s = NDArray[np.int64]
-
 _MAX_PREFILTER_RATIO: Final = 0.25
 """Filtering rows before the look-up pays up to this ratio of source rows to dataset rows."""
 
@@ -140,3 +143,60 @@ class _KeyTerm(Term):
         array: Any = batch.column(batch.schema.get_field_index(self.path))
         codes = self.values.find(array)
         return pa.array((codes >= 0) & (codes < self.values.size - 1))
+
+
+class SourceKeys:
+    """The keys of a source, ready to be looked up.
+
+    Parameters
+    ----------
+    names
+        Names of the key columns, for messages.
+    columns
+        The key columns, one array each, of equal length.
+
+    Raises
+    ------
+    SchemaError
+        The values of a column cannot be compared.
+    """
+
+    def __init__(self, names: Sequence[str], columns: Sequence[pa.Array]) -> None:
+        self.names = tuple(names)
+        self.columns = tuple(columns)
+        self.rows = len(columns[0])
+        self.values = [
+            key_values(name, column) for name, column in zip(names, columns, strict=True)
+        ]
+        self._combined = Combined([(value.codes, value.size) for value in self.values])
+
+    @cached_property
+    def first_rows(self) -> Int64s:
+        """For each source row the first one with the same key; -1 if the key has a null."""
+        return self._without_nulls(self._combined.codes, [value.codes for value in self.values])
+
+    @cached_property
+    def repeated(self) -> NDArray[np.bool_]:
+        """Which source rows share their key with another one."""
+        first = self.first_rows
+        known = first >= 0
+        counts = np.bincount(first[known], minlength=len(first))
+        repeated = np.zeros(len(first), np.bool_)
+        repeated[known] = counts[first[known]] > 1
+        return repeated
+
+    def find(self, columns: Sequence[Any]) -> Int64s:
+        """The first source row with the key of each row; -1 for none."""
+        parts = [values.find(column) for values, column in zip(self.values, columns, strict=True)]
+        return self._without_nulls(self._combined.find(parts), parts)
+
+    def text(self, row: int) -> str:
+        """The key of a source row, for messages."""
+        columns = zip(self.names, self.columns, strict=True)
+        return ", ".join(f"{name} = {column[row].as_py()!r}" for name, column in columns)
+
+    def _without_nulls(self, rows: Int64s, parts: Sequence[Int64s]) -> Int64s:
+        rows = rows.copy()
+        for values, codes in zip(self.values, parts, strict=True):
+            rows[codes == values.size - 1] = -1
+        return rows

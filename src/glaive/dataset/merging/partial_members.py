@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.errors import SchemaError
+from glaive.expr.coerce import is_list
 
 __all__ = ["is_partial", "keep_members"]
 
@@ -22,7 +23,7 @@ def is_partial(given: Any, full: Any) -> bool:
         return any(
             field.name in members and is_partial(field.type, members[field.name]) for field in given
         )
-    if _is_list(given) and _is_list(full):
+    if is_list(given, fixed=True) and is_list(full, fixed=True):
         return is_partial(given.value_type, full.value_type)
     return False
 
@@ -94,12 +95,3 @@ def _lists(new: Any, old: Any, name: str) -> Any:
 
 def _nulls(array: Any) -> Any:
     return array.is_null() if array.null_count else None
-
-
-def _is_list(data_type: Any) -> bool:
-    types = pa.types
-    return bool(
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches, join_column, take_rows
 from glaive.dataset.merging.clauses import MergeClauses, primary_key
-from glaive.dataset.merging.matches import Matches, find_matches
-from glaive.dataset.merging.matching import SourceKeys
+from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
 from glaive.dataset.merging.old_values import holds, is_complete, padded_rows, updated_rows
 from glaive.dataset.merging.source import check_source
 from glaive.dataset.rows.relocated_rows import write_relocated
@@ -29,6 +28,7 @@ from glaive.scan.addresses import find_rows
 from glaive.scan.metrics import Meter
 from glaive.table.key_filter import hash_keys, key_filter
 from glaive.table.operations.update import Update
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["merge"]
 
 Addresses = NDArray[np.uint64]
-Int64s = NDArray[np.int64]
 
 
 def merge(

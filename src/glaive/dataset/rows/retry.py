@@ -29,25 +29,10 @@ def with_retries(
     conflict_retries: int = 10,
     retry_timeout: timedelta = RETRY_TIMEOUT,
 ) -> R:
-    """Execute a change and move the dataset to the new version.
+    """Execute a change and move the dataset to the new version; see ``LanceDataset.delete``.
 
-    Parameters
-    ----------
-    change
-        Called with the version to change; commits and returns the new version and a result.
-    conflict_retries
-        How often to retry after another writer changed the same rows.
-    retry_timeout
-        No attempt is started after this time.
-
-    Raises
-    ------
-    CommitConflictError
-        Another writer made a conflicting change, and retrying cannot help.
-    CommitContentionError
-        Every attempt lost the race against other writers; nothing was changed.
-    UnsupportedFeatureError
-        The dataset uses a feature that this writer does not support; nothing was written.
+    ``change`` is called with the version to change; it commits, and returns the new version and
+    a result. Nothing is written if the dataset uses a feature that this writer does not support.
     """
     if conflict_retries < 0:
         raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")

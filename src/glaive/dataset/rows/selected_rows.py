@@ -1,4 +1,7 @@
-"""Rows that a filter selects, as offsets per fragment; and deleting them."""
+"""Rows that a filter selects, as offsets per fragment; and ``dataset.delete``.
+
+A deletion rewrites no data file.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.dataset.commits.commit import commit_operation
+from glaive.errors import OptionError
+from glaive.expr.filters import bind_filter
 from glaive.format.fragment import Fragment
+from glaive.format.manifest import Manifest
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
+from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.views import Views
 from glaive.table.deletions import add_deletions
+from glaive.table.operations.delete import Delete
 from glaive.table.protocol import Offsets
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["DeletedRows", "delete_rows", "offsets_by_fragment", "rows_where"]
+__all__ = [
+    "DeletedRows",
+    "delete_rows",
+    "delete_where",
+    "offsets_by_fragment",
+    "rows_where",
+    "truncate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +96,32 @@ def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedR
         else:
             updated.append(changed)
     return DeletedRows(tuple(updated), tuple(removed), affected)
+
+
+def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tuple[Manifest, int]:
+    """Commit the deletion of the matching rows; returns the version and their number.
+
+    Makes a version even if no row matches, as pylance does.
+    """
+    if not isinstance(predicate, str | pc.Expression):
+        raise OptionError(f"predicate: expected a filter, found {predicate!r:.60}")
+    schema = dataset.manifest.schema
+    bound = bind_filter(predicate, schema, system=SYSTEM_COLUMNS)
+    text = predicate if isinstance(predicate, str) else bound.text
+    if not bound.terms:
+        return truncate(dataset, text)
+    deleted = delete_rows(dataset, rows_where(dataset, predicate))
+    operation = Delete(
+        updated=deleted.updated,
+        removed=deleted.removed,
+        predicate=text,
+        affected=deleted.affected,
+    )
+    return commit_operation(dataset, operation), deleted.count
+
+
+def truncate(dataset: OpenedVersion, predicate: str = "true") -> tuple[Manifest, int]:
+    """Commit the deletion of all rows, without reading any."""
+    ids = tuple(dataset.manifest.fragment_ids.tolist())
+    count = dataset.snapshot.num_rows
+    return commit_operation(dataset, Delete(removed=ids, predicate=predicate)), count

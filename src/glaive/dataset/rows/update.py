@@ -48,13 +48,6 @@ def update_where(
     ----------
     updates
         Expressions over the old values, by top-level column.
-
-    Raises
-    ------
-    ColumnNotFoundError, OptionError, FilterError
-        A column does not exist, there is nothing to do, or an expression is invalid.
-    SchemaError
-        A value cannot be cast to the type of its column, or is null in a non-nullable column.
     """
     schema = dataset.manifest.schema
     values = _bind(dataset, updates)

@@ -38,13 +38,7 @@ __all__ = ["clone_deep", "clone_shallow", "make_branch"]
 
 
 def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referenced:
-    """Create a branch from the version that ``reference`` names.
-
-    Raises
-    ------
-    RefExistsError
-        There is a branch of this name.
-    """
+    """Create a branch from the version that ``reference`` names."""
     check_branch_name(name)
     root = root_store(dataset.store, branch_of(dataset.manifest))
     try:
@@ -55,16 +49,8 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         raise branch_exists(root, name)
     source = resolve(dataset.store, dataset.manifest, reference)
     target = branch_store(root, name)
-    clone = Clone(
-        shallow=True,
-        ref_name=source.branch,
-        ref_version=source.manifest.version,
-        ref_path=source.store.uri,
-        branch_name=name,
-    )
-    manifest = _unfinished(target, clone) or begin_clone(
-        source.store, source.manifest, target, clone
-    )
+    clone = _clone(source, shallow=True, branch=name)
+    manifest = _unfinished(target, clone) or _begun(source, target, clone)
     chain = () if source.branch is None else read_branch(root, source.branch).identifier
     version = source.manifest.version
     path = manifest_path(version, source.manifest.scheme)
@@ -104,7 +90,7 @@ def clone_shallow(
     """Create a dataset that refers to the files of another."""
     source = resolve(dataset.store, dataset.manifest, reference)
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
-    manifest = begin_clone(source.store, source.manifest, target, _clone(source, shallow=True))
+    manifest = _begun(source, target, _clone(source, shallow=True))
     # Cloning a dataset implies permission to read its files.
     base = DatasetBasePath(root_of_branch(source.store.uri, source.branch), is_dataset_root=True)
     return allowing(target, [base], source.store.options), manifest
@@ -121,13 +107,18 @@ def clone_deep(
     target = open_root(target_path, storage_options, access=access_of(dataset.store))
     refuse_dataset(target)
     copy_files(source.store, source.manifest, target)
-    return target, begin_clone(source.store, source.manifest, target, _clone(source, shallow=False))
+    return target, _begun(source, target, _clone(source, shallow=False))
 
 
-def _clone(source: Referenced, *, shallow: bool) -> Clone:
+def _clone(source: Referenced, *, shallow: bool, branch: str | None = None) -> Clone:
     return Clone(
         shallow=shallow,
         ref_name=source.branch,
         ref_version=source.manifest.version,
         ref_path=source.store.uri,
+        branch_name=branch,
     )
+
+
+def _begun(source: Referenced, target: ObjectStore, clone: Clone) -> Manifest:
+    return begin_clone(source.store, source.manifest, target, clone)

@@ -121,15 +121,7 @@ def drop_dataset(
     *,
     ignore_not_found: bool,
 ) -> None:
-    """Delete a dataset and everything below its root.
-
-    Raises
-    ------
-    DatasetNotFoundError
-        There is no dataset, and ``ignore_not_found`` is not set.
-    OptionError
-        There are files but no readable manifest; nothing was deleted.
-    """
+    """Delete a dataset and everything below its root."""
     store = open_root(uri, storage_options)
     try:
         open_latest(store)

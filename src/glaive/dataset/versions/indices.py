@@ -6,14 +6,14 @@ Specification: "Segments" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.commits.index_metadata import Index
 from glaive.errors import IndexNotFoundError, OptionError
 from glaive.format.fields import Field
 from glaive.format.manifest import Manifest
@@ -21,7 +21,6 @@ from glaive.format.pb import table_pb2
 from glaive.format.wire import field_numbers
 from glaive.index.address_map import AddressMap
 from glaive.scan.snapshot import Snapshot
-from glaive.table.index_coverage import covered_fragments
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
 
@@ -136,13 +135,7 @@ def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def index_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Statistics of an index from the manifest: segments, covered rows and fragments.
-
-    Raises
-    ------
-    IndexNotFoundError
-        There is no index of this name.
-    """
+    """Statistics of an index from the manifest: segments, covered rows and fragments."""
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
         raise _missing_index(snapshot.manifest, name)
@@ -194,13 +187,7 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
 
 
 def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
-    """Commit a version without an index; its files remain until they are cleaned up.
-
-    Raises
-    ------
-    IndexNotFoundError
-        There is no index of this name.
-    """
+    """Commit a version without an index; its files remain until they are cleaned up."""
     removed = tuple(entry for entry in dataset.manifest.indices if entry.name == name)
     if not removed:
         raise _missing_index(dataset.manifest, name)
@@ -234,19 +221,16 @@ def _description(
 
 
 def _segment(manifest: Manifest, entry: table_pb2.IndexMetadata) -> IndexSegmentDescription:
-    created_at = None
-    if entry.HasField("created_at"):
-        created_at = datetime.fromtimestamp(entry.created_at / 1000, UTC)
-    existing = set(manifest.fragment_ids.tolist())
+    index, existing = Index.from_wire(entry), frozenset(manifest.fragment_ids.tolist())
     return IndexSegmentDescription(
-        uuid=str(UUID(bytes=entry.uuid.uuid)),
-        dataset_version_at_last_update=entry.dataset_version,
-        fragment_ids=frozenset((covered_fragments(entry) or frozenset()) & existing),
-        index_version=entry.index_version,
-        created_at=created_at,
-        base_id=entry.base_id if entry.HasField("base_id") else None,
-        size_bytes=sum(file.size_bytes for file in entry.files) if entry.files else None,
-        covering_fields=list(entry.covering_fields),
+        uuid=index.uuid,
+        dataset_version_at_last_update=index.dataset_version,
+        fragment_ids=existing.intersection(index.fragment_ids or ()),
+        index_version=index.index_version,
+        created_at=index.created_at,
+        base_id=index.base_id,
+        size_bytes=sum(file.size_bytes for file in index.files) if index.files else None,
+        covering_fields=index.covering_fields,
     )
 
 

@@ -30,8 +30,8 @@ Named: TypeAlias = list[tuple[str, dict[str, Any]]]
 """Names and their descriptions, in order."""
 
 
-class Tags:
-    """Names for versions of any branch. Returned by ``dataset.tags``."""
+class _Refs:
+    """The tags or branches of a dataset, at the version it is at."""
 
     __slots__ = ("_dataset",)
 
@@ -40,7 +40,14 @@ class Tags:
 
     @property
     def _root(self) -> ObjectStore:
-        return _root(self._dataset)
+        opened = self._dataset.opened
+        return root_store(opened.store, branch_of(opened.manifest))
+
+
+class Tags(_Refs):
+    """Names for versions of any branch. Returned by ``dataset.tags``."""
+
+    __slots__ = ()
 
     def list(self) -> dict[str, dict[str, Any]]:
         """All tags: ``branch``, ``version``, ``created_at``, ``updated_at`` (UTC),
@@ -109,17 +116,10 @@ class Tags:
         )
 
 
-class Branches:
+class Branches(_Refs):
     """The branches other than the main one. Returned by ``dataset.branches``."""
 
-    __slots__ = ("_dataset",)
-
-    def __init__(self, dataset: OpenDataset) -> None:
-        self._dataset = dataset
-
-    @property
-    def _root(self) -> ObjectStore:
-        return _root(self._dataset)
+    __slots__ = ()
 
     def list(self) -> dict[str, dict[str, Any]]:
         """All branches except the main one, with origin and time. One request per branch."""
@@ -179,11 +179,6 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     names = [name for name in ref_files(root, BRANCHES) if name.startswith(prefix)]
     below = tuple(f"{name.removeprefix(prefix)}/" for name in names)
     store.delete([meta.path for meta in store.walk("") if not meta.path.startswith(below)])
-
-
-def _root(dataset: OpenDataset) -> ObjectStore:
-    opened = dataset.opened
-    return root_store(opened.store, branch_of(opened.manifest))
 
 
 def _ordered(by_name: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:

@@ -23,13 +23,6 @@ __all__ = ["validate_fragment", "validate_version"]
 def validate_version(snapshot: Snapshot) -> None:
     """Check that manifest, files and indices match.
 
-    Raises
-    ------
-    CorruptFileError
-        Something does not match; the message says what.
-    DataFileMissingError
-        A file is missing.
-
     Notes
     -----
     Opens every data file and reads every deletion file, but reads no values.

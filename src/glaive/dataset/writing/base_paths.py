@@ -5,15 +5,25 @@ Specification: "Base paths" in ``docs/format/manifest.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
+from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
+from glaive.io.store import ObjectStore
+from glaive.table.bases import open_base
 
-__all__ = ["DatasetBasePath", "base_paths_of", "blob_bases", "numbered"]
+__all__ = [
+    "DataLocation",
+    "DatasetBasePath",
+    "base_paths_of",
+    "blob_bases",
+    "find_locations",
+    "numbered",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,12 @@ class DatasetBasePath:
         if not isinstance(number, int) or not 0 <= number < 2**32:
             raise OptionError(f"id of base {path!r}: expected 0 or more, found {number!r}")
 
+    def to_wire(self, number: int) -> table_pb2.BasePath:
+        """Make the wire message, with this id."""
+        return table_pb2.BasePath(
+            id=number, name=self.name, is_dataset_root=self.is_dataset_root, path=self.path
+        )
+
 
 def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]:
     """The messages of new bases; those without an id get the lowest free ids.
@@ -62,15 +78,7 @@ def numbered(bases: Iterable[DatasetBasePath]) -> tuple[table_pb2.BasePath, ...]
             raise OptionError(f"two base paths have the id {base.id}; leave it out, or change one")
         taken |= {base.id} - {0}
     free = (number for number in count(1) if number not in taken)
-    return tuple(
-        table_pb2.BasePath(
-            id=base.id or next(free),
-            name=base.name,
-            is_dataset_root=base.is_dataset_root,
-            path=base.path,
-        )
-        for base in bases
-    )
+    return tuple(base.to_wire(base.id or next(free)) for base in bases)
 
 
 def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
@@ -86,3 +94,67 @@ def base_paths_of(manifest: Manifest) -> dict[int, DatasetBasePath]:
 def blob_bases(bases: Iterable[table_pb2.BasePath]) -> dict[int, str]:
     """Bases for URIs of blobs, by id: those that are no dataset roots."""
     return {base.id: base.path for base in bases if not base.is_dataset_root}
+
+
+@dataclass(frozen=True, slots=True)
+class DataLocation:
+    """A location of data files, and its base path id; ``None`` for the dataset's root.
+
+    ``is_root`` specifies whether data files are below ``data`` there.
+    """
+
+    store: ObjectStore
+    base_id: int | None = None
+    is_root: bool = True
+
+    def path_of(self, name: str) -> str:
+        """Path of a data file."""
+        return data_file_path(name) if self.is_root else name
+
+
+def find_locations(
+    store: ObjectStore,
+    bases: Sequence[table_pb2.BasePath],
+    targets: Sequence[str],
+    *,
+    everywhere: bool,
+) -> tuple[DataLocation, ...]:
+    """Locations for new files, to be used in turn; default: the dataset's root.
+
+    Parameters
+    ----------
+    bases
+        Base paths of the dataset.
+    targets
+        Names or paths of some of them; the URI of the dataset means its root.
+    everywhere
+        Use the dataset's root and all base paths.
+
+    Raises
+    ------
+    OptionError
+        There is no such base path.
+    AccessError
+        The caller has not allowed it.
+    """
+    chosen: list[table_pb2.BasePath | None] = list(bases) if everywhere else []
+    for target in targets:
+        if target == store.uri:
+            chosen.append(None)
+            continue
+        matching = [base for base in bases if target in (base.name, base.path)]
+        if not matching:
+            known = ", ".join(base.name or base.path for base in bases) or "none"
+            raise OptionError(
+                f"target_bases: {store.uri} has no base path {target!r}; it has: {known}. Add it "
+                "with initial_bases or add_bases."
+            )
+        chosen.append(matching[0])
+    if everywhere or not chosen:
+        chosen.insert(0, None)
+    return tuple(
+        DataLocation(store)
+        if base is None
+        else DataLocation(open_base(store, base, store.uri), base.id, base.is_dataset_root)
+        for base in chosen
+    )

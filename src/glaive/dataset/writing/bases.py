@@ -10,7 +10,6 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
-from glaive.format.pb import table_pb2
 from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
 from glaive.table.operations.update_bases import UpdateBases
@@ -24,22 +23,11 @@ def add_bases(
     bases: Sequence[DatasetBasePath],
     properties: Mapping[str, str] | None,
 ) -> OpenedVersion:
-    """Commit new base paths, assigning missing ids; returns a version with access to them.
-
-    Raises
-    ------
-    OptionError
-        A base with this id, name or path exists already, or an argument is no base path.
-    """
+    """Commit new base paths, assigning missing ids; returns a version with access to them."""
     for base in bases:
         if not isinstance(base, DatasetBasePath):
             raise OptionError(f"new_bases: expected glaive.DatasetBasePath objects, found {base!r}")
-    new = tuple(
-        table_pb2.BasePath(
-            id=base.id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path
-        )
-        for base in bases
-    )
+    new = tuple(base.to_wire(base.id) for base in bases)
     store = allowing(dataset.store, bases)
     return dataset.at(commit_operation(dataset, UpdateBases(new), properties=properties), store)
 

@@ -18,6 +18,7 @@ from glaive.arrow.extensions import is_json, to_type
 from glaive.dataset.blobs.columns import as_blobs, can_become_blobs
 from glaive.dataset.writing.source import Rows
 from glaive.errors import CapacityError, SchemaError
+from glaive.expr.coerce import is_binary, is_list, is_string
 from glaive.format.fields import Field, LanceSchema
 
 __all__ = ["check_names", "check_same_columns", "conform", "match_schema"]
@@ -230,23 +231,15 @@ def _compatible(given: Any, wanted: Any) -> bool:
 def _family(data_type: Any) -> str | None:
     """The group of types with lossless casts among them; ``None`` if there is none."""
     types = pa.types
-    if (
-        types.is_string(data_type)
-        or types.is_large_string(data_type)
-        or types.is_string_view(data_type)
-    ):
+    if is_string(data_type):
         return "text"
-    if (
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_binary_view(data_type)
-    ):
+    if is_binary(data_type):
         return "bytes"
     if types.is_fixed_size_list(data_type):
         return "fixed list"
     if types.is_map(data_type):
         return "map"
-    if types.is_list(data_type) or types.is_large_list(data_type):
+    if is_list(data_type):
         return "list"
     if types.is_struct(data_type):
         return "struct"

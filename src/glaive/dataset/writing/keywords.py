@@ -157,13 +157,7 @@ def _expose(function: F, kinds: Sequence[type]) -> F:
 def write_options(
     function: Callable[..., Any], kind: type, mode: str, given: Mapping[str, Any]
 ) -> WriteOptions:
-    """Convert keyword arguments of a function to options; ``None`` means the default.
-
-    Raises
-    ------
-    OptionError
-        An option does not exist or has an invalid value.
-    """
+    """Convert keyword arguments of a function to options; ``None`` means the default."""
     unknown = {name: value for name, value in given.items() if name not in kind.__annotations__}
     check_options(function.__name__, unknown, function)
     values = {name: value for name, value in given.items() if value is not None}

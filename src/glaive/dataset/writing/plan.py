@@ -16,10 +16,14 @@ import pyarrow as pa
 
 from glaive.arrow.nesting import check_nesting
 from glaive.dataset.blobs.columns import with_blob_type
-from glaive.dataset.writing.base_paths import blob_bases, numbered
+from glaive.dataset.writing.base_paths import (
+    DataLocation,
+    blob_bases,
+    find_locations,
+    numbered,
+)
 from glaive.dataset.writing.conform import check_names, match_schema
 from glaive.dataset.writing.options import WriteOptions
-from glaive.dataset.writing.target_bases import DataLocation, find_locations
 from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.open import check_columns

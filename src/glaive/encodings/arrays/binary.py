@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import offset_bits
 from glaive.arrow.slices import slice_bits
-from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source, wrong_type
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source, wrong_type
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.list import read_ends, take_ends, write_ends
 from glaive.encodings.compression import Scheme
@@ -34,8 +34,8 @@ from glaive.errors import CapacityError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.end_offsets import NullableOffsets, Spans
 from glaive.kernels.full_zip import gather_ranges
-from glaive.kernels.strings import MAX_32
 from glaive.memory import as_buffer
+from glaive.types import MAX_OFFSET, Int64s
 
 __all__ = ["Binary"]
 
@@ -97,7 +97,7 @@ class Binary(ArrayEncoding):
         buffers = [ends.validity, ends.offsets, _bytes(data)]
         return pa.Array.from_buffers(self.kind, count, buffers, ends.null_count)
 
-    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+    def take(self, source: Source, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """Read the end offsets around the wanted values, then their bytes."""
         if not source.at_hand:
             return ArrayEncoding.take(self, source, rows)
@@ -114,7 +114,7 @@ class Binary(ArrayEncoding):
     def _gathered(self, source: Source, spans: Spans, first: int, data: Any) -> pa.Array:
         ends = np.zeros(len(spans.sizes) + 1, np.int64)
         np.cumsum(spans.sizes, out=ends[1:])
-        if self.bits == 32 and int(ends[-1]) > MAX_32:
+        if self.bits == 32 and int(ends[-1]) > MAX_OFFSET:
             what, instead = f"bytes of {self.kind}", f"large_{self.kind}"
             raise CapacityError.of(int(ends[-1]), what, where=source.where, instead=instead)
         gathered = gather_ranges(_bytes(data), spans.starts - first, spans.sizes, source.where)

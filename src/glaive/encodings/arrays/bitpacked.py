@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
@@ -29,6 +28,7 @@ from glaive.encodings.registry import array_encoding
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.memory import as_array, as_buffer
+from glaive.types import UInt8s, UInt64s
 
 __all__ = ["Bitpacked", "check_widths"]
 
@@ -89,16 +89,14 @@ class Bitpacked(ArrayEncoding):
 
         return source.fetch([wanted], unpack)
 
-    def _unpack(self, data: NDArray[np.uint8], skip: int, count: int) -> Any:
+    def _unpack(self, data: UInt8s, skip: int, count: int) -> Any:
         width = self.width
         at = np.arange(count, dtype=np.int64) * width + skip
         byte, shift = at >> 3, (at & 7).astype(np.uint64)
         padded = np.zeros(len(data) + 16, np.uint8)
         padded[: len(data)] = data
         # Every byte position as the start of a word: a view, not a copy.
-        anywhere: NDArray[np.uint64] = np.ndarray(
-            (len(data) + 8,), np.uint64, padded.data, strides=(1,)
-        )
+        anywhere: UInt64s = np.ndarray((len(data) + 8,), np.uint64, padded.data, strides=(1,))
         words = anywhere[byte] >> shift
         if width > 56:
             high = padded[byte + 8].astype(np.uint64)

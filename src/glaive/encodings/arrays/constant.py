@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
-from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick, wrong_type
+from glaive.encodings.array_protocol import ArrayEncoding, Source, pick, wrong_type
 from glaive.encodings.arrays.flat import fixed_bits
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.format.pb import encodings20_pb2 as pb
 from glaive.memory import as_buffer
+from glaive.types import Int64s
 
 __all__ = ["Constant"]
 
@@ -55,6 +56,6 @@ class Constant(ArrayEncoding):
         value = pa.Array.from_buffers(self.kind, 1, buffers, 0)
         return pick(value, np.zeros(stop - start, np.int64))
 
-    def take(self, source: Source, rows: Positions) -> Any:
+    def take(self, source: Source, rows: Int64s) -> Any:
         """Repeat the value."""
         return self.read(source, 0, len(rows))

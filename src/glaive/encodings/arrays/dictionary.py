@@ -18,10 +18,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from glaive.arrow.build import offset_bits, validity_flags
-from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source, wrong_type
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source, wrong_type
 from glaive.encodings.arrays.binary import Binary
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
@@ -35,7 +34,7 @@ from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.match import test_of_flags
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array, as_buffer
-from glaive.types import Int64s, Where
+from glaive.types import Flags, Int64s, Where
 
 __all__ = ["Dictionary"]
 
@@ -117,7 +116,7 @@ class Dictionary(ArrayEncoding):
         """Read the indices, and the items unless they are kept."""
         return self._with_items(source, self.indices.read(source, start, stop))
 
-    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+    def take(self, source: Source, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """Take the indices, and read the items unless they are kept."""
         return self._with_items(source, self.indices.take(source, rows))
 
@@ -197,7 +196,7 @@ class _Evaluated(NamedTuple):
     """Which indices pass a predicate: kept, as scans evaluate it range by range."""
 
     predicate: PagePredicate
-    flags: NDArray[np.bool_]
+    flags: Flags
 
 
 @dataclass(frozen=True, slots=True)

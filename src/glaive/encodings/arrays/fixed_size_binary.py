@@ -20,8 +20,8 @@ from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CapacityError
 from glaive.format.pb import encodings20_pb2 as pb
-from glaive.kernels.strings import MAX_32
 from glaive.memory import as_buffer
+from glaive.types import MAX_OFFSET
 
 __all__ = ["FixedSizeBinary"]
 
@@ -42,7 +42,7 @@ class FixedSizeBinary(ArrayEncoding):
     def from_wire(cls, message: Any, kind: pa.DataType, count: int | None, page: PageBytes) -> Self:
         """Parse a ``FixedSizeBinary``; its items are single bytes or whole values."""
         width = message.byte_width
-        if offset_bits(kind) is None or not 0 < width <= MAX_32:
+        if offset_bits(kind) is None or not 0 < width <= MAX_OFFSET:
             raise wrong_type(kind, f"strings of {width} bytes", page.where)
         per_byte = message.bytes.flat.bits_per_value == 8
         value, total = pa.binary(width), count
@@ -63,7 +63,7 @@ class FixedSizeBinary(ArrayEncoding):
 
     def _array(self, source: Source, data: Any, count: int) -> pa.Array:
         bits = offset_bits(self.kind) or 32
-        if bits == 32 and count * self.width > MAX_32:
+        if bits == 32 and count * self.width > MAX_OFFSET:
             raise CapacityError.of(count * self.width, f"bytes of {self.kind}", where=source.where)
         offsets = np.arange(count + 1, dtype=f"<i{bits // 8}") * self.width
         buffers = [None, as_buffer(offsets.astype(f"<i{bits // 8}")), data.buffers()[1]]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
-from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, wrong_type
+from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
@@ -20,6 +20,7 @@ from glaive.format.pb import encodings20_pb2 as pb
 from glaive.kernels.fsst import decode_strings
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
+from glaive.types import Int64s
 
 __all__ = ["Fsst"]
 
@@ -54,7 +55,7 @@ class Fsst(ArrayEncoding):
             self.binary.read(source, start, stop), lambda encoded: self._decoded(source, encoded)
         )
 
-    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+    def take(self, source: Source, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """Take codes and decode them."""
         return and_then(
             self.binary.take(source, rows), lambda encoded: self._decoded(source, encoded)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Positions, Source
+from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable
 from glaive.encodings.fetch import Fetch, and_then, join
@@ -30,7 +30,7 @@ from glaive.kernels.end_offsets import (
     encode_end_offsets,
     pair_end_offsets,
 )
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["List", "read_ends", "take_ends", "write_ends"]
 
@@ -51,7 +51,7 @@ def read_ends(
 
 
 def take_ends(
-    ends: ArrayEncoding, source: Source, rows: Positions, adjustment: int
+    ends: ArrayEncoding, source: Source, rows: Int64s, adjustment: int
 ) -> Fetch[Spans] | Spans:
     """Start, size and validity of the values at ``rows``."""
     before = np.maximum(rows - 1, 0)
@@ -113,7 +113,7 @@ class List(ArrayEncoding):
         step = read_ends(self.ends, source, start, stop, self.adjustment, self.bits)
         return and_then(step, lambda lists: self._checked(lists, lists.stop, source.where))
 
-    def take(self, source: Source, rows: Positions) -> Fetch[Spans] | Spans:
+    def take(self, source: Source, rows: Int64s) -> Fetch[Spans] | Spans:
         """Start, size and validity of single lists."""
         step = take_ends(self.ends, source, rows, self.adjustment)
         return and_then(

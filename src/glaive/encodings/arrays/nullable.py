@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 
 from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
-from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source, pick
+from glaive.encodings.array_protocol import ArrayEncoding, Source, pick
 from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings20_pb2 as pb
+from glaive.types import Int64s
 
 __all__ = ["Nullable"]
 
@@ -101,7 +102,7 @@ class Nullable(ArrayEncoding):
             return array_matches(all_null(self.kind, stop - start), predicate, source.where)
         return ArrayEncoding.find(self, source, predicate, start, stop)
 
-    def take(self, source: Source, rows: Positions) -> Fetch[Any] | Any:
+    def take(self, source: Source, rows: Int64s) -> Fetch[Any] | Any:
         """Take values and validity at once."""
         if self.values is None:
             return all_null(self.kind, len(rows))

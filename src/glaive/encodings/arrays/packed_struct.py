@@ -20,7 +20,6 @@ from glaive.encodings.array_protocol import (
     ArrayEncoding,
     BufferRange,
     Outlet,
-    Positions,
     Source,
     buffer_number,
     check_size,
@@ -35,7 +34,7 @@ from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding, read_array
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import encodings20_pb2 as pb
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = ["PackedStruct", "packed_width"]
 
@@ -117,7 +116,7 @@ class PackedStruct(ArrayEncoding):
             [wanted], lambda buffers: self._parted(buffers[0], stop - start, source.where)
         )
 
-    def take(self, source: Source, rows: Positions) -> Fetch[pa.Array] | pa.Array:
+    def take(self, source: Source, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
         """Take rows and split them into members."""
         if not source.at_hand:
             return ArrayEncoding.take(self, source, rows)

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding, Positions, Source
+from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding
 from glaive.format.pb import encodings20_pb2 as pb
+from glaive.types import Int64s
 
 __all__ = ["SimpleStruct"]
 
@@ -43,6 +44,6 @@ class SimpleStruct(ArrayEncoding):
         """One struct per requested row."""
         return pa.StructArray.from_buffers(_EMPTY, stop - start, [None], 0)
 
-    def take(self, source: Source, rows: Positions) -> pa.Array:
+    def take(self, source: Source, rows: Int64s) -> pa.Array:
         """One struct per requested row."""
         return self.read(source, 0, len(rows))

@@ -16,11 +16,9 @@ from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of
 from glaive.errors import CapacityError
 from glaive.memory import as_buffer
-from glaive.types import Int64s
+from glaive.types import MAX_OFFSET, Int64s
 
 __all__ = ["ListParts", "encode_lists", "read_lists"]
-
-_MAX_32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def read_lists(pages: Pages, spans: Spans) -> Fetch[ListParts] | ListParts:
 
     def then(ends: Ends) -> ListParts:
         items = Spans(spans.page, ends.firsts, ends.lasts - ends.firsts)
-        if pages.bits == 32 and items.total > _MAX_32:
+        if pages.bits == 32 and items.total > MAX_OFFSET:
             raise CapacityError.of(items.total, "items of lists", where=pages.where)
         return ListParts(offsets_of(ends.lengths, pages.bits), items)
 

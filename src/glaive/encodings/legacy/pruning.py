@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull
 from glaive.encodings.legacy.statistics import PageBounds
+from glaive.types import Flags
 
 __all__ = ["may_pass"]
-
-Flags = NDArray[np.bool_]
 
 _MAX_TESTED_VALUES = 32
 """A larger set is tested by the range from its smallest to its greatest value."""

@@ -22,7 +22,7 @@ from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.arrow.build import block_from_array, offset_bits, validity_flags
 from glaive.memory import items_of
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = ["STATISTICS", "PageBounds", "has_statistics", "measure_pages"]
 
@@ -96,13 +96,13 @@ def _as_type(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], 0)
 
 
-def _as_bits(flags: NDArray[np.bool_]) -> pa.Array:
+def _as_bits(flags: Flags) -> pa.Array:
     buffers = [None, pack_flags(flags)]
     return pa.Array.from_buffers(pa.bool_(), len(flags), buffers, 0)
 
 
 def _integer_bounds(
-    values: NDArray[Any], flags: NDArray[np.bool_] | None, starts: Int64s, known: NDArray[np.bool_]
+    values: NDArray[Any], flags: Flags | None, starts: Int64s, known: Flags
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     if flags is None:
         return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
@@ -113,7 +113,7 @@ def _integer_bounds(
 
 
 def _float_bounds(
-    values: NDArray[Any], flags: NDArray[np.bool_] | None, starts: Int64s
+    values: NDArray[Any], flags: Flags | None, starts: Int64s
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     used = ~np.isnan(values)
     if flags is not None:
@@ -127,9 +127,7 @@ def _float_bounds(
     return low, high
 
 
-def _flag_bounds(
-    values: NDArray[np.bool_], flags: NDArray[np.bool_] | None, starts: Int64s
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _flag_bounds(values: Flags, flags: Flags | None, starts: Int64s) -> tuple[Flags, Flags]:
     lows = values if flags is None else values | ~flags
     highs = values if flags is None else values & flags
     return np.logical_and.reduceat(lows, starts), np.logical_or.reduceat(highs, starts)
@@ -153,7 +151,7 @@ def _ordered_bounds(array: pa.Array, bounds: Int64s) -> tuple[pa.Array, pa.Array
     return lows, highs
 
 
-def _filled(array: Any, unknown: NDArray[np.bool_], low: bytes, high: bytes) -> pa.Array:
+def _filled(array: Any, unknown: Flags, low: bytes, high: bytes) -> pa.Array:
     """Fill unknown decimals with the byte ``low``, and ``high`` as the last one."""
     width = array.type.byte_width
     raw = items_of(array.buffers()[1], np.uint8, len(array) * width).reshape(-1, width).copy()

@@ -18,11 +18,9 @@ from glaive.encodings.legacy.pages import Ends, Pages, Spans, adjacent
 from glaive.errors import CorruptFileError
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_buffer, items_of
-from glaive.types import Int64s
+from glaive.types import MAX_OFFSET, Int64s
 
 __all__ = ["encode_var_binary", "offsets_of", "read_var_binary"]
-
-_MAX_32 = 2**31 - 1
 
 
 def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Variable] | Variable:
@@ -45,7 +43,7 @@ def read_var_binary(pages: Pages, spans: Spans, offset_bits: int) -> Fetch[Varia
                 text = data.slice(int(starts[0]), total)
             else:
                 text = gather_ranges(data, starts, sizes, pages.where)
-            bits = offset_bits if total <= _MAX_32 else 64
+            bits = offset_bits if total <= MAX_OFFSET else 64
             return Variable(offsets_of(ends.lengths, bits), bits, text, len(ends.lengths))
 
         _check_disjoint(pages, spans, sizes)

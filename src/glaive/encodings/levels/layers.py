@@ -6,12 +6,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from glaive.encodings.leaf import Layer
 from glaive.errors import CorruptFileError
-from glaive.types import Where
+from glaive.types import UInt16s, Where
 
 __all__ = ["LevelLimits", "check_levels", "level_limits", "read_layers"]
 
@@ -50,10 +47,7 @@ def read_layers(numbers: Iterable[int], where: Where) -> tuple[Layer, ...]:
 
 
 def check_levels(
-    rep: NDArray[np.uint16] | None,
-    definition: NDArray[np.uint16] | None,
-    limits: LevelLimits,
-    where: Where,
+    rep: UInt16s | None, definition: UInt16s | None, limits: LevelLimits, where: Where
 ) -> None:
     """Refuse levels beyond the limits."""
     for name, levels, highest in (

@@ -17,10 +17,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.encodings.leaf import Layer
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
 __all__ = [
     "Entries",
@@ -54,17 +53,17 @@ class Entries:
 
     count: int
     layers: tuple[Layer, ...]
-    rep: NDArray[np.uint16] | None
-    ended: NDArray[np.uint8] | None
-    slotted: NDArray[np.bool_] | None
+    rep: UInt16s | None
+    ended: UInt8s | None
+    slotted: Flags | None
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
     """Stored levels of a leaf, with layers inner-most first."""
 
-    rep: NDArray[np.uint16] | None
-    definition: NDArray[np.uint16] | None
+    rep: UInt16s | None
+    definition: UInt16s | None
     layers: tuple[Layer, ...]
     visible: int
 
@@ -74,7 +73,7 @@ def start(rows: int) -> Entries:
     return Entries(rows, (), None, None, None)
 
 
-def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
+def add_items(entries: Entries, valid: Flags | None) -> Entries:
     """Pass a struct or leaf layer; ``valid`` has one flag per slot, None when all are valid.
 
     What is below a null counts as null: pylance reads a member of a struct without looking at
@@ -92,7 +91,7 @@ def add_items(entries: Entries, valid: NDArray[np.bool_] | None) -> Entries:
     return replace(entries, layers=(*entries.layers, Layer.NULLABLE_ITEM), ended=ended)
 
 
-def flat_levels(rows: int, valid: NDArray[np.bool_] | None) -> Levels:
+def flat_levels(rows: int, valid: Flags | None) -> Levels:
     """Levels of a column without lists and structs: the same as by :func:`add_items`."""
     if valid is None or valid.all():
         return Levels(None, None, (Layer.ALL_VALID_ITEM,), rows)
@@ -101,8 +100,8 @@ def flat_levels(rows: int, valid: NDArray[np.bool_] | None) -> Levels:
 
 
 def add_lists(
-    entries: Entries, lengths: Int64s, valid: NDArray[np.bool_] | None
-) -> tuple[Entries, NDArray[np.bool_] | None]:
+    entries: Entries, lengths: Int64s, valid: Flags | None
+) -> tuple[Entries, Flags | None]:
     """Pass a list layer: every list that continues becomes one entry per item.
 
     Parameters
@@ -119,7 +118,7 @@ def add_lists(
     depth = len(entries.layers)
     ended = _ended(entries) if entries.ended is not None else None
     slot_lengths = lengths
-    keep: NDArray[np.bool_] | None = None
+    keep: Flags | None = None
     live = entries.ended is None
     if entries.ended is not None:
         in_slot = entries.ended if entries.slotted is None else entries.ended[entries.slotted]
@@ -191,7 +190,7 @@ def _has_ended(entries: Entries) -> bool:
     return bool((ended if entries.slotted is None else ended[entries.slotted]).any())
 
 
-def _ended(entries: Entries) -> NDArray[np.uint8]:
+def _ended(entries: Entries) -> UInt8s:
     if entries.ended is None:
         return np.zeros(entries.count, np.uint8)
     return entries.ended.copy()

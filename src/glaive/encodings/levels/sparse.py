@@ -14,19 +14,16 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Variable
-from glaive.arrow.buffers import pack_flags
+from glaive.arrow.buffers import pack_flags, spread
 from glaive.arrow.build import MAX_IMPLIED_BYTES
 from glaive.arrow.gather import take_block
 from glaive.errors import UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
-__all__ = ["MAX_IMPLIED_LISTS", "Flags", "ListSlots", "Validity", "bitmap_of", "place_values"]
-
-Flags = NDArray[np.bool_]
+__all__ = ["MAX_IMPLIED_LISTS", "ListSlots", "Validity", "bitmap_of", "place_values"]
 
 MAX_IMPLIED_LISTS = MAX_IMPLIED_BYTES // 8
 """Lists of an array at most: the file has no bytes for their offsets."""
@@ -135,8 +132,7 @@ class ListSlots:
         begin = self.ends[at]
         sizes = np.where(self.positions[at] == slots, self.ends[at + 1] - begin, 0)
         np.cumsum(sizes, out=offsets[1:])
-        total = int(offsets[-1])
-        return offsets, np.repeat(begin - offsets[:-1], sizes) + np.arange(total)
+        return offsets, spread(begin, sizes)
 
 
 def _check_count(count: int, most: int, items: str) -> None:

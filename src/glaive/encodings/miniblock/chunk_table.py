@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.memory import as_array
-from glaive.types import Where
+from glaive.types import Flags, Int64s, UInt16s, UInt64s, Where
 
 __all__ = ["ChunkTable", "PageClaims", "RowIndex", "chunk_words", "repetition_index"]
 
@@ -37,7 +37,6 @@ MAX_CHUNK_LEVELS = (1 << 16) - 1
 
 _ONE_CHUNK = 62
 
-Int64s = NDArray[np.int64]
 Border = slice | Int64s
 
 
@@ -49,12 +48,10 @@ class RowIndex(NamedTuple):
     more than there are chunks.
     """
 
-    starts: NDArray[np.int64]
-    enters: NDArray[np.bool_]
+    starts: Int64s
+    enters: Flags
 
-    def chunks_of(
-        self, first: NDArray[np.int64] | int, last: NDArray[np.int64] | int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def chunks_of(self, first: Int64s | int, last: Int64s | int) -> tuple[Int64s, Int64s]:
         """Chunks that hold rows ``first`` to ``last`` (inclusive): from, and up to (exclusive)."""
         begin = self.starts.searchsorted(first, "right") - 1
         end = self.starts.searchsorted(np.add(last, 1), "right") - 1
@@ -103,20 +100,20 @@ class ChunkTable:
     behind the last. ``rows`` is None without repetition: then rows are values.
     """
 
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    offsets: Int64s
+    sizes: Int64s
+    firsts: Int64s
+    counts: Int64s
     shift: int
     rows: RowIndex | None = None
-    pages: NDArray[np.int64] | None = None
+    pages: Int64s | None = None
 
     @property
     def chunks(self) -> int:
         """Number of chunks."""
         return len(self.sizes)
 
-    def find(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find(self, values: Int64s) -> Int64s:
         """Return the chunk that holds each value number."""
         chunk: Int64s
         if self.shift >= 0 and self.pages is None:
@@ -260,9 +257,7 @@ def _row_index(index: pa.Buffer, chunks: Int64s, pages: PageClaims) -> RowIndex:
     return RowIndex(_sums(begin), enters)
 
 
-def chunk_words(
-    counts: NDArray[np.int64], sizes: NDArray[np.int64], word_bytes: int
-) -> NDArray[np.unsignedinteger]:
+def chunk_words(counts: Int64s, sizes: Int64s, word_bytes: int) -> NDArray[np.unsignedinteger]:
     """Write the chunk words of chunks with these numbers of values and bytes.
 
     ``counts`` are powers of two but for the last; ``sizes`` are multiples of 8, at most
@@ -274,9 +269,7 @@ def chunk_words(
     return words
 
 
-def repetition_index(
-    rep: NDArray[np.uint16], cuts: NDArray[np.int64], max_rep: int
-) -> NDArray[np.uint64]:
+def repetition_index(rep: UInt16s, cuts: Int64s, max_rep: int) -> UInt64s:
     """Write the repetition index of chunks with the entries ``cuts[i]`` to ``cuts[i + 1]``."""
     starts = np.flatnonzero(rep == max_rep)
     begin, end = cuts[:-1], cuts[1:]

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.arrow.slices import slice_block
@@ -15,7 +14,7 @@ from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import ChunkHeaders, parse_headers
 from glaive.memory import as_array, as_buffer
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["ChunkReader", "Items", "ValuePieces"]
 
@@ -23,8 +22,8 @@ __all__ = ["ChunkReader", "Items", "ValuePieces"]
 class ValuePieces(NamedTuple):
     """Value piece p of chunk i lies at ``starts[p, i]`` and has ``sizes[p, i]`` bytes."""
 
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    starts: Int64s
+    sizes: Int64s
 
 
 class Items(NamedTuple):
@@ -36,18 +35,18 @@ class Items(NamedTuple):
 
     block: Block
     total: int
-    bases: NDArray[np.int64] | None = None
-    limits: NDArray[np.int64] | None = None
+    bases: Int64s | None = None
+    limits: Int64s | None = None
 
     @classmethod
     def of_pages(
         cls,
         encoding: ValueEncoding,
         data: pa.Buffer,
-        starts: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        chunks: NDArray[np.int64],
+        starts: Int64s,
+        sizes: Int64s,
+        counts: Int64s,
+        chunks: Int64s,
         where: Where,
     ) -> Items:
         """Decode the dictionaries of pages.
@@ -66,7 +65,7 @@ class Items(NamedTuple):
         bases = np.cumsum(counts) - counts
         return cls(block, total, np.repeat(bases, chunks), np.repeat(counts, chunks))
 
-    def of(self, ids: slice | NDArray[np.int64]) -> Items:
+    def of(self, ids: slice | Int64s) -> Items:
         """The same for some of the chunks; for neighbours, with the items that they use only."""
         if self.bases is None or self.limits is None:
             return self
@@ -108,9 +107,7 @@ class ChunkReader:
             where=f"{self._where}, chunk at byte {start}",
         )
 
-    def headers(
-        self, data: pa.Buffer, starts: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> ChunkHeaders:
+    def headers(self, data: pa.Buffer, starts: Int64s, sizes: Int64s) -> ChunkHeaders:
         """Parse the headers of the chunks at ``starts``; every piece lies in its chunk."""
         layout = self._layout
         if len(starts) == 1:
@@ -133,11 +130,7 @@ class ChunkReader:
         return ValuePieces(headers.starts[first:], headers.sizes[first:])
 
     def decode(
-        self,
-        data: pa.Buffer,
-        pieces: ValuePieces,
-        counts: NDArray[np.int64],
-        items: Items | None,
+        self, data: pa.Buffer, pieces: ValuePieces, counts: Int64s, items: Items | None
     ) -> Block:
         """All values of the chunks, in order; ``items`` are :meth:`Items.of` these chunks."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
@@ -150,10 +143,10 @@ class ChunkReader:
         self,
         data: pa.Buffer,
         pieces: ValuePieces,
-        counts: NDArray[np.int64],
+        counts: Int64s,
         items: Items | None,
-        slot: NDArray[np.int64],
-        index: NDArray[np.int64],
+        slot: Int64s,
+        index: Int64s,
     ) -> Block:
         """Value ``index[i]`` of chunk ``slot[i]`` for every i; ``items`` as for :meth:`decode`."""
         chunks = MiniChunks(data, tuple(pieces.starts), tuple(pieces.sizes), counts, self._where)
@@ -174,7 +167,7 @@ class ChunkReader:
         block = layout.value.take_one(data, values, count, index, self._where)
         return block if items is None else self._resolve(block, items, None)
 
-    def _resolve(self, block: Block, items: Items, counts: NDArray[np.int64] | None) -> Dictionary:
+    def _resolve(self, block: Block, items: Items, counts: Int64s | None) -> Dictionary:
         """Tie indices to the dictionary; they are checked here and trusted later.
 
         ``items`` is for all values, or has one item per chunk of ``counts`` values, or, when

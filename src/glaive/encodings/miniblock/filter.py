@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import to_array
@@ -29,7 +28,7 @@ from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.compact import DeletionMask, compact_bits
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["Evaluated", "Loaded", "compact_chunks", "find_in_chunks"]
 
@@ -164,7 +163,7 @@ def _validity(
     small: Loaded,
     data: pa.Buffer,
     headers: ChunkHeaders,
-    counts: NDArray[np.int64],
+    counts: Int64s,
     total: int,
 ) -> pa.Buffer | None:
     """The bitmap of all values of some chunks, None without nulls."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Constant, FixedWidth
 from glaive.arrow.buffers import take_bits
@@ -24,7 +23,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import ChunkHeaders, count_levels
 from glaive.kernels.level_bits import LevelEncoding, unpack_level_bits, unpack_run_bits
 from glaive.memory import as_array
-from glaive.types import Where
+from glaive.types import Int64s, UInt16s, Where
 
 __all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf"]
 
@@ -33,7 +32,7 @@ NULL_BIT = pa.py_buffer(b"\0")
 
 LEVEL_BITS = 16
 
-Levels = NDArray[np.uint16]
+Levels = UInt16s
 
 
 class LevelReader:
@@ -49,12 +48,7 @@ class LevelReader:
     # ------------------------------------------------------------------ without lists
 
     def read_flat(
-        self,
-        leaf: Leaf,
-        data: pa.Buffer,
-        headers: ChunkHeaders,
-        counts: NDArray[np.int64],
-        low: int,
+        self, leaf: Leaf, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s, low: int
     ) -> None:
         """Put the levels of ``leaf.rows`` entries from entry ``low`` of the chunks on."""
         bits = self._level_bits(data, headers, counts)
@@ -71,12 +65,7 @@ class LevelReader:
         self.check(None, leaf.definition)
 
     def pick_flat(
-        self,
-        leaf: Leaf,
-        data: pa.Buffer,
-        headers: ChunkHeaders,
-        counts: NDArray[np.int64],
-        position: NDArray[np.int64],
+        self, leaf: Leaf, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s, position: Int64s
     ) -> None:
         """Put the levels of the entries at these positions of the chunks."""
         bits = self._level_bits(data, headers, counts)
@@ -115,7 +104,7 @@ class LevelReader:
         return level
 
     def _level_bits(
-        self, data: pa.Buffer, headers: ChunkHeaders, counts: NDArray[np.int64]
+        self, data: pa.Buffer, headers: ChunkHeaders, counts: Int64s
     ) -> tuple[pa.Buffer, int] | None:
         if (headers.levels != counts).any():
             at = int(np.argmax(headers.levels != counts))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.encodings.miniblock.chunk_table import ChunkTable, RowIndex
 from glaive.encodings.miniblock.chunks import ChunkReader, ValuePieces
 from glaive.encodings.miniblock.layout import MiniBlockLayout
@@ -26,19 +26,13 @@ from glaive.encodings.values.general import General
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import find_row, max_levels
-from glaive.kernels.list_levels import (
-    LocatedRows,
-    read_levels,
-    select_levels,
-)
+from glaive.kernels.list_levels import LocatedRows, read_levels, select_levels
 from glaive.kernels.records import LevelPage
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["ListReader", "RowCut", "RowPick"]
 
 LEVEL_BITS = 16
-
-Int64s = NDArray[np.int64]
 
 
 class _Chunks(NamedTuple):
@@ -103,13 +97,7 @@ class ListReader:
     # ------------------------------------------------------------------ ranges
 
     def read(
-        self,
-        data: pa.Buffer,
-        starts: Int64s,
-        table: ChunkTable,
-        ids: slice,
-        start: int,
-        stop: int,
+        self, data: pa.Buffer, starts: Int64s, table: ChunkTable, ids: slice, start: int, stop: int
     ) -> RowCut:
         """The rows ``start`` to ``stop`` out of the chunks ``ids``, which hold them."""
         rows = _index(table)
@@ -263,7 +251,7 @@ class ListReader:
         following = np.append(starts, len(chunks.rep))[number + 1]
         ends = np.append(chunks.firsts[1:], len(chunks.rep))
         end = np.minimum(following, ends[located.last])
-        entries = _spread(begin, end - begin)
+        entries = spread(begin, end - begin)
         rep = chunks.rep[entries]
         definition, values = None, entries
         if chunks.definition is not None:
@@ -294,9 +282,3 @@ def _index(table: ChunkTable) -> RowIndex:
     if table.rows is None:
         raise TypeError("a page with lists has a repetition index")
     return table.rows
-
-
-def _spread(begin: Int64s, lengths: Int64s) -> Int64s:
-    """``begin[i], begin[i] + 1, …`` (``lengths[i]`` numbers) for each i, one after the other."""
-    ends = np.cumsum(lengths)
-    return np.repeat(begin - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.encodings.leaf import Layer
@@ -23,11 +22,11 @@ from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import assemble_chunks
+from glaive.types import Int64s, UInt8s, UInt16s
 
 __all__ = ["encode_mini_page"]
 
-Levels = NDArray[np.uint16]
-Piece = tuple[NDArray[np.uint8], NDArray[np.int64]]
+Piece = tuple[UInt8s, Int64s]
 
 MAX_LEVEL_BYTES = (1 << 16) - 1
 """Bytes of a chunk's levels at most: their size has 16 bits."""
@@ -39,8 +38,8 @@ _MAX_CHUNK_BYTES = {2: 1 << 15, 4: 1 << 31}
 def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     values: Block,
     encoding: ValueEncoding,
-    rep: Levels | None,
-    definition: Levels | None,
+    rep: UInt16s | None,
+    definition: UInt16s | None,
     layers: tuple[Layer, ...],
     rows: int,
     *,
@@ -112,7 +111,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     )
     if int(sizes.max()) > _MAX_CHUNK_BYTES[width]:
         return None
-    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = [
+    buffers: list[pa.Buffer | UInt8s | bytes] = [
         chunk_words(chunks.counts, sizes, width).view(np.uint8),
         data,
     ]
@@ -127,8 +126,8 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
 
 
 def _cut_levels(
-    chunks: EncodedChunks, rep: Levels | None, definition: Levels | None, visible_def: int
-) -> NDArray[np.int64]:
+    chunks: EncodedChunks, rep: UInt16s | None, definition: UInt16s | None, visible_def: int
+) -> Int64s:
     """Entries at which the chunks begin, and the number of all entries as the last."""
     cuts = np.zeros(len(chunks.counts) + 1, np.int64)
     np.cumsum(chunks.counts, out=cuts[1:])

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth, Struct, Variable
 from glaive.arrow.buffers import pack_flags
@@ -29,7 +28,7 @@ from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer, items_of
-from glaive.types import ByteRange, Int64s, Where
+from glaive.types import ByteRange, Flags, Int64s, UInt64s, Where
 
 __all__ = ["BlobPage", "value_ranges"]
 
@@ -130,9 +129,7 @@ class BlobPage(PageReader):
             return self._with_buffers(leaf, sizes, [])
         return Fetch(ranges, partial(self._with_buffers, leaf, sizes))
 
-    def _set_nulls(
-        self, leaf: Leaf, positions: NDArray[np.uint64], null: NDArray[np.bool_]
-    ) -> None:
+    def _set_nulls(self, leaf: Leaf, positions: UInt64s, null: Flags) -> None:
         levels = np.where(null, positions >> _LEVEL_SHIFT, np.uint64(0))
         repetition = positions[null] & np.uint64(0xFFFF)
         top = sum(layer.def_levels for layer in self._layers)
@@ -151,18 +148,14 @@ class BlobPage(PageReader):
 
     # ------------------------------------------------------------------ values
 
-    def _with_buffers(
-        self, leaf: Leaf, sizes: NDArray[np.uint64], buffers: list[pa.Buffer]
-    ) -> Leaf:
-        offsets = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes.astype(np.int64), out=offsets[1:])
+    def _with_buffers(self, leaf: Leaf, sizes: UInt64s, buffers: list[pa.Buffer]) -> Leaf:
         data = join_buffers(buffers) if buffers else pa.py_buffer(b"")
-        leaf.values = Variable(as_buffer(offsets), 64, data, len(sizes))
+        leaf.values = Variable.of_sizes(data, sizes.astype(np.int64), 64)
         return leaf
 
 
 def value_ranges(
-    positions: NDArray[np.uint64], sizes: NDArray[np.uint64], end: int, where: Where, distinct: int
+    positions: UInt64s, sizes: UInt64s, end: int, where: Where, distinct: int
 ) -> list[ByteRange]:
     """Where the values that are not empty are stored.
 

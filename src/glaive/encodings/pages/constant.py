@@ -33,9 +33,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
+from glaive.arrow.buffers import spread
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers
@@ -54,14 +54,12 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, UInt8s, UInt16s, Where
 
 __all__ = ["MAX_INLINE", "ConstantPage", "encode_constant_page"]
 
 MAX_INLINE = 32
 """A longer scalar of fixed width is stored in a buffer, not in the message."""
-
-Levels = NDArray[np.uint16]
 
 _MAX_LEVELS = 2**28  # 512 MiB, which a few bytes of runs can describe
 
@@ -70,8 +68,8 @@ class _Loaded(NamedTuple):
     """The value and levels of a page, and the first entry of each row (None: one each)."""
 
     scalar: Block | None
-    rep: Levels | None
-    definition: Levels | None
+    rep: UInt16s | None
+    definition: UInt16s | None
     row_starts: Int64s | None
 
 
@@ -145,9 +143,8 @@ class ConstantPage(PageReader):
             at, entries = rows, len(rows)
             if loaded.row_starts is not None:
                 first = loaded.row_starts[rows]
-                sizes = loaded.row_starts[rows + 1] - first
-                entries = int(sizes.sum())
-                at = np.arange(entries) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+                at = spread(first, loaded.row_starts[rows + 1] - first)
+                entries = len(at)
             return self._leaf(loaded, at, entries, len(rows))
 
         return self._with(pick)
@@ -204,7 +201,7 @@ class ConstantPage(PageReader):
         self.loaded = _Loaded(scalar, rep, definition, self._row_starts(rep, definition))
         return self.loaded
 
-    def _row_starts(self, rep: Levels | None, definition: Levels | None) -> Int64s | None:
+    def _row_starts(self, rep: UInt16s | None, definition: UInt16s | None) -> Int64s | None:
         """Entry at which each row starts, with the number of entries at the end."""
         if rep is None and (self.limits.max_rep == 0 or self.rows == 0):
             if definition is None or len(definition) == self.rows:
@@ -251,7 +248,7 @@ def _read_levels(
     how: tuple[ValueEncoding | None, int],
     rows: int | None,
     where: Where,
-) -> Levels | None:
+) -> UInt16s | None:
     """Read ``u16`` levels; ``rows`` is their number where it is known."""
     encoding, count = how
     if encoding is None:
@@ -318,8 +315,8 @@ def encode_constant_page(
     layers: tuple[Layer, ...],
     rows: int,
     value: Block | None = None,
-    rep: Levels | None = None,
-    definition: Levels | None = None,
+    rep: UInt16s | None = None,
+    definition: UInt16s | None = None,
     rep_encoding: ValueEncoding | None = None,
     def_encoding: ValueEncoding | None = None,
 ) -> EncodedPage:
@@ -340,7 +337,7 @@ def encode_constant_page(
         Block encodings of the levels, from 2.2 on and only without a value; raw when None.
     """
     constant = pb.ConstantLayout(layers=[pb.RepDefLayer.ValueType(layer) for layer in layers])
-    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = []
+    buffers: list[pa.Buffer | UInt8s | bytes] = []
     if value is not None:
         scalar = _write_scalar(value)
         if len(scalar) == 1 and len(scalar[0]) <= MAX_INLINE:

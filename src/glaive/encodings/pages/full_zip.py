@@ -26,7 +26,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.encodings.fetch import Fetch
@@ -57,10 +56,9 @@ from glaive.kernels.full_zip import (
 )
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
+from glaive.types import Int64s, UInt8s, UInt16s
 
 __all__ = ["FullZipPage", "encode_full_zip_page"]
-
-Rows = NDArray[np.int64]
 
 _NULLABLE = (Layer.NULLABLE_ITEM,)
 _INDEX_WIDTHS = (1, 2, 4, 8)
@@ -131,7 +129,7 @@ class FullZipPage(PageReader):
             return Fetch(self.page.ranges, lambda got: self._read(got, start, stop))
         return self._fetch(np.arange(start, stop))
 
-    def take(self, rows: Rows) -> Fetch[Leaf] | Leaf:
+    def take(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """Rows by position: a view of one row or of consecutive rows, else a gather."""
         count = len(rows)
         if not count:
@@ -152,7 +150,7 @@ class FullZipPage(PageReader):
         starts, stops = index[rows].astype(np.int64), index[rows + 1].astype(np.int64)
         return self._leaf(unzip(at_hand[0], starts, stops, self.entry, self.page.where), count)
 
-    def take_ranges(self, rows: Rows) -> MemoryRanges | None:
+    def take_ranges(self, rows: Int64s) -> MemoryRanges | None:
         """The entries of the rows, where all have the same size."""
         at_hand = self.page.at_hand
         if at_hand is None or self.index_width:
@@ -172,7 +170,7 @@ class FullZipPage(PageReader):
         width, values, layers = self.entry.width, self.values, self.layers
         return PageSignature((width, values, layers), partial(PlainRun, width, values, layers))
 
-    def _fetch(self, rows: Rows) -> Fetch[Leaf] | Leaf:
+    def _fetch(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
         """Request only the bytes of some rows, after their entries in the row index."""
         runs = RowRuns.of(rows)
         where = self.page.where
@@ -223,7 +221,7 @@ class FullZipPage(PageReader):
             )
         return self._leaf(zipped, stop - start)
 
-    def _equal_rows(self, data: pa.Buffer, rows: Rows | tuple[int, int]) -> Leaf:
+    def _equal_rows(self, data: pa.Buffer, rows: Int64s | tuple[int, int]) -> Leaf:
         """Rows of equal size, by position or as a range."""
         entry, where = self.entry, self.page.where
         count = rows[1] - rows[0] if isinstance(rows, tuple) else len(rows)
@@ -304,8 +302,8 @@ def encode_full_zip_page(
     *,
     layers: tuple[Layer, ...],
     rows: int,
-    rep: NDArray[np.uint16] | None = None,
-    definition: NDArray[np.uint16] | None = None,
+    rep: UInt16s | None = None,
+    definition: UInt16s | None = None,
 ) -> EncodedPage:
     """Zip the values of a page with their levels.
 
@@ -366,7 +364,7 @@ def encode_full_zip_page(
         entry = EntryLayout(*bits, *limits, prefix=block.offset_bits // 8)
         offsets = as_array(block.offsets, f"<i{entry.prefix}")[: visible + 1]
         data, size = block.data, int(offsets[-1]) - int(offsets[0]) + visible * entry.prefix
-    buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = [data]
+    buffers: list[pa.Buffer | UInt8s | bytes] = [data]
     if entry.control or entry.prefix:
         buffers[0], starts = zip_entries(rep, definition, entry, data, offsets, rows)
         if entry.prefix or entry.max_rep:
@@ -377,5 +375,5 @@ def encode_full_zip_page(
     return EncodedPage(pb.PageLayout(full_zip_layout=full_zip), buffers, rows)
 
 
-def _bits(levels: NDArray[np.uint16] | None) -> int:
+def _bits(levels: UInt16s | None) -> int:
     return int(levels.max(initial=0)).bit_length() if levels is not None else 0

@@ -17,7 +17,7 @@ import numpy as np
 from glaive.arrow.blocks import Block
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf
-from glaive.encodings.levels.sparse import Flags, Validity, place_values
+from glaive.encodings.levels.sparse import Validity, place_values
 from glaive.encodings.pages.full_zip import FullZipPage
 from glaive.encodings.plane_protocol import SlotValues, ValuePlane, part_of, wrong_structure
 from glaive.encodings.protocol import PageBytes, PageReader
@@ -25,7 +25,7 @@ from glaive.encodings.registry import value_plane
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.format.pb import encodings23_pb2 as pb23
-from glaive.types import Int64s, Where
+from glaive.types import Flags, Int64s, Where
 
 __all__ = ["Zipped", "open_values"]
 

@@ -92,23 +92,17 @@ class InlineBitpacking(ValueEncoding):
 
     def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
         """Unpack all chunks."""
-        return self.decode_blocks(
-            chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
-        )
+        return self.decode_blocks(*chunks.first, chunks.where)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Unpack and compare one chunk after the other; skip those too narrow to pass."""
         if test.bits != self.bits:
             return None
-        starts, sizes = chunks.starts[0], chunks.sizes[0]
-        return match_inline(chunks.data, starts, sizes, chunks.counts, test, chunks.where)
+        return match_inline(*chunks.first, test, chunks.where)
 
     def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> FixedWidth:
         """Unpack one chunk after the other, and copy the values that are not deleted."""
-        starts, sizes, counts = chunks.starts[0], chunks.sizes[0], chunks.counts
-        kept = compact_inline(
-            chunks.data, starts, sizes, counts, self.bits, low, deleted, chunks.where
-        )
+        kept = compact_inline(*chunks.first, self.bits, low, deleted, chunks.where)
         return FixedWidth(kept, self.bits, deleted.live)
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
@@ -26,7 +25,7 @@ from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, UInt8s, Where
 
 __all__ = ["Dictionary"]
 
@@ -131,7 +130,7 @@ class Dictionary(ValueEncoding):
         if not self.has_payload:
             return EncodedBlocks(indices.data, indices.sizes)
         stops = np.cumsum(indices.sizes)
-        parts: list[NDArray[np.uint8]] = []
+        parts: list[UInt8s] = []
         bounds = zip((stops - indices.sizes).tolist(), stops.tolist(), strict=True)
         for start, stop in bounds:
             header = struct.pack("<QQ", stop - start, len(items.data))

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, FixedList, FixedWidth
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
@@ -32,7 +31,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, UInt8s, Where
 
 __all__ = ["FixedSizeList"]
 
@@ -261,7 +260,7 @@ def _bytes(bits: int) -> int:
     return (bits + 7) // 8
 
 
-def _joined_bits(rows: NDArray[np.uint8], width: int) -> pa.Buffer:
+def _joined_bits(rows: UInt8s, width: int) -> pa.Buffer:
     """Concatenate the first ``width`` bits of every row."""
     if width % 8:
         bits = np.unpackbits(rows, axis=1, count=width, bitorder="little")
@@ -271,7 +270,7 @@ def _joined_bits(rows: NDArray[np.uint8], width: int) -> pa.Buffer:
     return out
 
 
-def _split_bits(source: pa.Buffer, width: int, count: int) -> NDArray[np.uint8]:
+def _split_bits(source: pa.Buffer, width: int, count: int) -> UInt8s:
     """Begin every ``width`` bits at a whole byte: one row of bytes each."""
     memory = as_array(source)[: _bytes(count * width)]
     if not width % 8:

@@ -88,9 +88,7 @@ class Flat(ValueEncoding):
 
     def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
         """Join the chunks; a view when their values are adjacent, as in one chunk."""
-        return self._join(
-            chunks.data, chunks.starts[0], chunks.sizes[0], chunks.counts, chunks.where
-        )
+        return self._join(*chunks.first, chunks.where)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Compare the values in place."""

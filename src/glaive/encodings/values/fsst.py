@@ -102,30 +102,15 @@ class Fsst(ValueEncoding):
         """
         if not isinstance(self.values, Variable) or not self.table.encoded:
             return None
-        return search_chunks(
-            self.table,
-            chunks.data,
-            chunks.starts[0],
-            chunks.sizes[0],
-            chunks.counts,
-            self.values.offset_bits,
-            test,
-            chunks.where,
-        )
+        bits = self.values.offset_bits
+        return search_chunks(self.table, *chunks.first, bits, test, chunks.where)
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
         """Decode all chunks, without an intermediate copy of the codes."""
         if not isinstance(self.values, Variable):
             return self.decode_values(self.values.decode_mini(chunks), chunks.where)
-        strings = decode_chunks(
-            self.table,
-            chunks.data,
-            chunks.starts[0],
-            chunks.sizes[0],
-            chunks.counts,
-            self.values.offset_bits,
-            chunks.where,
-        )
+        bits = self.values.offset_bits
+        strings = decode_chunks(self.table, *chunks.first, bits, chunks.where)
         return blocks.Variable(*strings, int(chunks.counts.sum()))
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:

@@ -72,16 +72,8 @@ class FsstTables(ValueEncoding):
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
         """Decode chunks of any of the pages, in their order."""
         pages, counts = np.unique(self._pages_of(chunks), return_counts=True)
-        strings = decode_pages(
-            [self.tables[page] for page in pages.tolist()],
-            counts,
-            chunks.data,
-            chunks.starts[0],
-            chunks.sizes[0],
-            chunks.counts,
-            self.offset_bits,
-            chunks.where,
-        )
+        tables = [self.tables[page] for page in pages.tolist()]
+        strings = decode_pages(tables, counts, *chunks.first, self.offset_bits, chunks.where)
         return blocks.Variable(*strings, int(chunks.counts.sum()))
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Block:

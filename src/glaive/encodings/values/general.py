@@ -35,7 +35,6 @@ from glaive.types import Int64s, Where
 __all__ = ["General"]
 
 _SCHEMES: dict[int, Scheme] = {1: "lz4", 2: "zstd"}
-_INT32_MAX = 2**31 - 1
 
 
 @value_encoding
@@ -149,7 +148,7 @@ class General(ValueEncoding):
             )
         starts, sizes = _value_ranges(block)
         data, sizes = decompress(self.scheme, block.data, starts, sizes, where)
-        return self.values.decode_values(_variable(data, sizes, block.offset_bits), where)
+        return self.values.decode_values(Variable.of_sizes(data, sizes, block.offset_bits), where)
 
     def encode_values(self, block: Block) -> Block:
         """Encode, then compress every value.
@@ -164,17 +163,10 @@ class General(ValueEncoding):
             )
         starts, sizes = _value_ranges(inner)
         data, sizes = compress(self.scheme, self.level, inner.data, starts, sizes)
-        return _variable(data, sizes, inner.offset_bits)
+        return Variable.of_sizes(data, sizes, inner.offset_bits)
 
 
 def _value_ranges(block: Variable) -> tuple[Int64s, Int64s]:
     dtype = f"<i{block.offset_bits // 8}"
     offsets = as_array(block.offsets, dtype)[: block.count + 1].astype(np.int64)
     return offsets[:-1], np.diff(offsets)
-
-
-def _variable(data: pa.Buffer, sizes: Int64s, offset_bits: int) -> Variable:
-    bits = 64 if offset_bits == 64 or data.size > _INT32_MAX else 32
-    offsets = np.zeros(len(sizes) + 1, f"<i{bits // 8}")
-    np.cumsum(sizes, out=offsets[1:])
-    return Variable(pa.py_buffer(offsets.data), bits, data, len(sizes))

@@ -30,12 +30,10 @@ from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
-from glaive.memory import allocate, as_array
-from glaive.types import Int64s, Where
+from glaive.memory import as_array
+from glaive.types import MAX_OFFSET, Int64s, Where
 
 __all__ = ["Member", "VariablePackedStruct"]
-
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +126,7 @@ class VariablePackedStruct(ValueEncoding):
                 spread_lengths = np.zeros(count, np.int64)
                 spread_lengths[filled_rows] = lengths
                 lengths = spread_lengths
-            bits = 64 if size == 8 or data.size > _INT32_MAX else 32
-            offsets = allocate((count + 1) * bits // 8)
-            view = as_array(offsets, f"<i{bits // 8}")
-            view[0] = 0
-            np.cumsum(lengths, out=view[1:])
-            block = Variable(offsets, bits, data, count)
+            block = Variable.of_sizes(data, lengths, 64 if size == 8 else 32)
         return member.values.decode_values(block, reader.where)
 
     def encode_values(self, block: Block) -> Variable:
@@ -157,10 +150,7 @@ class VariablePackedStruct(ValueEncoding):
         data = gather_ranges(
             join_buffers(sources), starts.reshape(-1), sizes.reshape(-1), "packed rows"
         )
-        bits = 64 if data.size > _INT32_MAX else 32
-        offsets = np.zeros(block.count + 1, f"<i{bits // 8}")
-        np.cumsum(sizes.sum(axis=1), out=offsets[1:])
-        return Variable(pa.py_buffer(offsets.data), bits, data, block.count)
+        return Variable.of_sizes(data, sizes.sum(axis=1))
 
 
 def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, Int64s]]:
@@ -179,7 +169,7 @@ def _pieces(block: Block, member: Member) -> Iterator[tuple[pa.Buffer, Int64s, I
     starts = offsets[:-1].astype(np.int64)
     sizes = offsets[1:] - starts
     width = member.bits // 8
-    if width == 4 and block.count and int(sizes.max()) > _INT32_MAX:
+    if width == 4 and block.count and int(sizes.max()) > MAX_OFFSET:
         raise SchemaError(
             f"a value of {int(sizes.max())} bytes in a packed struct: lengths have 32 bits. "
             "Use large_utf8 or large_binary"

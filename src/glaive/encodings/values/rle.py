@@ -82,30 +82,20 @@ class RunLength(ValueEncoding):
 
     def decode_mini(self, chunks: MiniChunks) -> FixedWidth:
         """Expand the runs of all chunks."""
-        values = expand_runs(
-            chunks.data,
-            chunks.starts[0],
-            chunks.starts[1],
-            self._runs(chunks.sizes[0], chunks.sizes[1], chunks.where),
-            chunks.counts,
-            self.bits,
-            chunks.where,
-        )
+        pairs = self._pairs(chunks)
+        values = expand_runs(chunks.data, *pairs, chunks.counts, self.bits, chunks.where)
         return FixedWidth(values, self.bits, int(chunks.counts.sum()))
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> FixedWidth:
         """Sum the lengths before each wanted value; nothing is expanded."""
-        values = take_runs(
-            chunks.data,
-            chunks.starts[0],
-            chunks.starts[1],
-            self._runs(chunks.sizes[0], chunks.sizes[1], chunks.where),
-            chunk,
-            index,
-            self.bits,
-            chunks.where,
-        )
+        pairs = self._pairs(chunks)
+        values = take_runs(chunks.data, *pairs, chunk, index, self.bits, chunks.where)
         return FixedWidth(values, self.bits, len(chunk))
+
+    def _pairs(self, chunks: MiniChunks) -> tuple[Int64s, Int64s, Int64s]:
+        """Start of the values and of the lengths of each chunk, and its number of runs."""
+        (values, lengths), sizes = chunks.starts, chunks.sizes
+        return values, lengths, self._runs(sizes[0], sizes[1], chunks.where)
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Divide into chunks of up to 4,096 values and 8,186 bytes."""

@@ -22,11 +22,9 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_buffer
-from glaive.types import Int64s, Where
+from glaive.types import MAX_OFFSET, Int64s, Where
 
 __all__ = ["SplitStrings", "checked_offset_bits", "stored_strings"]
-
-_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class SplitStrings(ValueEncoding):
         filled = chunks.counts > 0
         sizes[filled] = last[ends[filled] - 1]
         data = gather_ranges(chunks.data, chunks.starts[-1], sizes, chunks.where)
-        bits = 64 if data.size > _INT32_MAX else self.offset_bits
+        bits = 64 if data.size > MAX_OFFSET else self.offset_bits
         offsets = np.empty(total + 1, f"<i{bits // 8}")
         offsets[:total] = first
         if len(chunks.counts) > 1:
@@ -78,10 +76,7 @@ class SplitStrings(ValueEncoding):
         at = (np.cumsum(chunks.counts) - chunks.counts)[chunk] + index
         starts, sizes = first[at], last[at] - first[at]
         data = gather_ranges(chunks.data, chunks.starts[-1][chunk] + starts, sizes, chunks.where)
-        bits = 64 if data.size > _INT32_MAX else self.offset_bits
-        offsets = np.zeros(len(chunk) + 1, f"<i{bits // 8}")
-        np.cumsum(sizes, out=offsets[1:])
-        return blocks.Variable(as_buffer(offsets), bits, data, len(chunk))
+        return blocks.Variable.of_sizes(data, sizes, self.offset_bits)
 
     def _bounds(self, chunks: MiniChunks) -> tuple[Int64s, Int64s]:
         """Start and end of every value within the bytes of its chunk, checked."""

@@ -79,28 +79,12 @@ class Variable(ValueEncoding):
 
     def decode_mini(self, chunks: MiniChunks) -> blocks.Variable:
         """Join the chunks; a single chunk is not copied."""
-        strings = unpack_variable(
-            chunks.data,
-            chunks.starts[0],
-            chunks.sizes[0],
-            chunks.counts,
-            self.offset_bits,
-            chunks.where,
-        )
+        strings = unpack_variable(*chunks.first, self.offset_bits, chunks.where)
         return blocks.Variable(*strings, int(chunks.counts.sum()))
 
     def take_mini(self, chunks: MiniChunks, chunk: Int64s, index: Int64s) -> blocks.Variable:
         """Read the wanted values only."""
-        strings = take_variable(
-            chunks.data,
-            chunks.starts[0],
-            chunks.sizes[0],
-            chunks.counts,
-            chunk,
-            index,
-            self.offset_bits,
-            chunks.where,
-        )
+        strings = take_variable(*chunks.first, chunk, index, self.offset_bits, chunks.where)
         return blocks.Variable(*strings, len(chunk))
 
     def take_one(

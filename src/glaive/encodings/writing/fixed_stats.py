@@ -17,6 +17,7 @@ from glaive.errors import SchemaError
 from glaive.kernels.bitpack import BLOCK, chunk_widths
 from glaive.kernels.runs import RunPlan, plan_runs
 from glaive.memory import as_array
+from glaive.types import UInt8s
 
 __all__ = ["CHUNK_OVERHEAD", "FixedStats", "fixed_width"]
 
@@ -70,7 +71,7 @@ class FixedStats:
         return chunks * CHUNK_OVERHEAD
 
     @cached_property
-    def chunk_widths(self) -> NDArray[np.uint8]:
+    def chunk_widths(self) -> UInt8s:
         """Bits that the largest value of every 1,024 needs; words only."""
         return chunk_widths(self.block.values, self.block.count, self._words())
 

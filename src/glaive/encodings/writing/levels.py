@@ -13,13 +13,12 @@ Specification: "Levels" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import BLOCK, out_of_line_sizes
-from glaive.types import Int64s, Where
+from glaive.types import Int64s, UInt16s, Where
 
 __all__ = ["choose_level_encoding"]
 
@@ -32,9 +31,7 @@ MAX_RUN = 255
 _WHERE = Where("levels to be written")
 
 
-def choose_level_encoding(
-    levels: NDArray[np.uint16], counts: Int64s, *, runs: bool
-) -> ValueEncoding:
+def choose_level_encoding(levels: UInt16s, counts: Int64s, *, runs: bool) -> ValueEncoding:
     """Choose the encoding with the fewest bytes.
 
     Parameters
@@ -63,7 +60,7 @@ def choose_level_encoding(
     return read_encoding(best, _WHERE)
 
 
-def _run_bytes(levels: NDArray[np.uint16], counts: Int64s, limit: int) -> int:
+def _run_bytes(levels: UInt16s, counts: Int64s, limit: int) -> int:
     """Bytes of the run-length encoded levels; any number ≥ ``limit`` if they exceed it."""
     changes = levels[1:] != levels[:-1]
     least = RUN_HEADER * len(counts) + RUN_BYTES * (int(np.count_nonzero(changes)) + 1)

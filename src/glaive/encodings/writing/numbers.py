@@ -28,6 +28,7 @@ from glaive.encodings.values.nested_runs import NestedRuns, runs_of
 from glaive.encodings.values.range import Range
 from glaive.kernels.bitpack import out_of_line_sizes
 from glaive.memory import as_buffer
+from glaive.types import UInt8s
 
 __all__ = ["EncodedNumbers", "encode_numbers"]
 
@@ -56,7 +57,7 @@ class EncodedNumbers(NamedTuple):
     """How numbers are stored, and the bytes they take besides the message, if any."""
 
     encoding: ValueEncoding
-    payload: NDArray[np.uint8] | None
+    payload: UInt8s | None
 
     @property
     def size(self) -> int:
@@ -170,7 +171,7 @@ def _length_encoding(lengths: Words) -> tuple[int, ValueEncoding]:
     return len(lengths) * _INDEX_BITS // 8, Flat(_INDEX_BITS)
 
 
-def _payload(encoding: ValueEncoding, words: Words) -> NDArray[np.uint8] | None:
+def _payload(encoding: ValueEncoding, words: Words) -> UInt8s | None:
     """The encoded block of the numbers; None when there is nothing to store."""
     if not encoding.has_payload:
         return None

@@ -9,21 +9,20 @@ Specification: "Writer choices" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
-from glaive.encodings.compression import Scheme
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels, flat_levels
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
+from glaive.encodings.page_options import PageOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
@@ -44,8 +43,9 @@ from glaive.encodings.writing.string_stats import VariableStats
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
 from glaive.errors import SchemaError
+from glaive.types import UInt16s
 
-__all__ = ["PageOptions", "encode_page", "encode_small", "single_value"]
+__all__ = ["encode_page", "encode_small", "single_value"]
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
@@ -54,19 +54,6 @@ may have to fit into a chunk, which has 32 KiB before 2.2."""
 
 _SCALAR_SAMPLE = 64
 """Values compared with the first one before the whole page is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageOptions:
-    """What the format version allows; see ``FormatProfile``."""
-
-    large_chunks: bool
-    scalar_constants: bool
-    compressed_constant_levels: bool
-    dictionary_bits: frozenset[int]
-    level_runs: bool
-    dictionary_compression: Scheme | None
-    packed_runs: bool = False
 
 
 def encode_small(
@@ -228,9 +215,7 @@ def _constant(value: Block | None, levels: Levels, rows: int, options: PageOptio
     )
 
 
-def _level_encoding(
-    levels: NDArray[np.uint16] | None, options: PageOptions
-) -> ValueEncoding | None:
+def _level_encoding(levels: UInt16s | None, options: PageOptions) -> ValueEncoding | None:
     if levels is None or not len(levels):
         return None
     counts = np.array([len(levels)], np.int64)

@@ -21,13 +21,14 @@ from glaive.arrow.build import block_from_array
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
+from glaive.encodings.page_options import PageOptions
 from glaive.encodings.pages.constant import MAX_INLINE
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.writing.indexed_values import LARGE_ITEMS, encode_indexed, size_of
-from glaive.encodings.writing.page import PageOptions, encode_page, single_value
+from glaive.encodings.writing.page import encode_page, single_value
 from glaive.encodings.writing.sparse import SlotLayer, layers_of, valid_leaves, write_structure
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.errors import SchemaError

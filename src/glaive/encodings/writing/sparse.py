@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.encodings.levels.repdef import LayerStep, Levels, layer_steps
 from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers
@@ -18,11 +17,9 @@ from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
 from glaive.kernels.levels import resolve_lists
 from glaive.memory import as_array
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s
 
 __all__ = ["SlotLayer", "layers_of", "valid_leaves", "write_structure"]
-
-Flags = NDArray[np.bool_]
 
 _NONE = np.empty(0, np.uint64)
 
@@ -41,7 +38,7 @@ class SlotLayer(NamedTuple):
     size: int | None = None
 
 
-def _positions(flags: Flags) -> NDArray[np.uint64]:
+def _positions(flags: Flags) -> UInt64s:
     return np.flatnonzero(flags).view(np.uint64)
 
 
@@ -49,7 +46,7 @@ class _Writer:
     """Collects the payloads of sequences in the order they are written in."""
 
     def __init__(self) -> None:
-        self.buffers: list[pa.Buffer | NDArray[np.uint8] | bytes] = []
+        self.buffers: list[pa.Buffer | UInt8s | bytes] = []
 
     def sequence(self, numbers: Int64s) -> pb21.CompressiveEncoding:
         return self._put(encode_numbers(np.ascontiguousarray(numbers).view(np.uint64)))
@@ -101,7 +98,7 @@ class _Writer:
 
 def write_structure(
     layers: Sequence[SlotLayer],
-) -> tuple[pb.SparseStructure, list[pa.Buffer | NDArray[np.uint8] | bytes]]:
+) -> tuple[pb.SparseStructure, list[pa.Buffer | UInt8s | bytes]]:
     """Write the structure of layers (outer-most first), and its payloads."""
     writer = _Writer()
     messages = [writer.layer(layer) for layer in layers]
@@ -157,7 +154,7 @@ def layers_of(levels: Levels, rows: int, sizes: Sequence[int | None] = ()) -> li
     return slot_layers[::-1]
 
 
-def _item_flags(definition: NDArray[np.uint16] | None, step: LayerStep) -> Flags | None:
+def _item_flags(definition: UInt16s | None, step: LayerStep) -> Flags | None:
     """Validity of the slots; those below a null are null as well."""
     if definition is None or not step.null_level:
         return None
@@ -165,9 +162,7 @@ def _item_flags(definition: NDArray[np.uint16] | None, step: LayerStep) -> Flags
     return None if flags.all() else flags
 
 
-def _list_flags(
-    rep: NDArray[np.uint16], definition: NDArray[np.uint16] | None, step: LayerStep
-) -> Flags | None:
+def _list_flags(rep: UInt16s, definition: UInt16s | None, step: LayerStep) -> Flags | None:
     if definition is None or not step.null_level:
         return None
     visible = definition[(rep > 0) & (definition <= step.slot_max)]

@@ -177,9 +177,12 @@ def _cast_types(call: Call) -> Types:
     return (kind, pa.string()), kind
 
 
-@function("arrow_cast", takes=_cast_types)
-def _arrow_cast(value: Any, name: Any) -> Any:
-    return broadcast(value, count_rows((value, name)))
+def _cast(value: Any, other: Any) -> Any:
+    """The value, which was cast before the call, for each row."""
+    return broadcast(value, count_rows((value, other)))
+
+
+function("arrow_cast", takes=_cast_types)(_cast)
 
 
 def _try_types(call: Call) -> Types:
@@ -217,9 +220,7 @@ def _like_types(call: Call) -> Types:
     return (call.types[1], call.types[1]), call.types[1]
 
 
-@function("cast_to_type", takes=_like_types)
-def _cast_to_type(value: Any, like: Any) -> Any:
-    return broadcast(value, count_rows((value, like)))
+function("cast_to_type", takes=_like_types)(_cast)
 
 
 def _try_like_types(call: Call) -> Types:
@@ -229,7 +230,7 @@ def _try_like_types(call: Call) -> Types:
 
 @function("try_cast_to_type", takes=_try_like_types)
 def _try_cast_to_type(value: Any, like: Any) -> Any:
-    return _try_cast(broadcast(value, count_rows((value, like))), like.type)
+    return _try_cast(_cast(value, like), like.type)
 
 
 def _metadata_types(call: Call) -> Types:

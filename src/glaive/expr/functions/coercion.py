@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from glaive.errors import FilterError
+from glaive.expr import coerce
 from glaive.expr.coerce import is_list, is_number
 from glaive.expr.functions.registry import Call, Resolve, Types
 from glaive.expr.functions.untyped import pa
@@ -95,9 +96,7 @@ def is_string(kind: Any) -> bool:
     """Whether values are strings of any type, dictionaries of strings included."""
     if is_kind.is_dictionary(kind):
         kind = kind.value_type
-    return bool(
-        is_kind.is_string(kind) or is_kind.is_large_string(kind) or is_kind.is_string_view(kind)
-    )
+    return coerce.is_string(kind)
 
 
 def is_json(kind: Any) -> bool:

@@ -151,9 +151,7 @@ def _fits(kind: Any, other: Any) -> bool:
     return False
 
 
-@function("nvl", "ifnull", takes=_nvl_types)
-def _nvl(value: Any, other: Any) -> Any:
-    return _coalesce(value, other)
+function("nvl", "ifnull", takes=_nvl_types)(_coalesce)
 
 
 @function("nvl2", takes=_all_of_one_type(_joined, 3, 3))

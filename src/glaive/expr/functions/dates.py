@@ -25,7 +25,7 @@ from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.functions.values import all_valid
 from glaive.expr.rows import broadcast, count_rows
 
-__all__: list[str] = []
+__all__ = ["TICKS", "local_time", "ticks_of"]
 
 is_kind = pa.types
 
@@ -130,7 +130,7 @@ def _seconds(name: str, moment: Any) -> Any:
     return seconds
 
 
-def _ticks(moment: Any) -> Any:
+def ticks_of(moment: Any) -> Any:
     """Values as int64, in their own unit."""
     if is_kind.is_date32(moment.type) or is_kind.is_time32(moment.type):
         moment = moment.cast(pa.int32())
@@ -139,9 +139,9 @@ def _ticks(moment: Any) -> Any:
 
 def _epoch(moment: Any) -> Any:
     if is_kind.is_date32(moment.type):
-        return pc.multiply(_ticks(moment).cast(pa.float64()), 86_400.0)
+        return pc.multiply(ticks_of(moment).cast(pa.float64()), 86_400.0)
     ticks = 1000 if is_kind.is_date64(moment.type) else TICKS[moment.type.unit]
-    return pc.divide(_ticks(moment).cast(pa.float64(), safe=False), float(ticks))
+    return pc.divide(ticks_of(moment).cast(pa.float64(), safe=False), float(ticks))
 
 
 def _duration_part(name: str, moment: Any) -> Any:
@@ -150,12 +150,12 @@ def _duration_part(name: str, moment: Any) -> Any:
     sizes |= {"minute": 60 * ticks, "second": ticks}
     kind = pa.int64() if name == "nanosecond" else pa.int32()
     if name in sizes:
-        return _narrow(pc.divide(_ticks(moment), sizes[name]), kind)
+        return _narrow(pc.divide(ticks_of(moment), sizes[name]), kind)
     finer = {"millisecond": 10**3, "microsecond": 10**6, "nanosecond": 10**9}.get(name)
     if finer is None:
         raise FilterError(f"date_part: a duration has no {name}")
     more, less = max(finer // ticks, 1), max(ticks // finer, 1)
-    return _narrow(pc.divide(pc.multiply(_ticks(moment), more), less), kind)
+    return _narrow(pc.divide(pc.multiply(ticks_of(moment), more), less), kind)
 
 
 def _narrow(values: Any, kind: Any) -> Any:
@@ -191,7 +191,7 @@ def _date_trunc(unit: Any, moment: Any) -> Any:
     size = TICKS[moment.type.unit] * {"hour": 3600, "minute": 60}.get(name, 1)
     if name in ("millisecond", "microsecond"):
         size = TICKS[moment.type.unit] // {"millisecond": 10**3, "microsecond": 10**6}[name]
-    ticks = _ticks(moment)
+    ticks = ticks_of(moment)
     floored = pc.multiply(pc.divide(ticks, size), size)
     width = pa.int32() if is_kind.is_time32(moment.type) else pa.int64()
     return floored.cast(width).cast(moment.type)
@@ -259,7 +259,7 @@ def _date_bin(stride: Any, moment: Any, origin: Any = None) -> Any:
 
 
 def _to_numpy(moment: Any) -> Any:
-    return pc.fill_null(_ticks(moment), 0).to_numpy(zero_copy_only=False)
+    return pc.fill_null(ticks_of(moment), 0).to_numpy(zero_copy_only=False)
 
 
 def _from_numpy(ticks: Any, moment: Any, origin: Any) -> Any:
@@ -358,5 +358,6 @@ def _local_types(call: Call) -> Types:
 
 
 @function("to_local_time", takes=_local_types)
-def _to_local_time(moment: Any) -> Any:
+def local_time(moment: Any) -> Any:
+    """Timestamps as local time of their zone."""
     return moment if moment.type.tz is None else pc.local_timestamp(moment)

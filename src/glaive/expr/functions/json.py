@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,18 @@ def _by_key(kind: Any, compute: Callable[..., Any], *arguments: Any) -> Any:
     return map_constants(kind, compute, (_jsonb(values), *arguments[1:]))
 
 
+def _with_key(
+    name: str, kind: Any, *others: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Define a function of JSON, a key or path, and other strings; called for distinct ones."""
+
+    def define(compute: Callable[..., Any]) -> Callable[..., Any]:
+        takes = signature(JSON, LOOSE_TEXT, *others, result=kind)
+        return function(name, takes=takes)(partial(_by_key, kind, compute))
+
+    return define
+
+
 def _for_all_rows(values: Any, items_rows: Any, rows: int) -> Any:
     """Values of some rows as an array of all rows, null elsewhere."""
     if len(items_rows) == rows:  # ascending and distinct
@@ -179,37 +191,28 @@ def _member(values: Any, key: str) -> JsonItems:
     return JsonItems(named.raw, *pairs)
 
 
-@function("json_get", takes=signature(JSON, LOOSE_TEXT, result=pa.large_binary()))
-def _json_get(values: Any, key: Any) -> Any:
-    def get(values: Any, key: str) -> Any:
-        rows, documents = _member(values, key).documents()
-        return _for_all_rows(documents, rows, len(values))
-
-    return _by_key(pa.large_binary(), get, values, key)
+@_with_key("json_get", pa.large_binary())
+def _json_get(values: Any, key: str) -> Any:
+    rows, documents = _member(values, key).documents()
+    return _for_all_rows(documents, rows, len(values))
 
 
-@function("json_get_string", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
-def _json_get_string(values: Any, key: Any) -> Any:
-    def get(values: Any, key: str) -> Any:
-        items = _member(values, key)
-        if np.any(items.kinds >= OBJECT):
-            raise FilterError(f"json_get_string: member {key!r} of a row is an object or array")
-        items = items.keep(items.kinds != NULL)
-        return _for_all_rows(strings_of(items), items.rows, len(values))
-
-    return _by_key(pa.string(), get, values, key)
+@_with_key("json_get_string", pa.string())
+def _json_get_string(values: Any, key: str) -> Any:
+    items = _member(values, key)
+    if np.any(items.kinds >= OBJECT):
+        raise FilterError(f"json_get_string: member {key!r} of a row is an object or array")
+    items = items.keep(items.kinds != NULL)
+    return _for_all_rows(strings_of(items), items.rows, len(values))
 
 
 def _define_number(name: str, kind: Any) -> None:
-    @function(name, takes=signature(JSON, LOOSE_TEXT, result=kind))
-    def _json_get_number(values: Any, key: Any) -> Any:
-        def get(values: Any, key: str) -> Any:
-            items = _member(values, key)
-            items = items.keep(items.kinds != NULL)
-            numbers = numbers_of(items, kind, f"{name}: member {key!r}")
-            return _for_all_rows(numbers, items.rows, len(values))
-
-        return _by_key(kind, get, values, key)
+    @_with_key(name, kind)
+    def _json_get_number(values: Any, key: str) -> Any:
+        items = _member(values, key)
+        items = items.keep(items.kinds != NULL)
+        numbers = numbers_of(items, kind, f"{name}: member {key!r}")
+        return _for_all_rows(numbers, items.rows, len(values))
 
 
 _define_number("json_get_int", pa.int64())
@@ -218,23 +221,20 @@ _define_number("json_get_float", pa.float64())
 _TRUE_WORDS, _FALSE_WORDS = ("true", "yes"), ("false", "no")
 
 
-@function("json_get_bool", takes=signature(JSON, LOOSE_TEXT, result=pa.bool_()))
-def _json_get_bool(values: Any, key: Any) -> Any:
-    def get(values: Any, key: str) -> Any:
-        items = _member(values, key)
-        items = items.keep(items.kinds != NULL)
-        truth, known = items.kinds == TRUE, np.isin(items.kinds, (TRUE, FALSE))
-        strings = np.flatnonzero(items.kinds == STRING)
-        if len(strings):
-            words = pc.utf8_lower(strings_of(items.keep(strings)))
-            truth[strings] = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
-            no = pc.is_in(words, value_set=pa.array(_FALSE_WORDS))
-            known[strings] = truth[strings] | np.asarray(no)
-        if not known.all():
-            raise FilterError(f"json_get_bool: member {key!r} of a row is neither true nor false")
-        return _for_all_rows(pa.array(truth), items.rows, len(values))
-
-    return _by_key(pa.bool_(), get, values, key)
+@_with_key("json_get_bool", pa.bool_())
+def _json_get_bool(values: Any, key: str) -> Any:
+    items = _member(values, key)
+    items = items.keep(items.kinds != NULL)
+    truth, known = items.kinds == TRUE, np.isin(items.kinds, (TRUE, FALSE))
+    strings = np.flatnonzero(items.kinds == STRING)
+    if len(strings):
+        words = pc.utf8_lower(strings_of(items.keep(strings)))
+        truth[strings] = pc.is_in(words, value_set=pa.array(_TRUE_WORDS))
+        no = pc.is_in(words, value_set=pa.array(_FALSE_WORDS))
+        known[strings] = truth[strings] | np.asarray(no)
+    if not known.all():
+        raise FilterError(f"json_get_bool: member {key!r} of a row is neither true nor false")
+    return _for_all_rows(pa.array(truth), items.rows, len(values))
 
 
 def _grouped(items: JsonItems, rows: int) -> tuple[Any, Any, Any]:
@@ -264,19 +264,16 @@ def _as_arrays(documents: Any, counts: Any) -> Any:
     return bracketed(documents, counts, ",").cast(pa.string())
 
 
-@function("json_extract", takes=signature(JSON, LOOSE_TEXT, result=pa.string()))
-def _json_extract(values: Any, path: Any) -> Any:
-    def extract(values: Any, path: str) -> Any:
-        items = _select(values, path)
-        counts, first, present = _grouped(items, len(values))
-        strings = strings_of(items, quoted=True)
-        result = strings.take(pa.array(np.where(present, first, 0), mask=~present))
-        several = pa.array(counts > 1)
-        if not several.true_count:
-            return result
-        return pc.replace_with_mask(result, several, _as_arrays(strings, counts).filter(several))
-
-    return _by_key(pa.string(), extract, values, path)
+@_with_key("json_extract", pa.string())
+def _json_extract(values: Any, path: str) -> Any:
+    items = _select(values, path)
+    counts, first, present = _grouped(items, len(values))
+    strings = strings_of(items, quoted=True)
+    result = strings.take(pa.array(np.where(present, first, 0), mask=~present))
+    several = pa.array(counts > 1)
+    if not several.true_count:
+        return result
+    return pc.replace_with_mask(result, several, _as_arrays(strings, counts).filter(several))
 
 
 _TYPED = pa.struct(
@@ -313,40 +310,31 @@ def _json_extract_with_type(values: Any, path: Any) -> Any:
     return pa.StructArray.from_arrays([pc.struct_field(result, "value"), tags], fields=list(_TYPED))
 
 
-@function("json_exists", takes=signature(JSON, LOOSE_TEXT, result=pa.bool_()))
-def _json_exists(values: Any, path: Any) -> Any:
-    def exists(values: Any, path: str) -> Any:
-        _, _, present = _grouped(_select(values, path), len(values))
-        return pc.if_else(values.is_valid(), pa.array(present), None)
-
-    return _by_key(pa.bool_(), exists, values, path)
+@_with_key("json_exists", pa.bool_())
+def _json_exists(values: Any, path: str) -> Any:
+    _, _, present = _grouped(_select(values, path), len(values))
+    return pc.if_else(values.is_valid(), pa.array(present), None)
 
 
-@function("json_array_length", takes=signature(JSON, LOOSE_TEXT, result=pa.int64()))
-def _json_array_length(values: Any, path: Any) -> Any:
-    def length(values: Any, path: str) -> Any:
-        items = _select(values, path)
-        _, first, present = _grouped(items, len(values))
-        items = items.keep(first[present])
-        sizes = np.zeros(len(items), np.int64)
-        arrays = items.kinds == ARRAY
-        sizes[arrays] = items.keep(arrays).counts()
-        return _for_all_rows(pa.array(sizes), items.rows, len(values))
-
-    return _by_key(pa.int64(), length, values, path)
+@_with_key("json_array_length", pa.int64())
+def _json_array_length(values: Any, path: str) -> Any:
+    items = _select(values, path)
+    _, first, present = _grouped(items, len(values))
+    items = items.keep(first[present])
+    sizes = np.zeros(len(items), np.int64)
+    arrays = items.kinds == ARRAY
+    sizes[arrays] = items.keep(arrays).counts()
+    return _for_all_rows(pa.array(sizes), items.rows, len(values))
 
 
-@function("json_array_contains", takes=signature(JSON, LOOSE_TEXT, LOOSE_TEXT, result=pa.bool_()))
-def _json_array_contains(values: Any, path: Any, wanted: Any) -> Any:
-    def contains(values: Any, path: str, wanted: str) -> Any:
-        items = _select(values, path)
-        elements = items.keep(items.kinds == ARRAY).elements()
-        _, documents = elements.documents()
-        same = pc.equal(decode_jsonb(documents, _WHERE), wanted)
-        plain = elements.kinds == STRING
-        raw = pc.equal(elements.payloads(), wanted.encode("utf-8", "surrogatepass"))
-        equal = np.asarray(same) | (plain & np.asarray(raw)) if len(elements) else np.zeros(0, bool)
-        contained = np.bincount(elements.rows[equal], minlength=len(values)) > 0
-        return pc.if_else(values.is_valid(), pa.array(contained), None)
-
-    return _by_key(pa.bool_(), contains, values, path, wanted)
+@_with_key("json_array_contains", pa.bool_(), LOOSE_TEXT)
+def _json_array_contains(values: Any, path: str, wanted: str) -> Any:
+    items = _select(values, path)
+    elements = items.keep(items.kinds == ARRAY).elements()
+    _, documents = elements.documents()
+    same = pc.equal(decode_jsonb(documents, _WHERE), wanted)
+    plain = elements.kinds == STRING
+    raw = pc.equal(elements.payloads(), wanted.encode("utf-8", "surrogatepass"))
+    equal = np.asarray(same) | (plain & np.asarray(raw)) if len(elements) else np.zeros(0, bool)
+    contained = np.bincount(elements.rows[equal], minlength=len(values)) > 0
+    return pc.if_else(values.is_valid(), pa.array(contained), None)

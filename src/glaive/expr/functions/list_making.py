@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -15,7 +15,7 @@ from glaive.arrow.scalars import scalar
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import INTEGER, check_count
-from glaive.expr.functions.list_parts import ListParts, list_order, lists_of
+from glaive.expr.functions.list_parts import ListParts, equal, list_order, lists_of, set_key
 from glaive.expr.functions.list_rules import item_field, list_like, list_type, lists
 from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.unify import unify
@@ -27,14 +27,6 @@ from glaive.expr.sizes import bytes_of, check_bytes, check_item_bytes, largest
 __all__: list[str] = []
 
 is_kind = pa.types
-
-
-def _equal(left: Any, right: Any) -> bool:
-    return bool(left == right)
-
-
-def _key(value: Any) -> Any:
-    return repr(value) if isinstance(value, list | dict) else value
 
 
 def _with_item(values: Any, item: Any, *, first: bool) -> Any:
@@ -50,9 +42,9 @@ def _with_item(values: Any, item: Any, *, first: bool) -> Any:
     return lists_of(items, ends, values.type)
 
 
-@function("array_append", "list_append", "array_push_back", "list_push_back", takes=lists("le"))
-def _array_append(values: Any, item: Any) -> Any:
-    return _with_item(values, item, first=False)
+function("array_append", "list_append", "array_push_back", "list_push_back", takes=lists("le"))(
+    partial(_with_item, first=False)
+)
 
 
 @function(
@@ -69,10 +61,15 @@ def _array_prepend(item: Any, values: Any) -> Any:
 def _concat_types(call: Call) -> Types:
     check_count(call, 1)
     kinds = [list_type(call, number) for number in range(len(call.types))]
+    kind = _common_type(call, kinds)
+    return (kind,) * len(kinds), kind
+
+
+def _common_type(call: Call, kinds: Sequence[Any]) -> Any:
     kind = reduce(lambda left, right: left and unify(left, right), kinds)
     if kind is None:
         raise FilterError(f"{call.name}: no common type of {', '.join(map(str, call.types))}")
-    return (kind,) * len(kinds), kind
+    return kind
 
 
 @function("array_concat", "array_cat", "list_concat", "list_cat", takes=_concat_types)
@@ -88,7 +85,7 @@ def _removed(values: Any, item: Any, count: Any) -> Any:
     def removed(value: list[Any], item: Any, count: int) -> list[Any]:
         result, remaining = [], count
         for element in value:
-            if remaining > 0 and _equal(element, item):
+            if remaining > 0 and equal(element, item):
                 remaining -= 1
             else:
                 result.append(element)
@@ -112,7 +109,7 @@ def _replaced(values: Any, item: Any, other: Any, count: Any) -> Any:
     def replaced(value: list[Any], item: Any, other: Any, count: int) -> list[Any]:
         result, remaining = [], count
         for element in value:
-            replace = remaining > 0 and _equal(element, item)
+            replace = remaining > 0 and equal(element, item)
             remaining -= replace
             result.append(other if replace else element)
         return result
@@ -130,7 +127,7 @@ function("array_replace_n", "list_replace_n", takes=lists("leei"))(_replaced)
 def _first_of_each(value: list[Any]) -> list[Any]:
     first_items: dict[Any, Any] = {}
     for item in value:
-        first_items.setdefault(_key(item), item)
+        first_items.setdefault(set_key(item), item)
     return list(first_items.values())
 
 
@@ -144,13 +141,13 @@ def _define_by_row(names: str, takes: Resolve, compute: Callable[..., list[Any]]
 
 
 def _common(left: list[Any], right: list[Any]) -> list[Any]:
-    known = {_key(item) for item in right}
-    return [item for item in _first_of_each(left) if _key(item) in known]
+    known = {set_key(item) for item in right}
+    return [item for item in _first_of_each(left) if set_key(item) in known]
 
 
 def _difference(left: list[Any], right: list[Any]) -> list[Any]:
-    known = {_key(item) for item in right}
-    return [item for item in _first_of_each(left) if _key(item) not in known]
+    known = {set_key(item) for item in right}
+    return [item for item in _first_of_each(left) if set_key(item) not in known]
 
 
 _define_by_row("array_distinct list_distinct", lists("l"), _first_of_each)
@@ -261,9 +258,7 @@ def _flatten(values: Any) -> Any:
 def _array_types(call: Call) -> Types:
     if not call.types:
         return (), pa.list_(item_field(pa.null()))
-    kind = reduce(lambda left, right: left and unify(left, right), call.types)
-    if kind is None:
-        raise FilterError(f"{call.name}: no common type of {', '.join(map(str, call.types))}")
+    kind = _common_type(call, call.types)
     return (kind,) * len(call.types), pa.list_(item_field(kind))
 
 
@@ -302,19 +297,17 @@ def _array_repeat(value: Any, count: Any) -> Any:
 def _zip_types(call: Call) -> Types:
     check_count(call, 1)
     kinds = [list_type(call, number) for number in range(len(call.types))]
+    return tuple(kinds), _zipped(kinds)
+
+
+def _zipped(kinds: Sequence[Any]) -> Any:
     fields = [pa.field(str(n), kind.value_type) for n, kind in enumerate(kinds, 1)]
-    return tuple(kinds), pa.list_(item_field(pa.struct(fields)))
+    return pa.list_(item_field(pa.struct(fields)))
 
 
 @function("arrays_zip", "list_zip", takes=_zip_types)
 def _arrays_zip(*values: Any) -> Any:
-    kind = pa.list_(
-        item_field(
-            pa.struct(
-                [pa.field(str(n), lists.type.value_type) for n, lists in enumerate(values, 1)]
-            )
-        )
-    )
+    kind = _zipped([lists.type for lists in values])
 
     def zip_lists(*parts: list[Any] | None) -> list[Any] | None:
         if all(part is None for part in parts):

@@ -10,7 +10,17 @@ import numpy as np
 from glaive.expr.compare import distinct
 from glaive.expr.functions.untyped import pa, pc
 
-__all__ = ["ListParts", "bracketed", "list_order", "lists_of"]
+__all__ = ["ListParts", "bracketed", "equal", "list_order", "lists_of", "set_key"]
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Whether two items are equal."""
+    return bool(left == right)
+
+
+def set_key(value: Any) -> Any:
+    """A hashable value that is equal for equal items."""
+    return repr(value) if isinstance(value, list | dict) else value
 
 
 def list_order(value: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list
 from glaive.expr.functions.coercion import LOOSE_TEXT, check_count
-from glaive.expr.functions.list_parts import ListParts, list_order
+from glaive.expr.functions.list_parts import ListParts, equal, list_order, set_key
 from glaive.expr.functions.list_rules import always, element_of, item_field, list_type, lists
 from glaive.expr.functions.registry import Call, Types, function
 from glaive.expr.functions.untyped import pa, pc
@@ -126,7 +126,7 @@ def _has(test: Callable[[set[Any], set[Any]], bool]) -> Callable[..., Any]:
 
 
 def _keys(values: list[Any]) -> set[Any]:
-    return {repr(value) if isinstance(value, list | dict) else value for value in values}
+    return set(map(set_key, values))
 
 
 @function("array_has_all", "list_has_all", takes=lists("ll", always(pa.bool_())))
@@ -145,10 +145,6 @@ def _array_has_any(values: Any, others: Any) -> Any:
     return pc.if_else(values.is_valid(), pa.array(parts.any_of(contained)), None)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    return bool(left == right)
-
-
 @function(
     "array_position",
     "array_indexof",
@@ -162,7 +158,7 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
     def position(value: list[Any], wanted: Any, start: int) -> int | None:
         if not 1 <= start <= max(len(value), 1):
             raise FilterError(f"array_position: {start} is not in a list of {len(value)} items")
-        positions = (n for n, item in enumerate(value[start - 1 :], start) if _equal(item, wanted))
+        positions = (n for n, item in enumerate(value[start - 1 :], start) if equal(item, wanted))
         return next(positions, None)
 
     return map_rows(pa.uint64(), position, values, wanted, start, nulls=(1,))
@@ -175,7 +171,7 @@ def _array_position(values: Any, wanted: Any, start: Any = None) -> Any:
 )
 def _array_positions(values: Any, wanted: Any) -> Any:
     def positions(value: list[Any], wanted: Any) -> list[int]:
-        return [n for n, item in enumerate(value, 1) if _equal(item, wanted)]
+        return [n for n, item in enumerate(value, 1) if equal(item, wanted)]
 
     return map_rows(pa.list_(item_field(pa.uint64())), positions, values, wanted, nulls=(1,))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_DOWN, Decimal, localcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,14 +81,12 @@ def _cot(value: Any) -> Any:
     return pc.divide(pa.scalar(1, value.type), pc.tan(value))
 
 
-@function("degrees", takes=_FLOATS)
-def _degrees(value: Any) -> Any:
-    return pc.multiply(value, pa.scalar(180 / math.pi, value.type))
+def _times(factor: float, value: Any) -> Any:
+    return pc.multiply(value, pa.scalar(factor, value.type))
 
 
-@function("radians", takes=_FLOATS)
-def _radians(value: Any) -> Any:
-    return pc.multiply(value, pa.scalar(math.pi / 180, value.type))
+function("degrees", takes=_FLOATS)(partial(_times, 180 / math.pi))
+function("radians", takes=_FLOATS)(partial(_times, math.pi / 180))
 
 
 @function("atanh", takes=_FLOATS)
@@ -226,9 +225,7 @@ def _both_floats(call: Call) -> Types:
     return (kind, kind), kind
 
 
-@function("atan2", takes=_both_floats)
-def _atan2(y: Any, x: Any) -> Any:
-    return pc.atan2(y, x)
+function("atan2", takes=_both_floats)(pc.atan2)
 
 
 def _nanvl_types(call: Call) -> Types:

@@ -36,16 +36,12 @@ _OTHER_LOWER = "[İΣ]"
 _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
 
-@function("upper", takes=_TEXT_TO_TEXT)
-def _upper(text: Any) -> Any:
-    result = pc.utf8_upper(text)
-    return patch(result, pc.match_substring_regex(text, _LONGER_UPPER), str.upper, text)
+def _cased(change: Any, letters: str, by_row: Any, text: Any) -> Any:
+    return patch(change(text), pc.match_substring_regex(text, letters), by_row, text)
 
 
-@function("lower", takes=_TEXT_TO_TEXT)
-def _lower(text: Any) -> Any:
-    result = pc.utf8_lower(text)
-    return patch(result, pc.match_substring_regex(text, _OTHER_LOWER), str.lower, text)
+function("upper", takes=_TEXT_TO_TEXT)(partial(_cased, pc.utf8_upper, _LONGER_UPPER, str.upper))
+function("lower", takes=_TEXT_TO_TEXT)(partial(_cased, pc.utf8_lower, _OTHER_LOWER, str.lower))
 
 
 @function("initcap", takes=_TEXT_TO_TEXT)

@@ -80,12 +80,16 @@ def _get_field(values: Any, name: Any) -> Any:
     return pc.struct_field(values, name.as_py())
 
 
+def _map_type(call: Call) -> Any:
+    if not is_kind.is_map(call.types[0]):
+        raise refuse(call, 0, "a map")
+    return call.types[0]
+
+
 def _one_map(result: str) -> Any:
     def resolve(call: Call) -> Types:
         check_count(call, 1, 1)
-        kind = call.types[0]
-        if not is_kind.is_map(kind):
-            raise refuse(call, 0, "a map")
+        kind = _map_type(call)
         entry = pa.struct([pa.field("key", kind.key_type, nullable=False), kind.item_field])
         inner = {"keys": kind.key_type, "values": kind.item_type, "entries": entry}[result]
         return (kind,), pa.list_(pa.field("item", inner, nullable=result != "entries"))
@@ -95,12 +99,9 @@ def _one_map(result: str) -> Any:
 
 def _parts(values: Any, items: Any) -> Any:
     """Lists of some items (keys, values or entries) of the maps."""
-    sizes = np.diff(values.offsets.to_numpy()).astype(np.int64)
-    valid = values.is_valid()
-    sizes[~valid.to_numpy(zero_copy_only=False)] = 0
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = np.concatenate([[0], np.cumsum(ListParts.of(values).sizes)])
     lists = lists_of(items, offsets, pa.list_(item_field(items.type)))
-    return pc.if_else(valid, lists, pa.scalar(None, lists.type))
+    return pc.if_else(values.is_valid(), lists, pa.scalar(None, lists.type))
 
 
 def _members(values: Any) -> tuple[Any, Any]:
@@ -110,14 +111,8 @@ def _members(values: Any) -> tuple[Any, Any]:
     return present.keys.slice(first, last - first), present.items.slice(first, last - first)
 
 
-@function("map_keys", takes=_one_map("keys"))
-def _map_keys(values: Any) -> Any:
-    return _parts(values, _members(values)[0])
-
-
-@function("map_values", takes=_one_map("values"))
-def _map_values(values: Any) -> Any:
-    return _parts(values, _members(values)[1])
+function("map_keys", takes=_one_map("keys"))(lambda maps: _parts(maps, _members(maps)[0]))
+function("map_values", takes=_one_map("values"))(lambda maps: _parts(maps, _members(maps)[1]))
 
 
 @function("map_entries", takes=_one_map("entries"))
@@ -130,9 +125,7 @@ def _map_entries(values: Any) -> Any:
 
 def _extract_types(call: Call) -> Types:
     check_count(call, 2, 2)
-    kind = call.types[0]
-    if not is_kind.is_map(kind):
-        raise refuse(call, 0, "a map")
+    kind = _map_type(call)
     if unify(kind.key_type, call.types[1]) is None:
         raise refuse(call, 1, f"a key of type {kind.key_type}")
     return (kind, kind.key_type), pa.list_(item_field(kind.item_type))

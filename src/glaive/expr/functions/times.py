@@ -15,8 +15,8 @@ import numpy as np
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_number
 from glaive.expr.functions.coercion import INTEGER, LOOSE_TEXT, check_count, is_string, refuse
-from glaive.expr.functions.dates import TICKS
-from glaive.expr.functions.registry import Call, Types, function
+from glaive.expr.functions.dates import TICKS, local_time, ticks_of
+from glaive.expr.functions.registry import Call, Resolve, Types, function
 from glaive.expr.functions.time_text import Moment, format_moment, parse_moment
 from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
@@ -127,11 +127,13 @@ def _to_unit(name: str, value: Any, formats: tuple[Any, ...], unit: str, factor:
         raise FilterError(f"{name}: {error}") from None
 
 
-def _define_timestamp(name: str, unit: str, factor: int = 1) -> None:
-    def resolve(call: Call) -> Types:
-        return _source_types(call, days=False), pa.timestamp(unit)
+def _to(kind: Any, *, days: bool = True) -> Resolve:
+    """Build the rule of a function to this type."""
+    return lambda call: (_source_types(call, days=days), kind)
 
-    @function(name, takes=resolve)
+
+def _define_timestamp(name: str, unit: str, factor: int = 1) -> None:
+    @function(name, takes=_to(pa.timestamp(unit), days=False))
     def _to_timestamp(value: Any, *formats: Any) -> Any:
         return _to_unit(name, value, formats, unit, factor).cast(pa.timestamp(unit))
 
@@ -143,11 +145,7 @@ _define_timestamp("to_timestamp_micros", "us")
 _define_timestamp("to_timestamp_nanos", "ns")
 
 
-def _seconds_types(call: Call) -> Types:
-    return _source_types(call, days=True), pa.int64()
-
-
-@function("to_unixtime", takes=_seconds_types)
+@function("to_unixtime", takes=_to(pa.int64()))
 def _to_unixtime(value: Any, *formats: Any) -> Any:
     if is_kind.is_date(value.type):
         value = value.cast(pa.timestamp("s"))
@@ -176,22 +174,13 @@ def _from_unixtime(value: Any, zone: Any = None) -> Any:
     return value.cast(pa.timestamp("s", None if zone is None else zone.as_py()))
 
 
-def _local(moment: Any) -> Any:
-    """Timestamps as local time of their zone."""
-    return moment if moment.type.tz is None else pc.local_timestamp(moment)
-
-
-def _date_types(call: Call) -> Types:
-    return _source_types(call, days=True), pa.date32()
-
-
-@function("to_date", takes=_date_types)
+@function("to_date", takes=_to(pa.date32()))
 def _to_date(value: Any, *formats: Any) -> Any:
     kind = value.type
     if is_kind.is_date(kind):
         return value.cast(pa.date32())
     if is_kind.is_timestamp(kind):
-        return pc.floor_temporal(_local(value), unit="day").cast(pa.date32())
+        return pc.floor_temporal(local_time(value), unit="day").cast(pa.date32())
     if is_kind.is_integer(kind) or is_kind.is_floating(kind):
         try:
             days = pc.trunc(value).cast(pa.int32()) if is_kind.is_floating(kind) else value
@@ -237,7 +226,7 @@ _DAY_NANOS = 86_400 * 10**9
 @function("to_time", takes=_clock_types)
 def _to_time(value: Any, *formats: Any) -> Any:
     if is_kind.is_timestamp(value.type):
-        return _clock(_local(value))
+        return _clock(local_time(value))
     given = formats or (pa.scalar("%H:%M:%S%.f"), pa.scalar("%H:%M"))
     nanos = _read_formats("to_time", value, given)
     return pc.subtract(nanos, pc.multiply(pc.divide(nanos, _DAY_NANOS), _DAY_NANOS)).cast(
@@ -266,20 +255,11 @@ def _char_types(call: Call) -> Types:
 
 @function("to_char", "date_format", takes=_char_types)
 def _to_char(value: Any, form: Any) -> Any:
-    rows = count_rows((value, form))
+    moments = ticks_of(broadcast(value, count_rows((value, form))))
     if is_constant(form) and form.is_valid:
         pattern = form.as_py()
-        moments = _nanos(broadcast(value, rows))
         return map_distinct(pa.string(), lambda n: _formatted(n, value.type, pattern), moments)
-    moments = _nanos(broadcast(value, rows))
     return map_rows(pa.string(), lambda n, f: _formatted(n, value.type, f), moments, form)
-
-
-def _nanos(value: Any) -> Any:
-    """Ticks as int64, in the value's own unit."""
-    if is_kind.is_date32(value.type) or is_kind.is_time32(value.type):
-        value = value.cast(pa.int32())
-    return value.cast(pa.int64())
 
 
 def _formatted(ticks: int, kind: Any, pattern: str) -> str:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import all_null, offset_bits
 from glaive.arrow.conditions import Condition
-from glaive.encodings.fetch import Fetch, join
+from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import Pages, Spans
 from glaive.encodings.legacy.pruning import may_pass
 from glaive.encodings.legacy.statistics import PageBounds
-from glaive.encodings.predicate import PagePredicate, array_matches, entry_predicate, page_predicate
+from glaive.encodings.predicate import PagePredicate, array_matches
 from glaive.errors import RowIndexError
+from glaive.file.bound import BoundField
 from glaive.file.legacy.nodes import Node
-from glaive.file.protocol import Entries, Searchable
-from glaive.file.run_fetch import run_fetch
 from glaive.format.fields import Field
 from glaive.io.store import RangeReader
 from glaive.kernels.match import list_rows
 from glaive.types import Int64s, RowRange, Where
 
-__all__ = ["LegacyColumns", "LegacyField"]
-
+__all__ = ["LegacyField"]
 
 _VIEW_BYTES = 64 * 1024
 """Smaller pages are joined into one array."""
@@ -36,10 +34,10 @@ _GROUP_ROWS = 64 * 1024
 """Approximate rows of joined smaller pages."""
 
 
-class LegacyField(Searchable):
+class LegacyField(BoundField):
     """A top-level field with all pages below it (a ``BoundColumn``)."""
 
-    __slots__ = ("_batches", "_bounds", "_cuts", "_node", "_reader", "field", "num_rows")
+    __slots__ = ("_batches", "_bounds", "_cuts", "_node")
 
     def __init__(
         self,
@@ -49,32 +47,21 @@ class LegacyField(Searchable):
         reader: RangeReader,
         bounds: Callable[[], PageBounds | None],
     ) -> None:
+        where = f"{reader.path}, column {field.name!r}"
+        super().__init__(field.to_arrow(), int(batches[-1]), reader, where)
         self._bounds = bounds
         self._node = node
         self._batches = batches
-        self._reader = reader
-        self.field: pa.Field = field.to_arrow()
-        self.num_rows = int(batches[-1])
         self._cuts = _cuts(getattr(node, "pages", None), batches)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held: page tables, a few numbers per batch."""
+        return _COLUMN_BYTES + 32 * len(self._cuts)
 
     def cuts(self) -> Int64s:
         """Rows at which pages begin, except for pages that are better joined."""
         return self._cuts
-
-    def read(self, start: int, stop: int) -> pa.Array:
-        """Rows ``start`` to ``stop`` as one array."""
-        return run_fetch(self._reader, self.plan_read(start, stop))
-
-    def take(self, rows: Int64s) -> pa.Array:
-        """The rows at these positions, in this order."""
-        return run_fetch(self._reader, self.plan_take(rows))
-
-    def _check_range(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.num_rows:
-            raise RowIndexError(
-                f"rows {start}..{stop} of a file with {self.num_rows} rows (in "
-                f"{self._reader.path}, column {self.field.name!r})"
-            )
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """``read`` as a value."""
@@ -90,14 +77,6 @@ class LegacyField(Searchable):
         return self._node.read(
             Spans(page, begins - edges[:-1], np.minimum(edges[1:], stop) - begins)
         )
-
-    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(page_predicate(condition, self.field.type), start, stop)
-
-    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is evaluated once per distinct value."""
-        return self._search(entry_predicate(passing, self.field.type), start, stop)
 
     def prune(self, condition: Condition, start: int, stop: int) -> list[RowRange]:
         """The ranges of ``start`` to ``stop`` in which rows may pass, by page statistics."""
@@ -117,11 +96,11 @@ class LegacyField(Searchable):
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         self._check_range(start, stop)
         encoded = pa.types.is_dictionary(self.field.type)
-        if not self._reader.mapped or pa.types.is_nested(self.field.type):
+        if not self.reader.mapped or pa.types.is_nested(self.field.type):
             return None
         if not (encoded or (predicate.any_width and offset_bits(self.field.type) is None)):
             return None
-        where = Where(self._reader.path, None, self.field.name)
+        where = Where(self.reader.path, None, self.field.name)
         matches = array_matches(self.read(start, stop), predicate, where)
         if matches is None:
             return None
@@ -133,53 +112,11 @@ class LegacyField(Searchable):
             return all_null(self.field.type, 0)
         if int(rows.min()) < 0 or int(rows.max()) >= self.num_rows:
             raise RowIndexError(
-                f"rows {rows.min()}..{rows.max()} of a file with {self.num_rows} rows (in "
-                f"{self._reader.path}, column {self.field.name!r})"
+                f"rows {rows.min()}..{rows.max()} of a file with {self.num_rows} rows "
+                f"(in {self._where})"
             )
         page = np.searchsorted(self._batches, rows, "right") - 1
         return self._node.read(Spans(page, rows - self._batches[page], np.ones_like(rows)))
-
-
-class LegacyColumns:
-    """Several fields of one file (a ``BoundColumns``)."""
-
-    __slots__ = ("_reader", "columns", "num_rows", "schema")
-
-    def __init__(self, columns: Sequence[LegacyField], rows: int, reader: RangeReader) -> None:
-        self.columns = columns
-        self.num_rows = rows
-        self.schema = pa.schema([column.field for column in columns])
-        self._reader = reader
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held: page tables, a few numbers per batch."""
-        return sum(_COLUMN_BYTES + 32 * len(column.cuts()) for column in self.columns)
-
-    def cuts(self) -> Int64s:
-        """Rows at which a page of any of the fields begins, both ends included."""
-        parts = [column.cuts() for column in self.columns]
-        return np.unique(np.concatenate([np.array([0, self.num_rows], np.int64), *parts]))
-
-    def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Rows ``start`` to ``stop``, one array per field."""
-        return run_fetch(self._reader, self.plan_read(start, stop))
-
-    def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, one array per field."""
-        return run_fetch(self._reader, self.plan_take(rows))
-
-    def prefetch(self, rows: Int64s) -> bool:
-        """Not supported: positions are unknown before the read."""
-        return False
-
-    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``read`` as a value."""
-        return join([column.plan_read(start, stop) for column in self.columns], list)
-
-    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``take`` as a value."""
-        return join([column.plan_take(rows) for column in self.columns], list)
 
 
 def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:

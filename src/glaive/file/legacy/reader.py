@@ -19,7 +19,8 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.legacy.pages import FileBytes, Pages, Spans
 from glaive.encodings.legacy.statistics import STATISTICS, PageBounds
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.file.legacy.bound import LegacyColumns, LegacyField
+from glaive.file.bound import FileColumns
+from glaive.file.legacy.bound import LegacyField
 from glaive.file.legacy.nodes import Opener, open_node
 from glaive.file.legacy.profile import V0_1, LegacyProfile
 from glaive.file.run_fetch import run_fetch
@@ -169,7 +170,7 @@ class LegacyFile:
         fields: Sequence[Field],
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
-    ) -> LegacyColumns:
+    ) -> FileColumns:
         """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`.
 
         The column of a field is its row in the page table.
@@ -206,7 +207,7 @@ class LegacyFile:
             )
             for field in fields
         ]
-        return LegacyColumns(bound, self.num_rows, self.reader)
+        return FileColumns(bound, self.num_rows, self.reader)
 
     def page_table(self, numbers: Iterable[int]) -> dict[int, Int64s]:
         """Rows of the page table: a (position, length) pair per batch."""

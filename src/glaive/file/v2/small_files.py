@@ -37,7 +37,7 @@ from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.io.pool import gather
 from glaive.io.read_many import JoinedObjects
 from glaive.memory import as_array
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, Int64s, Where
 
 __all__ = [
     "BULK_VERSIONS",
@@ -82,8 +82,6 @@ BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
 """Format versions of files that are read in bulk: those whose pages have layouts."""
 
 _FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
-
-Numbers = NDArray[np.int64]
 
 
 class BulkReadError(Exception):
@@ -199,8 +197,8 @@ class SmallBatch:
     """Files back to back in one buffer, each from one of ``bases`` on."""
 
     data: pa.Buffer
-    bases: Numbers
-    rows: Numbers
+    bases: Int64s
+    rows: Int64s
     footers: NDArray[Any]
 
     @classmethod
@@ -273,8 +271,8 @@ class SmallBatch:
         return values
 
     def runs(
-        self, pages: Sequence[SmallPage], which: Numbers, *, apart: bool = False
-    ) -> tuple[list[tuple[Numbers, PageReader]], Numbers]:
+        self, pages: Sequence[SmallPage], which: Int64s, *, apart: bool = False
+    ) -> tuple[list[tuple[Int64s, PageReader]], Int64s]:
         """Read pages with equal signatures as one.
 
         Parameters
@@ -314,13 +312,13 @@ class SmallBatch:
             runs.append((files, signature.join(parts)))
         return runs, np.flatnonzero(code[which] < 0)
 
-    def column(self, leaf: Node) -> tuple[list[SmallPage], Numbers]:
+    def column(self, leaf: Node) -> tuple[list[SmallPage], Int64s]:
         """The pages of a leaf's column; see :meth:`pages`."""
         if leaf.entries_per_row != 1:
             raise BulkReadError("a column has several entries per row")
         return self.pages(leaf.column)
 
-    def pages(self, column: int | None) -> tuple[list[SmallPage], Numbers]:
+    def pages(self, column: int | None) -> tuple[list[SmallPage], Int64s]:
         """The pages of a column without repetitions, and which of them each file has.
 
         They have the rows of their files.
@@ -352,7 +350,7 @@ class SmallBatch:
             raise BulkReadError("a page is beyond its file, or has other rows")
         return pages, page_of
 
-    def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Numbers]]) -> None:
+    def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:
         """Make sure that values, each with an item of its own, do not take far too much memory."""
         total = 0.0
         for pages, which in leaves:
@@ -367,7 +365,7 @@ class SmallBatch:
         if total > _MOST_EXPANDED:
             raise BulkReadError("values are far larger than their dictionaries")
 
-    def alone(self, at: int, page: SmallPage, rows: Numbers | None = None) -> Leaf:
+    def alone(self, at: int, page: SmallPage, rows: Int64s | None = None) -> Leaf:
         """Read the page of one file: all of it, or the rows at some positions."""
         base = int(self.bases[at])
         buffers = [self.data.slice(base + start, size) for start, size in page.ranges]
@@ -382,6 +380,6 @@ def at_hand(step: Fetch[Leaf] | Leaf) -> Leaf:
     return step
 
 
-def _where(files: Numbers, page: int) -> Where:
+def _where(files: Int64s, page: int) -> Where:
     """The place of one of the pages of some files, for messages."""
     return replace(_WHERE, note=f"file {files[page]}")

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import integer_array, inverse_permutation
 from glaive.arrow.dictionaries import concat_arrays
@@ -15,21 +14,19 @@ from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.file.v2.small_files import SmallBatch, at_hand
 from glaive.format.field import Field
-from glaive.types import Where
+from glaive.types import Int64s, Where
 
 __all__ = ["take_small_files"]
 
 _WHERE = Where("small files")
-
-Numbers = NDArray[np.int64]
 
 
 def take_small_files(
     batch: SmallBatch,
     fields: Sequence[Field],
     column_of: Mapping[int, int],
-    file: Numbers,
-    row: Numbers,
+    file: Int64s,
+    row: Int64s,
 ) -> list[pa.Array]:
     """Row ``row[i]`` of file number ``file[i]`` for every i, in any order; one array per field.
 
@@ -39,7 +36,7 @@ def take_small_files(
     return [_take(batch, column_tree(field, column_of), file, row) for field in fields]
 
 
-def _take(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Array:
+def _take(batch: SmallBatch, node: Node, file: Int64s, row: Int64s) -> pa.Array:
     """A top-level field."""
     if not node.children:
         return _flat(batch, node, file, row)
@@ -51,11 +48,11 @@ def _take(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
     return _in_order(done)
 
 
-def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Array:
+def _flat(batch: SmallBatch, node: Node, file: Int64s, row: Int64s) -> pa.Array:
     """A field without lists and structs: runs of joined pages, then pages that are read alone."""
     pages, which = batch.column(node)
     runs, alone = batch.runs(pages, which)
-    done: list[tuple[Numbers, pa.Array]] = []
+    done: list[tuple[Int64s, pa.Array]] = []
     for files, run in runs:
         counts, first_row = batch.rows[files], np.full(len(which), -1)
         first_row[files] = np.cumsum(counts) - counts
@@ -68,7 +65,7 @@ def _flat(batch: SmallBatch, node: Node, file: Numbers, row: Numbers) -> pa.Arra
     return _in_order(done)
 
 
-def _by_file(file: Numbers, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:
+def _by_file(file: Int64s, chosen: Int64s) -> Iterator[tuple[int, Int64s]]:
     """Each file among the chosen rows, with the positions of its rows."""
     order = chosen[np.argsort(file[chosen], kind="stable")]
     numbers = file[order]
@@ -78,7 +75,7 @@ def _by_file(file: Numbers, chosen: Numbers) -> Iterator[tuple[int, Numbers]]:
             yield int(file[some[0]]), some
 
 
-def _in_order(done: list[tuple[Numbers, pa.Array]]) -> pa.Array:
+def _in_order(done: list[tuple[Int64s, pa.Array]]) -> pa.Array:
     """Join parts by the positions of their values."""
     if len(done) == 1:
         return done[0][1]  # the only part has all positions, in order

@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LANE", "MAX_BITS", "bits_of", "pack", "unpack"]
+from glaive.types import Int64s, UInt8s, UInt64s
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
+__all__ = ["LANE", "MAX_BITS", "bits_of", "pack", "unpack"]
 
 LANE: Final = 32
 """Integers of a lane."""
@@ -21,7 +20,7 @@ LANE: Final = 32
 MAX_BITS: Final = 32
 
 
-def bits_of(values: Ints) -> Ints:
+def bits_of(values: Int64s) -> Int64s:
     """Bits of the largest integer of each row."""
     largest = values.max(axis=1, initial=0)
     bits = np.zeros(len(values), np.int64)
@@ -30,7 +29,7 @@ def bits_of(values: Ints) -> Ints:
     return bits
 
 
-def unpack(data: Bytes, starts: Ints, bits: Ints, lanes: int) -> Ints:
+def unpack(data: UInt8s, starts: Int64s, bits: Int64s, lanes: int) -> Int64s:
     """Unpack blocks that begin at ``starts`` into (blocks, 32 * lanes) integers.
 
     All blocks must lie within ``data``.
@@ -45,7 +44,7 @@ def unpack(data: Bytes, starts: Ints, bits: Ints, lanes: int) -> Ints:
     return values.reshape(len(starts), LANE * lanes)
 
 
-def _from_words(words: NDArray[np.uint64], width: int) -> NDArray[Any]:
+def _from_words(words: UInt64s, width: int) -> NDArray[Any]:
     first = np.arange(LANE) * width
     word, shift = first // 32, (first % 32).astype(np.uint64)[:, None]
     following = np.minimum(word + 1, width - 1)
@@ -53,7 +52,7 @@ def _from_words(words: NDArray[np.uint64], width: int) -> NDArray[Any]:
     return (both >> shift) & np.uint64((1 << width) - 1)
 
 
-def pack(values: Ints, bits: Ints, data: Bytes, starts: Ints, lanes: int) -> None:
+def pack(values: Int64s, bits: Int64s, data: UInt8s, starts: Int64s, lanes: int) -> None:
     """Pack each row of 32 * lanes integers into ``data`` at its start."""
     numbers = values.reshape(len(values), LANE, lanes).astype(np.uint64)
     for width in np.unique(bits).tolist():

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.capacity import MAX_OFFSET
 from glaive.arrow.chunked import one_array
@@ -17,13 +16,12 @@ from glaive.errors import CapacityError
 from glaive.index.segment import IndexFile
 from glaive.index.text.postings import Elements
 from glaive.memory import as_array, as_buffer
+from glaive.types import Int64s
 
 __all__ = ["bytes_array", "elements_of", "lists_array", "lists_of", "numbers_of"]
 
-Ints = NDArray[np.int64]
 
-
-def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) -> Ints:
+def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) -> Int64s:
     """A column of integers without nulls."""
     file.check(**{name: kind})
     if rows[name].null_count:
@@ -45,7 +43,7 @@ def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
     return Elements(ends - ends[0], content[int(ends[0]) : int(ends[-1])])
 
 
-def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Ints, Any]:
+def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Int64s, Any]:
     """Where each list of a column begins among all elements; and the elements."""
     array: Any = one_array(rows[name])
     if not pa.types.is_list(array.type):
@@ -65,7 +63,7 @@ def bytes_array(elements: Elements) -> Any:
     return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
-def lists_array(starts: Ints, values: Any, kind: pa.DataType) -> pa.Array:
+def lists_array(starts: Int64s, values: Any, kind: pa.DataType) -> pa.Array:
     """An array of lists that begin at ``starts``."""
     if len(starts) and int(starts[-1]) > MAX_OFFSET:
         raise CapacityError.of(int(starts[-1]), f"items of {kind}", where="an index")

@@ -6,26 +6,24 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from glaive.types import UInt8s, UInt32s
 
 __all__ = ["masked_crc32c"]
-
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint32]
 
 _POLYNOMIAL = np.uint32(0x82F63B78)
 _ONES = 0xFFFF_FFFF
 _LANES = 1024
 
 
-def _table() -> Words:
+def _table() -> UInt32s:
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ (_POLYNOMIAL * (table & np.uint32(1)))
     return table
 
 
-def masked_crc32c(data: Bytes) -> int:
+def masked_crc32c(data: UInt8s) -> int:
     """The checksum of at least four bytes, rotated and offset as it is stored."""
     table = _table()
     # The initial value goes into the first four bytes; then leading zeros change nothing.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from glaive.types import Int64s, UInt8s
 
 __all__ = ["CODE_OF", "COMMON", "FOOTER", "HEADER", "INDEX", "MANY", "VERSION"]
 
@@ -21,13 +22,13 @@ MANY: Final = 32
 """Nodes with more transitions have an index with an entry per byte."""
 INDEX: Final = 256
 
-COMMON: Final[NDArray[np.uint8]] = np.frombuffer(
+COMMON: Final[UInt8s] = np.frombuffer(
     b"\0te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG", np.uint8
 )
 """Frequent bytes: their positions, from 1 on, are their codes of six bits."""
 
 
-def _codes() -> NDArray[np.int64]:
+def _codes() -> Int64s:
     codes = np.zeros(256, np.int64)
     codes[COMMON[1:]] = np.arange(1, len(COMMON))
     return codes

@@ -9,17 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
 from glaive.index.text.fst_constants import COMMON, FOOTER, HEADER, INDEX, MANY, VERSION
-from glaive.index.text.varints import spread
 from glaive.memory import as_array
+from glaive.types import Flags, Int64s, UInt8s
 
 __all__ = ["read_fst"]
-
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 
 _WIDEST = 8
 
@@ -27,15 +24,15 @@ _WIDEST = 8
 class _Nodes(NamedTuple):
     """Decoded nodes: whether tokens end there, and their transitions."""
 
-    final: NDArray[np.bool_]
-    output: Ints
-    counts: Ints
-    inputs: Bytes
-    targets: Ints
-    outputs: Ints
+    final: Flags
+    output: Int64s
+    counts: Int64s
+    inputs: UInt8s
+    targets: Int64s
+    outputs: Int64s
 
 
-def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Ints]:
+def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Int64s]:
     """Tokens and their numbers, unordered.
 
     Raises
@@ -54,9 +51,9 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Ints
     parents, letters = [np.zeros(1, np.int64)], [np.zeros(1, np.uint8)]
     addresses, sums = np.array([root], np.int64), np.zeros(1, np.int64)
     seen, depth = 0, 0
-    ends: list[Ints] = []
-    values: list[Ints] = []
-    depths: list[Ints] = []
+    ends: list[Int64s] = []
+    values: list[Int64s] = []
+    depths: list[Int64s] = []
     while len(addresses):
         nodes = _parse(content, addresses, where)
         here = seen + np.arange(len(addresses))
@@ -80,7 +77,7 @@ def read_fst(data: pa.Buffer, count: int, where: object) -> tuple[pa.Array, Ints
     return tokens, numbers
 
 
-def _strings(ends: Ints, depths: Ints, parents: Ints, letters: Bytes) -> pa.Array:
+def _strings(ends: Int64s, depths: Int64s, parents: Int64s, letters: UInt8s) -> pa.Array:
     """Walk from the last letter of each token back to the root."""
     offsets = np.concatenate([[0], np.cumsum(depths)])
     data = np.zeros(int(offsets[-1]), np.uint8)
@@ -96,7 +93,7 @@ def _strings(ends: Ints, depths: Ints, parents: Ints, letters: Bytes) -> pa.Arra
     return pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
 
 
-def _parse(data: Bytes, addresses: Ints, where: object) -> _Nodes:
+def _parse(data: UInt8s, addresses: Int64s, where: object) -> _Nodes:
     """Read nodes; an address is that of a node's last byte, or 0 for one without bytes."""
     states = np.where(addresses == 0, 0, data[addresses]).astype(np.int64)
     real = addresses != 0
@@ -141,13 +138,13 @@ def _parse(data: Bytes, addresses: Ints, where: object) -> _Nodes:
     return _Nodes(final, output, counts, inputs.astype(np.uint8), targets, sums)
 
 
-def _byte(data: Bytes, at: Ints, wanted: NDArray[np.bool_], where: object) -> Ints:
+def _byte(data: UInt8s, at: Int64s, wanted: Flags, where: object) -> Int64s:
     """The byte at each position that is wanted, else 0."""
     _check((at[wanted] >= HEADER - 1).all(), "nodes before the first", where)
     return np.where(wanted, data[np.where(wanted, at, 0)], 0).astype(np.int64)
 
 
-def _number(data: Bytes, at: Ints, width: Ints) -> Ints:
+def _number(data: UInt8s, at: Int64s, width: Int64s) -> Int64s:
     """Little-endian integers of up to eight bytes; all lie within ``data``."""
     values = np.zeros(len(at), np.int64)
     for byte in range(int(width.max(initial=0))):

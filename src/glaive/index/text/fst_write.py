@@ -12,18 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.index.text.crc32c import masked_crc32c
 from glaive.index.text.fst_constants import CODE_OF, HEADER, INDEX, MANY, VERSION
-from glaive.index.text.varints import spread
 from glaive.memory import as_array
+from glaive.types import Flags, Int64s, UInt8s
 
 __all__ = ["write_fst"]
-
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class _Tree(NamedTuple):
@@ -39,11 +35,11 @@ class _Tree(NamedTuple):
         Whether a token ends at the node, and the final output.
     """
 
-    parents: Ints
-    letters: Bytes
-    outputs: Ints
-    final: Mask
-    ends: Ints
+    parents: Int64s
+    letters: UInt8s
+    outputs: Int64s
+    final: Flags
+    ends: Int64s
 
 
 class _Layout(NamedTuple):
@@ -67,18 +63,18 @@ class _Layout(NamedTuple):
         From the first byte of its parent back to its last byte; 0 if it is not stored.
     """
 
-    children: Ints
-    stored: Mask
-    alone: Mask
-    follows: Mask
-    wide: Ints
-    deep: Ints
-    first: Ints
-    last: Ints
-    steps: Ints
+    children: Int64s
+    stored: Flags
+    alone: Flags
+    follows: Flags
+    wide: Int64s
+    deep: Int64s
+    first: Int64s
+    last: Int64s
+    steps: Int64s
 
 
-def write_fst(tokens: pa.Array, numbers: Ints) -> bytes:
+def write_fst(tokens: pa.Array, numbers: Int64s) -> bytes:
     """The FST of ascending, distinct tokens with these numbers."""
     tree = _tree(tokens, numbers)
     layout = _layout(tree)
@@ -117,12 +113,12 @@ def _layout(tree: _Tree) -> _Layout:
     return layout
 
 
-def _tree(tokens: pa.Array, numbers: Ints) -> _Tree:
+def _tree(tokens: pa.Array, numbers: Int64s) -> _Tree:
     _, stops, content = tokens.buffers()
     none = np.zeros(0, np.uint8)
     offsets = np.zeros(1, np.int64) if stops is None else as_array(stops, np.int64)
     offsets = offsets[tokens.offset :][: len(tokens) + 1]
-    data: Bytes = none if content is None else as_array(content)
+    data: UInt8s = none if content is None else as_array(content)
     lengths = np.diff(offsets)
     begins = offsets[:-1]
     shared = _shared(begins, lengths, data)
@@ -152,7 +148,7 @@ def _tree(tokens: pa.Array, numbers: Ints) -> _Tree:
     return _Tree(parents, letters, least - least[parents], final, ends)
 
 
-def _shared(begins: Ints, lengths: Ints, data: Bytes) -> Ints:
+def _shared(begins: Int64s, lengths: Int64s, data: UInt8s) -> Int64s:
     """Letters that each token has in common with the one before."""
     shared = np.zeros(len(lengths), np.int64)
     rows = np.arange(1, len(lengths))
@@ -165,7 +161,7 @@ def _shared(begins: Ints, lengths: Ints, data: Bytes) -> Ints:
     return shared
 
 
-def _join(parents: Ints, lengths: Ints, shared: Ints, base: Ints) -> None:
+def _join(parents: Int64s, lengths: Int64s, shared: Int64s, base: Int64s) -> None:
     """Set the parents of the nodes at which tokens branch off from those before them."""
     alive = np.arange(len(lengths))
     for depth in range(int(shared.max(initial=0)) + 1):
@@ -179,7 +175,7 @@ def _join(parents: Ints, lengths: Ints, shared: Ints, base: Ints) -> None:
         parents[base[joining]] = base[owner] + depth - shared[owner] - 1
 
 
-def _bytes_of(values: Ints) -> Ints:
+def _bytes_of(values: Int64s) -> Int64s:
     """Bytes that integers need, at least one."""
     sizes = np.ones(len(values), np.int64)
     for byte in range(1, 8):
@@ -187,7 +183,7 @@ def _bytes_of(values: Ints) -> Ints:
     return sizes
 
 
-def _widths(tree: _Tree, children: Ints) -> Ints:
+def _widths(tree: _Tree, children: Int64s) -> Int64s:
     """Bytes of the outputs of each node, 0 if all are 0."""
     wide = np.where(tree.ends > 0, _bytes_of(tree.ends), 0)
     needed = np.where(tree.outputs > 0, _bytes_of(tree.outputs), 0)
@@ -195,7 +191,7 @@ def _widths(tree: _Tree, children: Ints) -> Ints:
     return np.where(children > 0, wide, 0)
 
 
-def _sizes(tree: _Tree, layout: _Layout) -> Ints:
+def _sizes(tree: _Tree, layout: _Layout) -> Int64s:
     """Bytes of each node."""
     children, wide, deep = layout.children, layout.wide, layout.deep
     has_code = CODE_OF[tree.letters[np.minimum(np.arange(len(wide)) + 1, len(wide) - 1)]] > 0
@@ -207,7 +203,7 @@ def _sizes(tree: _Tree, layout: _Layout) -> Ints:
     return np.where(layout.stored, np.where(layout.alone, single, many), 0)
 
 
-def _put_single(content: Bytes, tree: _Tree, layout: _Layout) -> None:
+def _put_single(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     """Write nodes with one transition, each after its child."""
     only = np.flatnonzero(layout.alone)
     child = only + 1
@@ -224,7 +220,7 @@ def _put_single(content: Bytes, tree: _Tree, layout: _Layout) -> None:
     _put(content, at - deep - wide, tree.outputs[child], wide)
 
 
-def _put_branching(content: Bytes, tree: _Tree, layout: _Layout) -> None:
+def _put_branching(content: UInt8s, tree: _Tree, layout: _Layout) -> None:
     """Write the other nodes, each after its children."""
     nodes = np.flatnonzero(layout.stored & ~layout.alone)
     counts, last = layout.children[nodes], layout.last[nodes]
@@ -256,7 +252,7 @@ def _put_branching(content: Bytes, tree: _Tree, layout: _Layout) -> None:
     content[at[owner[in_index]] + tree.letters[kids[in_index]]] = rank[in_index]
 
 
-def _put(content: Bytes, at: Ints, values: Ints, width: Ints) -> None:
+def _put(content: UInt8s, at: Int64s, values: Int64s, width: Int64s) -> None:
     """Write little-endian integers of up to eight bytes."""
     for byte in range(int(width.max(initial=0))):
         more = width > byte

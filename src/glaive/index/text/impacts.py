@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.index.text.postings import Blocks, Elements, Postings
-from glaive.index.text.varints import encode_varints, spread
+from glaive.index.text.varints import encode_varints
+from glaive.types import Int64s
 
 __all__ = ["encode_impacts"]
-
-Ints = NDArray[np.int64]
 
 _GROUP = 32
 """Blocks of a group."""
@@ -28,12 +27,12 @@ _MAX_FREQUENCY = np.int64(0xFFFF_FFFF)
 class _Pairs(NamedTuple):
     """Pairs of several sets, one set after the other, frequencies ascending in each."""
 
-    of: Ints
-    frequencies: Ints
-    codes: Ints
+    of: Int64s
+    frequencies: Int64s
+    codes: Int64s
 
 
-def encode_impacts(postings: Postings, blocks: Blocks, codes: Ints) -> tuple[Elements, Ints]:
+def encode_impacts(postings: Postings, blocks: Blocks, codes: Int64s) -> tuple[Elements, Int64s]:
     """Impacts of each list: of its blocks, then of groups of 32 blocks; and how many it has.
 
     Parameters
@@ -81,7 +80,7 @@ def _best(pairs: _Pairs) -> _Pairs:
     return _Pairs(of[order], frequencies[order], codes[order])
 
 
-def _encode(pairs: _Pairs, last: Ints) -> Elements:
+def _encode(pairs: _Pairs, last: Int64s) -> Elements:
     sets = len(last)
     counts = np.bincount(pairs.of, minlength=sets)
     first = np.cumsum(counts) - counts

@@ -9,19 +9,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
-from glaive.index.text.columns import (
-    bytes_array,
-    elements_of,
-    lists_array,
-    lists_of,
-    numbers_of,
-)
+from glaive.index.text.columns import bytes_array, elements_of, lists_array, lists_of, numbers_of
 from glaive.index.text.impacts import encode_impacts
 from glaive.index.text.positions import decode_positions, encode_positions, occurrences
 from glaive.index.text.posting_layout import PostingLayout
@@ -35,11 +28,9 @@ from glaive.index.text.postings import (
 )
 from glaive.index.text.scores import best_scores, length_codes
 from glaive.index.text.tokens import TOKEN_COLUMNS, read_tokens, write_tokens
+from glaive.types import Flags, Int64s
 
 __all__ = ["remap_partition"]
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _BATCH = 1 << 20
 """Postings that are decoded at a time, about."""
@@ -102,7 +93,9 @@ def remap_partition(
 class _Lists:
     """The posting lists of a partition, to be written without some documents."""
 
-    def __init__(self, file: IndexFile, layout: PostingLayout, kept: Mask, lengths: Ints) -> None:
+    def __init__(
+        self, file: IndexFile, layout: PostingLayout, kept: Flags, lengths: Int64s
+    ) -> None:
         self._file, self._layout, self._kept, self._lengths = file, layout, kept, lengths
         self._total = int(lengths.sum())
         self._codes = length_codes(lengths)
@@ -116,7 +109,7 @@ class _Lists:
             file.check(**{_STREAM: pa.large_binary()})
             file.check_lists(**{_STREAM_AT: pa.uint32()})
 
-    def write(self, out: SegmentWriter, name: str) -> Mask:
+    def write(self, out: SegmentWriter, name: str) -> Flags:
         """Write the file; returns which tokens still have documents."""
         file = self._file
         list_lengths = numbers_of(file, file.read([_LENGTH]), _LENGTH, pa.uint32())
@@ -137,7 +130,7 @@ class _Lists:
         into.finish()
         return np.concatenate(masks)
 
-    def _without(self, rows: pa.Table, starts: Ints) -> tuple[pa.Table, Mask]:
+    def _without(self, rows: pa.Table, starts: Int64s) -> tuple[pa.Table, Flags]:
         """Some lists without deleted documents, and which of them are not empty then."""
         file, layout = self._file, self._layout
         of_list, array = lists_of(rows, _POSTING, file)
@@ -186,10 +179,10 @@ class _Lists:
     def _positions(
         self,
         rows: pa.Table,
-        nonempty: Mask,
+        nonempty: Flags,
         before: Blocks,
         postings: Postings,
-        stays: Mask,
+        stays: Flags,
         surviving: Postings,
         blocks: Blocks,
     ) -> dict[str, Any]:

@@ -8,30 +8,29 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.postings import Blocks, Elements
-from glaive.index.text.varints import decode_varints, encode_varints, spread
+from glaive.index.text.varints import decode_varints, encode_varints
+from glaive.types import Int64s
 
 __all__ = ["decode_positions", "encode_positions", "occurrences"]
-
-Ints = NDArray[np.int64]
 
 GROUP: Final = 128
 _LANES = 4
 _UNIT = 16
 
 
-def occurrences(blocks: Blocks, frequencies: Ints) -> Ints:
+def occurrences(blocks: Blocks, frequencies: Int64s) -> Int64s:
     """How often a token occurs in the documents of each block."""
     sums = np.concatenate([[0], np.cumsum(frequencies)])
-    counts: Ints = sums[blocks.begins + blocks.sizes] - sums[blocks.begins]
+    counts: Int64s = sums[blocks.begins + blocks.sizes] - sums[blocks.begins]
     return counts
 
 
-def decode_positions(elements: Elements, counts: Ints, where: object) -> Ints:
+def decode_positions(elements: Elements, counts: Int64s, where: object) -> Int64s:
     """The integers of all blocks, one block after the other, as they are stored.
 
     Parameters
@@ -74,7 +73,7 @@ def decode_positions(elements: Elements, counts: Ints, where: object) -> Ints:
     return values
 
 
-def encode_positions(values: Ints, counts: Ints) -> Elements:
+def encode_positions(values: Int64s, counts: Int64s) -> Elements:
     """Encode blocks of so many of the values each."""
     begins = np.cumsum(counts) - counts
     groups = counts // GROUP

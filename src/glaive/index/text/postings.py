@@ -10,17 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.posting_layout import PostingLayout
-from glaive.index.text.varints import decode_varints, encode_varints, spread
+from glaive.index.text.varints import decode_varints, encode_varints
+from glaive.types import Float32s, Int64s, UInt8s
 
 __all__ = ["Blocks", "Elements", "Postings", "blocks_of", "decode_postings", "encode_postings"]
-
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-
 
 _MAX_FREQUENCY = 0xFFFF_FFFF
 """Largest frequency."""
@@ -29,27 +26,27 @@ _MAX_FREQUENCY = 0xFFFF_FFFF
 class Elements(NamedTuple):
     """Byte strings one after the other: element i is ``data[offsets[i] : offsets[i + 1]]``."""
 
-    offsets: Ints
-    data: Bytes
+    offsets: Int64s
+    data: UInt8s
 
 
 class Postings(NamedTuple):
     """Documents of all lists, one list after the other; list i begins at ``starts[i]``."""
 
-    starts: Ints
-    documents: Ints
-    frequencies: Ints
+    starts: Int64s
+    documents: Int64s
+    frequencies: Int64s
 
 
 class Blocks(NamedTuple):
     """How lists are cut: documents and start of each block, and number of blocks per list."""
 
-    sizes: Ints
-    begins: Ints
-    of_list: Ints
+    sizes: Int64s
+    begins: Int64s
+    of_list: Int64s
 
 
-def blocks_of(starts: Ints, block: int) -> Blocks:
+def blocks_of(starts: Int64s, block: int) -> Blocks:
     """Cut lists into blocks of this many documents; the last block of a list may be shorter."""
     lengths = np.diff(starts)
     of_list = -(-lengths // block)
@@ -60,7 +57,7 @@ def blocks_of(starts: Ints, block: int) -> Blocks:
 
 
 def decode_postings(
-    elements: Elements, starts: Ints, layout: PostingLayout, where: object
+    elements: Elements, starts: Int64s, layout: PostingLayout, where: object
 ) -> Postings:
     """Read the blocks of lists of known lengths.
 
@@ -101,8 +98,8 @@ def decode_postings(
 
 
 def _full(
-    data: Bytes, begins: Ints, ends: Ints, layout: PostingLayout, where: object
-) -> tuple[Ints, Ints]:
+    data: UInt8s, begins: Int64s, ends: Int64s, layout: PostingLayout, where: object
+) -> tuple[Int64s, Int64s]:
     """Documents and frequencies of full blocks."""
     at = begins + (4 if layout.scored else 0)
     unit = 4 * layout.lanes
@@ -133,8 +130,14 @@ def _full(
 
 
 def _exception(
-    data: Bytes, at: Ints, ends: Ints, blocks: Ints, frequencies: Ints, bits: Ints, where: object
-) -> Ints:
+    data: UInt8s,
+    at: Int64s,
+    ends: Int64s,
+    blocks: Int64s,
+    frequencies: Int64s,
+    bits: Int64s,
+    where: object,
+) -> Int64s:
     """Add the upper bits of one frequency in each of some blocks; returns the next positions."""
     _check((at[blocks] + 2 <= ends[blocks]).all(), "exceptions that exceed the block", where)
     index = data[at[blocks]].astype(np.int64)
@@ -154,8 +157,8 @@ def _exception(
 
 
 def _tails(
-    data: Bytes, begins: Ints, ends: Ints, counts: Ints, layout: PostingLayout, where: object
-) -> Ints:
+    data: UInt8s, begins: Int64s, ends: Int64s, counts: Int64s, layout: PostingLayout, where: object
+) -> Int64s:
     """The integers of the last blocks, one block after the other."""
     _check((begins <= ends).all(), "a block without documents", where)
     if layout.fixed_tail:
@@ -172,16 +175,16 @@ def _tails(
     return numbers
 
 
-def _summed(deltas: Ints, sizes: Ints) -> Ints:
+def _summed(deltas: Int64s, sizes: Int64s) -> Int64s:
     """Running sums that restart after each of ``sizes`` values."""
     sums = np.cumsum(deltas)
     ends = np.cumsum(sizes)
     before = np.concatenate([[0], sums])[ends - sizes]
-    running_sums: Ints = sums - np.repeat(before, sizes)
+    running_sums: Int64s = sums - np.repeat(before, sizes)
     return running_sums
 
 
-def encode_postings(postings: Postings, best: Floats, layout: PostingLayout) -> Elements:
+def encode_postings(postings: Postings, best: Float32s, layout: PostingLayout) -> Elements:
     """Encode lists in blocks; ``best`` are the best scores of the blocks."""
     blocks = blocks_of(postings.starts, layout.block)
     full = np.flatnonzero(blocks.sizes == layout.block)
@@ -226,13 +229,13 @@ def encode_postings(postings: Postings, best: Floats, layout: PostingLayout) -> 
 class _Patches(NamedTuple):
     """Bits of the packed lower parts, and the exceptions: bytes of upper parts that do not fit."""
 
-    bits: Ints
-    counts: Ints
-    sizes: Ints
-    data: Bytes
+    bits: Int64s
+    counts: Int64s
+    sizes: Int64s
+    data: UInt8s
 
 
-def _patched(often: Ints, widths: Ints) -> _Patches:
+def _patched(often: Int64s, widths: Int64s) -> _Patches:
     """Choose the bits of each block that need the fewest bytes, exceptions included."""
     rows, block = often.shape
     best, cost = widths.copy(), block // 8 * widths
@@ -256,8 +259,8 @@ def _patched(often: Ints, widths: Ints) -> _Patches:
 
 
 def _tail_bytes(
-    postings: Postings, blocks: Blocks, rest: Ints, deltas: Ints, layout: PostingLayout
-) -> tuple[Bytes, Ints]:
+    postings: Postings, blocks: Blocks, rest: Int64s, deltas: Int64s, layout: PostingLayout
+) -> tuple[UInt8s, Int64s]:
     """Bytes of the last blocks one after the other, and how many each has."""
     sizes = blocks.sizes[rest]
     numbers = np.zeros(2 * int(sizes.sum()), np.int64)
@@ -275,7 +278,7 @@ def _tail_bytes(
     return data, ends[own + 2 * sizes] - ends[own]
 
 
-def _bytes(values: NDArray[np.generic], dtype: str) -> Bytes:
+def _bytes(values: NDArray[np.generic], dtype: str) -> UInt8s:
     """Four bytes of each value."""
     return values.astype(dtype).view(np.uint8).reshape(-1, 4)
 

@@ -6,22 +6,19 @@ Specification: "Scores" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.index.text.postings import Blocks, Postings
+from glaive.types import Float32s, Int64s
 
 __all__ = ["best_scores", "length_codes"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 _K1 = np.float32(1.2)
 _B = np.float32(0.75)
 
 
 def best_scores(
-    postings: Postings, blocks: Blocks, lengths: Ints, total: int
-) -> tuple[Floats, Floats]:
+    postings: Postings, blocks: Blocks, lengths: Int64s, total: int
+) -> tuple[Float32s, Float32s]:
     """Best score of each block, and of each list.
 
     Parameters
@@ -51,7 +48,7 @@ def best_scores(
     return by_block, best
 
 
-def length_codes(lengths: Ints) -> Ints:
+def length_codes(lengths: Int64s) -> Int64s:
     """Lengths of documents in one byte: exact below 8, then three bits after the leading one."""
     bits = np.zeros(len(lengths), np.int64)
     for bit in range(32):

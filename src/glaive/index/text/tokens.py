@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.fst_write import write_fst
+from glaive.types import Flags, Int64s
 
 __all__ = ["TOKEN_COLUMNS", "Tokens", "read_tokens", "write_tokens"]
 
@@ -34,9 +34,9 @@ class Tokens(NamedTuple):
     """Tokens in ascending order, and the number of each."""
 
     strings: pa.Array
-    numbers: NDArray[np.int64]
+    numbers: Int64s
 
-    def kept(self, mask: NDArray[np.bool_]) -> Tokens:
+    def kept(self, mask: Flags) -> Tokens:
         """The tokens whose numbers are in the mask, renumbered in the same order."""
         kept = mask[self.numbers]
         renumbered = np.cumsum(mask) - 1

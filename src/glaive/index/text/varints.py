@@ -6,26 +6,16 @@ Specification: "Numbers" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["decode_varints", "encode_varints", "spread"]
+from glaive.types import Int64s, UInt8s
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
+__all__ = ["decode_varints", "encode_varints"]
 
 _MAX_BYTES = 5
 """Bytes of the largest varint of 32 bits."""
 
 
-def spread(starts: Ints, sizes: Ints) -> Ints:
-    """Consecutive integers from each start, as many as its size, one run after the other."""
-    ends = np.cumsum(sizes)
-    total = int(ends[-1]) if len(ends) else 0
-    positions: Ints = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
-    return positions
-
-
-def decode_varints(data: Bytes) -> tuple[Ints, Ints] | None:
+def decode_varints(data: UInt8s) -> tuple[Int64s, Int64s] | None:
     """All integers and where each ends; ``None`` if the last is cut off or one is too long."""
     last = np.flatnonzero(data < 128)
     ends = last + 1
@@ -42,7 +32,7 @@ def decode_varints(data: Bytes) -> tuple[Ints, Ints] | None:
     return values, ends
 
 
-def encode_varints(values: Ints) -> tuple[Bytes, Ints]:
+def encode_varints(values: Int64s) -> tuple[UInt8s, Int64s]:
     """The bytes of all integers, one after the other, and how many each has."""
     sizes = np.ones(len(values), np.int64)
     for at in range(1, _MAX_BYTES):

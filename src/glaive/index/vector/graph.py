@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.vector.partitions import read_partitions
 from glaive.index.vector.storage import json_list
+from glaive.types import Float32s, Int64s
 
 __all__ = ["GRAPHS", "NODE_COLUMNS", "Graphs", "Header", "Level", "rows_of"]
 
@@ -32,10 +32,10 @@ _MAX_NEIGHBOURS = 4096
 class Level(NamedTuple):
     """Nodes and neighbours of a level, as numbers of vectors of the partition."""
 
-    ids: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    neighbors: NDArray[np.int64]
-    distances: NDArray[np.float32]
+    ids: Int64s
+    offsets: Int64s
+    neighbors: Int64s
+    distances: Float32s
 
 
 class Header:

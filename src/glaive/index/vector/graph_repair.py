@@ -6,19 +6,16 @@ Specification: "Graphs" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.index.vector.graph import Header, Level
 from glaive.kernels.graph import Lists, Points, repair_graph
+from glaive.types import Flags, Float32s, Int64s
 
 __all__ = ["without_nodes"]
 
-Floats = NDArray[np.float32]
-Mask = NDArray[np.bool_]
-
 
 def without_nodes(
-    header: Header, levels: list[Level], kept: Mask, vectors: Floats, *, dot: bool
+    header: Header, levels: list[Level], kept: Flags, vectors: Float32s, *, dot: bool
 ) -> tuple[str, list[Level]]:
     """The graph over the remaining vectors, which are renumbered.
 
@@ -46,7 +43,7 @@ def without_nodes(
 
 
 def _without(
-    level: Level, kept: Mask, renumbered: NDArray[np.int64], vectors: Floats, *, dot: bool
+    level: Level, kept: Flags, renumbered: Int64s, vectors: Float32s, *, dot: bool
 ) -> Level:
     count = len(level.ids)
     row_of = np.zeros(len(kept), np.int32)

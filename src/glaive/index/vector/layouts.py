@@ -12,20 +12,20 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from glaive.types import Flags, UInt8s
 
 __all__ = ["row_major", "select_packed", "select_transposed"]
 
-Codes = NDArray[np.uint8]
+Codes = UInt8s
 """The bytes of a partition, as (rows, width) in every layout."""
-Mask = NDArray[np.bool_]
 
 BLOCK: Final = 32
 _ORDER: Final = np.array([0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15])
 """Which of the first 16 rows, and of the last 16, a byte of a block holds."""
 
 
-def select_transposed(codes: Codes, kept: Mask) -> Codes:
+def select_transposed(codes: Codes, kept: Flags) -> Codes:
     """Select rows of transposed codes."""
     rows, width = codes.shape
     surviving = codes.reshape(width, rows)[:, kept]
@@ -38,7 +38,7 @@ def row_major(codes: Codes) -> Codes:
     return np.ascontiguousarray(codes.reshape(width, rows).T)
 
 
-def select_packed(codes: Codes, kept: Mask) -> Codes:
+def select_packed(codes: Codes, kept: Flags) -> Codes:
     """Select rows of packed bits."""
     return _pack(_unpack(codes)[kept])
 

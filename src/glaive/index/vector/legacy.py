@@ -9,7 +9,6 @@ import struct
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
@@ -18,6 +17,7 @@ from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.memory import as_array
+from glaive.types import UInt8s
 
 __all__ = ["remap_legacy"]
 
@@ -52,7 +52,7 @@ def remap_legacy(
             where=path,
         )
     content = as_array(data)
-    parts: list[NDArray[np.uint8]] = []
+    parts: list[UInt8s] = []
     for at, rows in enumerate(lengths.tolist()):
         start = int(offsets[at])
         codes = content[start : start + rows * width].reshape(rows, width)

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.segment import IndexFile
+from glaive.types import Flags, Int64s
 
 __all__ = ["MODEL", "Partitions", "read_partitions"]
 
 MODEL = "lance:ivf"
 """Metadata key of the number of the buffer with the partitions."""
-
-Mask = NDArray[np.bool_]
 
 
 class Partitions(NamedTuple):
@@ -34,7 +32,7 @@ class Partitions(NamedTuple):
     """
 
     model: index_pb2.IVF
-    bounds: NDArray[np.int64]
+    bounds: Int64s
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -43,12 +41,12 @@ class Partitions(NamedTuple):
         """Rows of one partition."""
         return slice(int(self.bounds[partition]), int(self.bounds[partition + 1]))
 
-    def without(self, kept: Mask) -> Partitions:
+    def without(self, kept: Flags) -> Partitions:
         """The partitions of the rows that are kept."""
         before = np.concatenate([[0], np.cumsum(kept)])
         return self.with_bounds(before[self.bounds])
 
-    def with_bounds(self, bounds: NDArray[np.int64]) -> Partitions:
+    def with_bounds(self, bounds: Int64s) -> Partitions:
         """The same model for other rows."""
         model = index_pb2.IVF()
         model.CopyFrom(self.model)

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.index.segment import IndexFile
 from glaive.index.vector.layouts import select_packed, select_transposed
 from glaive.index.vector.partitions import read_partitions
+from glaive.types import Flags, UInt8s
 
 __all__ = [
     "ADDRESSES",
@@ -40,8 +40,7 @@ PLAIN: Final = "flat"
 
 DETAILS: Final = "storage_metadata"
 
-Codes = NDArray[np.uint8]
-Select = Callable[[Codes, NDArray[np.bool_]], Codes]
+Select = Callable[[UInt8s, Flags], UInt8s]
 
 
 class Storage:
@@ -116,7 +115,7 @@ class Storage:
                 raise self.file.corrupt_column(name, "values", f"{nulls} nulls")
         return rows
 
-    def select(self, rows: pa.Table, partitions: list[slice], mask: NDArray[np.bool_]) -> pa.Table:
+    def select(self, rows: pa.Table, partitions: list[slice], mask: Flags) -> pa.Table:
         """The rows in the mask, out of complete partitions."""
         if mask.all():
             return rows
@@ -136,16 +135,16 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind))
 
 
-def bytes_of(column: pa.ChunkedArray) -> Codes:
+def bytes_of(column: pa.ChunkedArray) -> UInt8s:
     """Fixed-size lists of bytes as (rows, width), in stored order."""
     array: Any = one_array(column)
     width: int = array.type.list_size
     flat = array.flatten() if len(array) else pa.array([], pa.uint8())
-    codes: Codes = flat.to_numpy().reshape(-1, width)
+    codes: UInt8s = flat.to_numpy().reshape(-1, width)
     return codes
 
 
-def with_bytes(rows: pa.Table, name: str, codes: Codes) -> pa.Table:
+def with_bytes(rows: pa.Table, name: str, codes: UInt8s) -> pa.Table:
     """Rows with other codes in one column."""
     at = rows.schema.get_field_index(name)
     field = rows.schema.field(at)

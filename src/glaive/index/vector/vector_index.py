@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, RebuiltSegment
@@ -22,6 +21,7 @@ from glaive.index.vector.legacy import remap_legacy
 from glaive.index.vector.partitions import MODEL, Partitions
 from glaive.index.vector.storage import ADDRESSES, DETAILS, SIGNS, Storage
 from glaive.index.vector.vectors import Vectors
+from glaive.types import Flags, UInt64s
 
 __all__ = ["VectorIndex"]
 
@@ -30,8 +30,6 @@ INDEX = "index.idx"
 
 _BATCH_BYTES = 64 << 20
 _BUFFERS = ("codebook_position", "rotate_mat_position")
-
-Mask = NDArray[np.bool_]
 
 
 @index_kind
@@ -69,8 +67,8 @@ class VectorIndex(IndexKind):
 
 def _write_codes(
     storage: Storage,
-    new_addresses: NDArray[np.uint64],
-    kept: Mask,
+    new_addresses: UInt64s,
+    kept: Flags,
     out: SegmentWriter,
     graphs: _GraphWriter | None,
 ) -> None:
@@ -125,13 +123,13 @@ class _GraphWriter:
         self._headers: list[str] = []
         self._rows: list[pa.Table] = []
 
-    def add(self, partition: int, kept: Mask, codes: pa.Table) -> None:
+    def add(self, partition: int, kept: Flags, codes: pa.Table) -> None:
         """Add the graph of a partition; ``codes`` are those of its surviving rows."""
         header, rows = self._rebuilt(partition, kept, codes)
         self._headers.append(header)
         self._rows.append(rows)
 
-    def _rebuilt(self, partition: int, kept: Mask, codes: pa.Table) -> tuple[str, pa.Table]:
+    def _rebuilt(self, partition: int, kept: Flags, codes: pa.Table) -> tuple[str, pa.Table]:
         graphs = self._graphs
         rows = graphs.read(partition)
         if not kept.any():

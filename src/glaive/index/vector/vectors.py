@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
@@ -18,10 +17,9 @@ from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.vector.layouts import row_major
 from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, Storage, bytes_of
+from glaive.types import Float32s, UInt8s
 
 __all__ = ["Vectors"]
-
-Floats = NDArray[np.float32]
 
 _FLOATS = {
     index_pb2.Tensor.FLOAT16: np.float16,
@@ -50,7 +48,7 @@ class Vectors:
         elif self.column == SCALAR:
             self._start, self._step = self._read_bounds()
 
-    def of(self, column: pa.ChunkedArray) -> Floats:
+    def of(self, column: pa.ChunkedArray) -> Float32s:
         """Vectors of all rows of one partition."""
         if self.column == PRODUCT:
             codes = bytes_of(column)
@@ -61,14 +59,14 @@ class Vectors:
         flat = array.flatten().to_numpy(zero_copy_only=False)
         if flat.dtype == np.uint8:
             flat = np.unpackbits(flat)
-        vectors: Floats = np.ascontiguousarray(flat, np.float32).reshape(len(column), -1)
+        vectors: Float32s = np.ascontiguousarray(flat, np.float32).reshape(len(column), -1)
         return vectors
 
     @property
     def _transposed(self) -> bool:
         return bool(self._storage.details.get("transposed"))
 
-    def _from_products(self, codes: NDArray[np.uint8]) -> Floats:
+    def _from_products(self, codes: UInt8s) -> Float32s:
         if self._codebook.shape[1] == 16:
             halves = np.empty((len(codes), 2 * codes.shape[1]), np.uint8)
             halves[:, ::2], halves[:, 1::2] = codes & 15, codes >> 4
@@ -79,7 +77,7 @@ class Vectors:
             vectors[:, part] = self._codebook[part][codes[:, part]]
         return vectors.reshape(len(codes), -1)
 
-    def _read_codebook(self) -> Floats:
+    def _read_codebook(self) -> Float32s:
         details, file = self._storage.details, self._storage.file
         bits, parts, dimension, position = (
             self._integer(key)

@@ -7,46 +7,14 @@ bits of its index read backwards. Specification: "FastLanes" in ``docs/format/en
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from glaive.kernels.loops.memory import kernel
-from glaive.kernels.loops.rows import (
-    pack_first_8,
-    pack_first_16,
-    pack_first_32,
-    pack_first_64,
-    pack_more_8,
-    pack_more_16,
-    pack_more_32,
-    pack_more_64,
-    pack_rest_8,
-    pack_rest_16,
-    pack_rest_32,
-    pack_rest_64,
-    unpack_8,
-    unpack_16,
-    unpack_32,
-    unpack_64,
-    unpack_straddling_8,
-    unpack_straddling_16,
-    unpack_straddling_32,
-    unpack_straddling_64,
-)
+from glaive.kernels.loops.rows import pack_row, unpack_row, unpack_straddling_row
 
-__all__ = [
-    "low_bits",
-    "pack_block",
-    "pack_block_8",
-    "pack_block_16",
-    "pack_block_32",
-    "pack_block_64",
-    "row_start",
-    "unpack_block",
-    "unpack_block_8",
-    "unpack_block_16",
-    "unpack_block_32",
-    "unpack_block_64",
-]
+__all__ = ["low_bits", "pack_block", "row_start", "unpack_block", "unpack_block_16"]
 
 ROW = 128
 """Bytes of a row, packed or not."""
@@ -64,6 +32,56 @@ def row_start(row: int) -> int:
     part = row >> 3
     backwards = ((part & 1) << 2) | (part & 2) | (part >> 2)
     return (backwards << 4) + ((row & 7) << 7)
+
+
+def _unpack_block(bits: int) -> Any:
+    """As ``unpack_block``, for one width of words."""
+    unpack_plain, unpack_straddling = unpack_row(bits), unpack_straddling_row(bits)
+    last, log, size = bits - 1, bits.bit_length() - 1, bits // 8
+
+    @kernel
+    def unpack_words(source: int, width: int, target: int) -> None:
+        mask = low_bits(width)
+        for row in range(bits):
+            bit = row * width
+            shift = bit & last
+            words = source + (bit >> log) * ROW
+            values = target + row_start(row) * size
+            if shift + width > bits:
+                unpack_straddling(values, words, shift, mask)
+            else:
+                unpack_plain(values, words, shift, mask)
+
+    return unpack_words
+
+
+def _pack_block(bits: int) -> Any:
+    """As ``pack_block``, for one width of words."""
+    pack_first, pack_more, pack_rest = (pack_row(bits, part) for part in ("first", "more", "rest"))
+    last, log, size = bits - 1, bits.bit_length() - 1, bits // 8
+
+    @kernel
+    def pack_words(source: int, width: int, target: int) -> None:
+        mask = low_bits(width)
+        for row in range(bits):
+            bit = row * width
+            shift = bit & last
+            words = target + (bit >> log) * ROW
+            values = source + row_start(row) * size
+            if shift == 0:
+                pack_first(words, values, shift, mask)
+            else:
+                pack_more(words, values, shift, mask)
+            if shift + width > bits:
+                pack_rest(words + ROW, values, bits - shift, mask)
+
+    return pack_words
+
+
+unpack_block_8, unpack_block_16 = _unpack_block(8), _unpack_block(16)
+unpack_block_32, unpack_block_64 = _unpack_block(32), _unpack_block(64)
+pack_block_8, pack_block_16 = _pack_block(8), _pack_block(16)
+pack_block_32, pack_block_64 = _pack_block(32), _pack_block(64)
 
 
 @kernel
@@ -90,131 +108,3 @@ def pack_block(word_bits: int, source: int, width: int, target: int) -> None:
         pack_block_16(source, width, target)
     else:
         pack_block_8(source, width, target)
-
-
-@kernel
-def unpack_block_64(source: int, width: int, target: int) -> None:
-    """Write the values of one block; as ``unpack_block``."""
-    mask = low_bits(width)
-    for row in range(64):
-        bit = row * width
-        shift = bit & 63
-        words = source + (bit >> 6) * ROW
-        values = target + row_start(row) * 8
-        if shift + width > 64:
-            unpack_straddling_64(values, words, shift, mask)
-        else:
-            unpack_64(values, words, shift, mask)
-
-
-@kernel
-def unpack_block_32(source: int, width: int, target: int) -> None:
-    """Write the values of one block; as ``unpack_block``."""
-    mask = low_bits(width)
-    for row in range(32):
-        bit = row * width
-        shift = bit & 31
-        words = source + (bit >> 5) * ROW
-        values = target + row_start(row) * 4
-        if shift + width > 32:
-            unpack_straddling_32(values, words, shift, mask)
-        else:
-            unpack_32(values, words, shift, mask)
-
-
-@kernel
-def unpack_block_16(source: int, width: int, target: int) -> None:
-    """Write the values of one block; as ``unpack_block``."""
-    mask = low_bits(width)
-    for row in range(16):
-        bit = row * width
-        shift = bit & 15
-        words = source + (bit >> 4) * ROW
-        values = target + row_start(row) * 2
-        if shift + width > 16:
-            unpack_straddling_16(values, words, shift, mask)
-        else:
-            unpack_16(values, words, shift, mask)
-
-
-@kernel
-def unpack_block_8(source: int, width: int, target: int) -> None:
-    """Write the values of one block; as ``unpack_block``."""
-    mask = low_bits(width)
-    for row in range(8):
-        bit = row * width
-        shift = bit & 7
-        words = source + (bit >> 3) * ROW
-        values = target + row_start(row)
-        if shift + width > 8:
-            unpack_straddling_8(values, words, shift, mask)
-        else:
-            unpack_8(values, words, shift, mask)
-
-
-@kernel
-def pack_block_64(source: int, width: int, target: int) -> None:
-    """Pack the values of one block; as ``pack_block``."""
-    mask = low_bits(width)
-    for row in range(64):
-        bit = row * width
-        shift = bit & 63
-        words = target + (bit >> 6) * ROW
-        values = source + row_start(row) * 8
-        if shift == 0:
-            pack_first_64(words, values, shift, mask)
-        else:
-            pack_more_64(words, values, shift, mask)
-        if shift + width > 64:
-            pack_rest_64(words + ROW, values, 64 - shift, mask)
-
-
-@kernel
-def pack_block_32(source: int, width: int, target: int) -> None:
-    """Pack the values of one block; as ``pack_block``."""
-    mask = low_bits(width)
-    for row in range(32):
-        bit = row * width
-        shift = bit & 31
-        words = target + (bit >> 5) * ROW
-        values = source + row_start(row) * 4
-        if shift == 0:
-            pack_first_32(words, values, shift, mask)
-        else:
-            pack_more_32(words, values, shift, mask)
-        if shift + width > 32:
-            pack_rest_32(words + ROW, values, 32 - shift, mask)
-
-
-@kernel
-def pack_block_16(source: int, width: int, target: int) -> None:
-    """Pack the values of one block; as ``pack_block``."""
-    mask = low_bits(width)
-    for row in range(16):
-        bit = row * width
-        shift = bit & 15
-        words = target + (bit >> 4) * ROW
-        values = source + row_start(row) * 2
-        if shift == 0:
-            pack_first_16(words, values, shift, mask)
-        else:
-            pack_more_16(words, values, shift, mask)
-        if shift + width > 16:
-            pack_rest_16(words + ROW, values, 16 - shift, mask)
-
-
-@kernel
-def pack_block_8(source: int, width: int, target: int) -> None:
-    """Pack the values of one block; as ``pack_block``."""
-    mask = low_bits(width)
-    for row in range(8):
-        bit = row * width
-        shift = bit & 7
-        words = target + (bit >> 3) * ROW
-        values = source + row_start(row)
-        if shift == 0:
-            pack_first_8(words, values, shift, mask)
-        else:
-            pack_more_8(words, values, shift, mask)
-        if shift + width > 8:
-            pack_rest_8(words + ROW, values, 8 - shift, mask)

@@ -55,7 +55,7 @@ def splat(builder: Any, word: Any, kind: Any) -> Any:
     return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), every)
 
 
-def _unpack(bits: int) -> Any:
+def unpack_row(bits: int) -> Any:
     """``target[:] = (source >> shift) & mask``."""
 
     def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
@@ -70,8 +70,8 @@ def _unpack(bits: int) -> Any:
     return intrinsic(typer)
 
 
-def _unpack_straddling(bits: int) -> Any:
-    """As ``_unpack``, with the high bits from the row of words that follows."""
+def unpack_straddling_row(bits: int) -> Any:
+    """As ``unpack_row``, with the high bits from the row of words that follows."""
 
     def typer(_context: Any, target: Any, source: Any, shift: Any, mask: Any) -> Any:
         def codegen(ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
@@ -88,7 +88,7 @@ def _unpack_straddling(bits: int) -> Any:
     return intrinsic(typer)
 
 
-def _pack(bits: int, part: str) -> Any:
+def pack_row(bits: int, part: str) -> Any:
     """Put a row of values into a row of words, at ``shift``.
 
     ``first`` overwrites the words, ``more`` keeps the bits that are set, ``rest`` overwrites them
@@ -179,27 +179,6 @@ def _levels(condition: str) -> Any:
 levels_above = _levels(">")
 levels_equal = _levels("==")
 
-
-unpack_8 = _unpack(8)
-unpack_16 = _unpack(16)
-unpack_32 = _unpack(32)
-unpack_64 = _unpack(64)
-unpack_straddling_8 = _unpack_straddling(8)
-unpack_straddling_16 = _unpack_straddling(16)
-unpack_straddling_32 = _unpack_straddling(32)
-unpack_straddling_64 = _unpack_straddling(64)
-pack_first_8 = _pack(8, "first")
-pack_first_16 = _pack(16, "first")
-pack_first_32 = _pack(32, "first")
-pack_first_64 = _pack(64, "first")
-pack_more_8 = _pack(8, "more")
-pack_more_16 = _pack(16, "more")
-pack_more_32 = _pack(32, "more")
-pack_more_64 = _pack(64, "more")
-pack_rest_8 = _pack(8, "rest")
-pack_rest_16 = _pack(16, "rest")
-pack_rest_32 = _pack(32, "rest")
-pack_rest_64 = _pack(64, "rest")
 changes_8 = _changes(8)
 changes_16 = _changes(16)
 changes_32 = _changes(32)

@@ -12,10 +12,9 @@ from glaive.arrow.buffers import pack_flags
 from glaive.kernels.match import count_rows, list_rows
 from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
+from glaive.types import Int64s
 
 __all__ = ["RowSelection"]
-
-Int64s = NDArray[np.int64]
 
 
 class RowSelection:

@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from glaive.scan.filter.prune import prune_ranges
 from glaive.scan.filter.search import Search
-from glaive.scan.filter.selection import Chunk, FragmentSelection, Int64s, Late, Selection
+from glaive.scan.filter.selection import Chunk, FragmentSelection, Late, Selection
 from glaive.scan.plan import FragmentRows, plan_searched
 from glaive.scan.projection import Computed, Output
 from glaive.scan.run.parts import FragmentWindows, ScanPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.small.fragments import cut_into_parts
+from glaive.types import Int64s
 
 __all__ = ["FilteredScan"]
 

@@ -28,15 +28,13 @@ from glaive.scan.filter.selection import FragmentSelection, read_in_one_request
 from glaive.scan.metrics import Meter
 from glaive.scan.projection import Output
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
-from glaive.types import RowRange
+from glaive.types import Int64s, RowRange
 
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.expr.filters import Filter, Term
 
 __all__ = ["Search"]
-
-Int64s = NDArray[np.int64]
 
 _SPARSE_SHARE = 0.05
 """Share of rows up to which terms are evaluated on single rows, and no more on ranges."""

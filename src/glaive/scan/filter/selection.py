@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
@@ -21,10 +19,9 @@ from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.rows import RowSelection
 from glaive.scan.projection import Computed, Output
+from glaive.types import Int64s
 
 __all__ = ["Chunk", "FragmentSelection", "Late", "Selection", "fields_of", "read_in_one_request"]
-
-Int64s = NDArray[np.int64]
 
 Chunk = list[Any]
 """One array per column."""

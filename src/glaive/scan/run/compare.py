@@ -21,8 +21,7 @@ from glaive.arrow.conditions import float_order
 from glaive.arrow.scalars import FALSE
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.memory import items_of
-
-Int64s = NDArray[np.int64]
+from glaive.types import Int64s
 
 __all__ = ["ColumnOrdering", "SortKey", "orderings", "rank", "sort_keys", "sorted_rows"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.capacity import in_parts
@@ -22,10 +21,9 @@ from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.selection import FragmentSelection
 from glaive.scan.run.compare import ColumnOrdering, rank, sorted_rows
 from glaive.scan.take import take_physical
+from glaive.types import Int64s
 
 __all__ = ["ordered_table"]
-
-Int64s = NDArray[np.int64]
 
 _WAITING_ROWS = 64 * 1024
 """Candidates that may wait before they are cut down to those that are wanted."""

@@ -20,7 +20,7 @@ from glaive.file.v2.small_files import read_small_files, suits_bulk_reads
 from glaive.format.fragment import SingleFile
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.search import Search
-from glaive.scan.filter.selection import Chunk, Int64s, Late, Selection
+from glaive.scan.filter.selection import Chunk, Late, Selection
 from glaive.scan.plan import AllRows, FragmentRows
 from glaive.scan.projection import Computed, Output
 from glaive.scan.run.parts import (
@@ -33,6 +33,7 @@ from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.small.files import column_of, has_columns, in_bulk, read_batch, small_file
 from glaive.scan.system_columns import SystemColumns
 from glaive.scan.views import BoundProjection
+from glaive.types import Int64s
 
 __all__ = ["SmallFragments", "cut_into_parts"]
 

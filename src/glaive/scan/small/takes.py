@@ -12,17 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, suits_bulk_reads
 from glaive.format.fragment import SingleFile
 from glaive.scan.metrics import Meter
 from glaive.scan.small.files import column_of, has_columns, in_bulk, read_batch, small_file
 from glaive.scan.views import BoundProjection
+from glaive.types import Int64s
 
 __all__ = ["take_small"]
-
-Int64s = NDArray[np.int64]
 
 _MIN_FILES: Final = 4
 """Small files that are worth reading in bulk."""

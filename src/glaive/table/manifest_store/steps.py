@@ -34,14 +34,8 @@ def register(
 ) -> bool:
     """Commit a version; ``False`` if another writer was first.
 
-    Requests: one for an unregistered manifest, and the four steps.
-
-    Raises
-    ------
-    StoreError
-        A store failed, and the version was not committed.
-    CommitError
-        The register failed, and whether the version was committed is unknown.
+    Requests: one for an unregistered manifest, and the four steps. Errors as for
+    :func:`glaive.table.put_manifest.put_manifest`.
     """
     if _adopt(store, register, version, path):
         return False

@@ -12,7 +12,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, makes_non_nullable, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, incompatible, makes_non_nullable
 from glaive.table.fragment_ids import copy_of, edit_fragments, mark_file_versions, new_fragments
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -51,9 +51,7 @@ class Append(TableOperation):
             if makes_non_nullable(theirs):
                 return Conflict(f"{name} may have made a column non-nullable")
             return None
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the dataset the new rows were written for")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the dataset the new rows were written for")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base``, then the new ones."""

@@ -7,7 +7,6 @@ Specification: "Clone" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,7 +15,7 @@ from glaive.format.blobs import has_blobs_v2
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import unknown
+from glaive.table.concurrent_changes import incompatible
 from glaive.table.fragment_ids import copy_of
 from glaive.table.index_coverage import encode_indices
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation
@@ -75,7 +74,7 @@ class Clone(TableOperation):
 
     def conflict(self, theirs: Operation) -> Conflict | None:
         """Conflicts with everything, as it must be the first commit."""
-        return unknown(theirs)
+        return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The source manifest, with a base path for its files.
@@ -92,58 +91,53 @@ class Clone(TableOperation):
             raise DatasetExistsError(f"cannot clone into an existing dataset: {base.where}")
         if older is None:
             raise DatasetNotFoundError(f"the source {self.ref_path} of the clone was not read")
-        wire, entries = copy_of(older), older.indices
+        wire = copy_of(older)
         wire.ClearField("branch")
         if self.branch_name is not None:
             wire.branch = self.branch_name
         if not self.shallow:
-            return self._copied(older, wire)
+            _keep_external(older, wire)
+            return _moved(older, wire, None)
         taken = {base_path.id for base_path in wire.base_paths}
         number = next(free for free in range(len(taken) + 1) if free not in taken)
         source = wire.base_paths.add(id=number, is_dataset_root=True, path=self.ref_path)
         if self.ref_name is not None:
             source.name = self.ref_name
-        for at in range(older.num_fragments):
-            fragment = older.fragment_wire(at)
-            files: Iterable[Any] = fragment.files
-            for file in files:
-                if not file.HasField("base_id"):
-                    file.base_id = number
-            if fragment.HasField("deletion_file") and not fragment.deletion_file.HasField(
-                "base_id"
-            ):
-                fragment.deletion_file.base_id = number
-            wire.fragments[at] = fragment.SerializeToString()
-        moved = []
-        for entry in entries:
-            changed = table_pb2.IndexMetadata()
-            changed.CopyFrom(entry)
-            if not changed.HasField("base_id"):
-                changed.base_id = number
-            moved.append(changed)
-        return Draft(wire, encode_indices(moved))
+        return _moved(older, wire, number)
 
-    def _copied(self, older: Manifest, wire: table_pb2.ManifestOutline) -> Draft:
-        """All files belong to the new dataset, except external blob values."""
-        has_blobs = any(map(has_blobs_v2, older.schema.fields))
-        kept = [
-            base_path
-            for base_path in older.wire.base_paths
-            if has_blobs and not base_path.is_dataset_root
-        ]
-        del wire.base_paths[:]
-        wire.base_paths.extend(kept)
-        for at in range(older.num_fragments):
-            fragment = older.fragment_wire(at)
-            for file in fragment.files:
-                file.ClearField("base_id")
-            if fragment.HasField("deletion_file"):
-                fragment.deletion_file.ClearField("base_id")
-            wire.fragments[at] = fragment.SerializeToString()
-        moved = []
-        for entry in older.indices:
-            changed = table_pb2.IndexMetadata()
-            changed.CopyFrom(entry)
-            changed.ClearField("base_id")
-            moved.append(changed)
-        return Draft(wire, encode_indices(moved))
+
+def _keep_external(older: Manifest, wire: table_pb2.ManifestOutline) -> None:
+    """Remove all base paths but those of external blob values, which a copy still refers to."""
+    has_blobs = any(map(has_blobs_v2, older.schema.fields))
+    kept = [
+        base_path
+        for base_path in older.wire.base_paths
+        if has_blobs and not base_path.is_dataset_root
+    ]
+    del wire.base_paths[:]
+    wire.base_paths.extend(kept)
+
+
+def _moved(older: Manifest, wire: table_pb2.ManifestOutline, base_id: int | None) -> Draft:
+    """The version with its own files at a base path, or with all files in the new dataset."""
+
+    def move(file: Any) -> None:
+        if base_id is None:
+            file.ClearField("base_id")
+        elif not file.HasField("base_id"):
+            file.base_id = base_id
+
+    for at in range(older.num_fragments):
+        fragment = older.fragment_wire(at)
+        for file in fragment.files:
+            move(file)
+        if fragment.HasField("deletion_file"):
+            move(fragment.deletion_file)
+        wire.fragments[at] = fragment.SerializeToString()
+    entries = []
+    for entry in older.indices:
+        changed = table_pb2.IndexMetadata()
+        changed.CopyFrom(entry)
+        move(changed)
+        entries.append(changed)
+    return Draft(wire, encode_indices(entries))

@@ -19,9 +19,8 @@ from glaive.table.concurrent_changes import (
     INCREMENTAL,
     changed_fragments,
     changes_columns,
-    conflict_on,
+    incompatible,
     replaced_fields,
-    unknown,
 )
 from glaive.table.fragment_ids import copy_of
 from glaive.table.index_coverage import encode_indices, prune, rewritten_under
@@ -87,9 +86,7 @@ class CreateIndex(TableOperation):
             if both_fields & replaced_fields(theirs):
                 return Conflict("data_replacement changed values of an indexed column")
             return None
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the dataset the index was built from")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the dataset the index was built from")
 
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]

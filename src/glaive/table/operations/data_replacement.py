@@ -16,11 +16,11 @@ from glaive.format.transaction import Operation
 from glaive.table.concurrent_changes import (
     changes_columns,
     conflict_on,
+    incompatible,
     makes_non_nullable,
     overlap,
     removed_fragments,
     replaced_fields,
-    unknown,
 )
 from glaive.table.fragment_ids import copy_of, drop_dead_files, edit_fragments, mark_changed
 from glaive.table.index_coverage import encode_indices, prune
@@ -72,9 +72,7 @@ class DataReplacement(TableOperation):
             return self._same_columns(theirs)
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the dataset whose columns this replaces")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the dataset whose columns this replaces")
 
     def _fields(self) -> frozenset[int]:
         return frozenset(field for _, file in self.replacements for field in file.fields)

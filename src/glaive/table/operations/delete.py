@@ -12,13 +12,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import (
-    INCREMENTAL,
-    changes_columns,
-    conflict_on,
-    overlap,
-    unknown,
-)
+from glaive.table.concurrent_changes import INCREMENTAL, changes_columns, incompatible, overlap
 from glaive.table.fragment_ids import copy_of, edit_fragments, final_fragments
 from glaive.table.merge_deletions import DeletingOperation
 from glaive.table.protocol import BuildContext, Conflict, Draft, needs_dataset
@@ -68,9 +62,7 @@ class Delete(DeletingOperation):
             return overlap(self.changed_ids, theirs, f"{name} changed")
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the rows that this deletes")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the rows that this deletes")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base`` with the new deletion files, without removed fragments."""

@@ -15,7 +15,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import conflict_on, sets_metadata, unknown
+from glaive.table.concurrent_changes import conflict_on, incompatible, sets_metadata
 from glaive.table.fragment_ids import (
     copy_of,
     mark_changed,
@@ -85,7 +85,7 @@ class Merge(TableOperation):
             return None
         if name in ("overwrite", "restore", "project"):
             return conflict_on(theirs, "replaced the schema that this changes")
-        return unknown(theirs)
+        return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The schema and the fragments of the operation."""

@@ -17,7 +17,7 @@ from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, incompatible
 from glaive.table.configuration import changed_config
 from glaive.table.fragment_ids import copy_of, mark_file_versions, new_fragments, put_fragments
 from glaive.table.protocol import BuildContext, CommitOptions, Conflict, Draft, TableOperation
@@ -89,7 +89,7 @@ class Overwrite(TableOperation):
                 return None
             reason = f"both change the configuration of {', '.join(both)}"
             return Conflict(reason, retryable=False)
-        return unknown(theirs)
+        return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The new schema and fragments, with the configuration of ``base``."""

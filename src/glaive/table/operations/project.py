@@ -13,7 +13,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, incompatible
 from glaive.table.fragment_ids import copy_of, drop_dead_files
 from glaive.table.index_coverage import encode_indices, keep_relevant
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
@@ -68,9 +68,7 @@ class Project(TableOperation):
             return Conflict(f"{name} may have added nulls to a column that becomes non-nullable")
         if name in ("merge", "project"):
             return Conflict(f"{name} changed the schema as well")
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the schema that this changes")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the schema that this changes")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The fragments of ``base`` without files that have no remaining column."""

@@ -12,7 +12,7 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, incompatible
 from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -42,9 +42,7 @@ class ReserveFragments(TableOperation):
         """Conflicts only with replacing the whole dataset."""
         if theirs.wire_name in INCREMENTAL:
             return None
-        if theirs.wire_name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the dataset the ids are for")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the dataset the ids are for")
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The same version with a higher counter."""

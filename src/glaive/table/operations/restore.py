@@ -13,7 +13,7 @@ from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, sets_metadata, unknown
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible, sets_metadata
 from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -56,7 +56,7 @@ class Restore(TableOperation):
             if sets_metadata(theirs):
                 return conflict_on(theirs, "changed metadata that this would undo")
             return None
-        return unknown(theirs)
+        return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """The old manifest; counters never decrease.

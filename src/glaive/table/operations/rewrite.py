@@ -16,7 +16,7 @@ from glaive.format.index_section import check_uuid
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import conflict_on, overlap, unknown
+from glaive.table.concurrent_changes import incompatible, overlap
 from glaive.table.fragment_ids import (
     check_fragment_id,
     copy_of,
@@ -128,9 +128,7 @@ class Rewrite(TableOperation):
             return rewritten_under(theirs.to_wire().new_indices, mine)
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the fragments that this rewrites")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the fragments that this rewrites")
 
     def rebase(
         self, theirs: Sequence[Operation], base: Manifest, deleted: Mapping[int, Offsets]

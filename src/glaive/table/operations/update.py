@@ -20,12 +20,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import count_row_ids
 from glaive.format.transaction import Operation
 from glaive.table.bitmaps import offsets_of
-from glaive.table.concurrent_changes import (
-    conflict_on,
-    makes_non_nullable,
-    overlap,
-    unknown,
-)
+from glaive.table.concurrent_changes import incompatible, makes_non_nullable, overlap
 from glaive.table.fragment_ids import (
     copy_of,
     edit_fragments,
@@ -159,9 +154,7 @@ class Update(DeletingOperation):
             return self._projected(theirs)
         if name == "merge":
             return Conflict("merge changed the files of all fragments")
-        if name in ("overwrite", "restore"):
-            return conflict_on(theirs, "replaced the rows that this updates")
-        return unknown(theirs)
+        return incompatible(theirs, replaced="the rows that this updates")
 
     def _same_keys(self, theirs: Operation) -> Conflict | None:
         mine = self.inserted_rows

@@ -12,7 +12,7 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
-from glaive.table.concurrent_changes import unknown
+from glaive.table.concurrent_changes import incompatible
 from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -46,7 +46,7 @@ class UpdateBases(TableOperation):
         if name not in _INCOMPATIBLE:
             return None
         if name != "update_bases":
-            return unknown(theirs)
+            return incompatible(theirs)
         for other in theirs.to_wire().new_bases:
             same = _same(self.new, other)
             if same is not None:

@@ -16,8 +16,8 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Operation
 from glaive.table.columns import set_columns
-from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, sets_metadata, unknown
-from glaive.table.configuration import changed_config, same_keys, set_entries
+from glaive.table.concurrent_changes import INCREMENTAL, conflict_on, incompatible, sets_metadata
+from glaive.table.configuration import changed_config, fill_map, same_keys, set_entries
 from glaive.table.fragment_ids import copy_of
 from glaive.table.protocol import BuildContext, Conflict, Draft, TableOperation, needs_dataset
 from glaive.table.registry import operation
@@ -59,9 +59,9 @@ class UpdateConfig(TableOperation):
             (schema_metadata, message.schema_metadata_updates),
         ):
             if given is not None:
-                _fill(updates, given, replace=replace)
+                fill_map(updates, given, replace=replace)
         for field_id, entries in (field_metadata or {}).items():
-            _fill(message.field_metadata_updates[field_id], entries, replace=replace)
+            fill_map(message.field_metadata_updates[field_id], entries, replace=replace)
         return cls(message)
 
     def to_wire(self) -> Any:
@@ -84,7 +84,7 @@ class UpdateConfig(TableOperation):
                 return conflict_on(theirs, f"set the configuration of {', '.join(sorted(keys))}")
         if name in ("overwrite", "restore"):
             return conflict_on(theirs, "replaced the schema") if sets_metadata(self) else None
-        return unknown(theirs)
+        return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
         """``base`` with the entries set and removed.
@@ -133,15 +133,3 @@ def _changed_schema(base: Manifest, message: table_pb2.Transaction.UpdateConfig)
         return replace(field, metadata=metadata, children=tuple(map(change, field.children)))
 
     return replace(schema, fields=tuple(map(change, schema.fields)))
-
-
-def _fill(
-    updates: table_pb2.Transaction.UpdateMap, given: Mapping[str, str | None], *, replace: bool
-) -> None:
-    updates.SetInParent()
-    updates.replace = replace
-    for key, value in given.items():
-        entry = updates.update_entries.add()
-        entry.key = key
-        if value is not None:
-            entry.value = value

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import all_null, validity_flags
@@ -25,11 +24,11 @@ from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.pages.blob import value_ranges
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.row_ranges import join_buffers
-from glaive.file.v2.reading.array_fields import NodeReader, Rows, Step
+from glaive.file.v2.reading.array_fields import NodeReader, Step
 from glaive.file.v2.writing.pending_blobs import PendingBlobs, cut_values
 from glaive.format.blobs import DESCRIPTION
 from glaive.memory import as_buffer
-from glaive.types import ByteRange, Int64s, Where
+from glaive.types import ByteRange, Flags, Int64s, Where
 
 __all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]
 
@@ -59,7 +58,7 @@ class BlobReader:
             return all_null(self._kind, 0)
         return and_then(self._inner.read(start, stop), partial(self._fetch, stop - start))
 
-    def take(self, rows: Rows) -> Step:
+    def take(self, rows: Int64s) -> Step:
         """Take descriptors, then their blobs."""
         if not len(rows):
             return all_null(self._kind, 0)
@@ -73,7 +72,7 @@ class BlobReader:
         build = partial(self._array, sizes.astype(np.int64), valid)
         return Fetch(ranges, build) if ranges else build([])
 
-    def _array(self, sizes: Int64s, valid: NDArray[np.bool_], buffers: list[pa.Buffer]) -> Any:
+    def _array(self, sizes: Int64s, valid: Flags, buffers: list[pa.Buffer]) -> Any:
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
         data = join_buffers(buffers) if buffers else pa.py_buffer(b"")
         nulls = len(valid) - int(np.count_nonzero(valid))
@@ -91,7 +90,7 @@ def pending_array_page(array: Any) -> PendingBlobs:
     return PendingBlobs(layout, [], len(array), cut_values(array, valid), describe)
 
 
-def _describe(valid: NDArray[np.bool_] | None, ranges: list[ByteRange]) -> EncodedPage:
+def _describe(valid: Flags | None, ranges: list[ByteRange]) -> EncodedPage:
     table = np.array([pair if pair.size else (0, 0) for pair in ranges], np.uint64)
     table = table.reshape(-1, 2)
     if valid is not None:

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from glaive.arrow.buffers import flags_of, inverse_permutation, pack_flags
+from glaive.arrow.buffers import flags_of, inverse_permutation, pack_flags, spread
 from glaive.arrow.build import all_null, list_array
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.encodings.array_protocol import ArrayEncoding, Source, pick
@@ -25,9 +24,8 @@ from glaive.encodings.predicate import PagePredicate, mask_matches
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.kernels.end_offsets import NullableOffsets, Spans
 from glaive.kernels.match import list_rows
-from glaive.kernels.strings import MAX_32
 from glaive.memory import as_buffer, items_of
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, Flags, Int64s, Where
 
 __all__ = [
     "ArrayColumn",
@@ -41,7 +39,6 @@ __all__ = [
 ]
 
 Step = Fetch[Any] | Any
-Rows = NDArray[np.int64]
 
 
 class ArrayPage:
@@ -83,7 +80,7 @@ class ArrayColumn:
             start, at = end, at + 1
         return steps
 
-    def take(self, rows: Rows) -> tuple[list[tuple[int, Step]], Rows | None]:
+    def take(self, rows: Int64s) -> tuple[list[tuple[int, Step]], Int64s | None]:
         """Steps that take rows page by page, and the position of each row (None: in order)."""
         if len(self.pages) == 1:
             page = self.pages[0]
@@ -111,7 +108,7 @@ class NodeReader(Protocol):
     def read(self, start: int, stop: int) -> Step:
         """Rows ``start`` to ``stop`` as one array."""
 
-    def take(self, rows: Rows) -> Step:
+    def take(self, rows: Int64s) -> Step:
         """The rows at these positions."""
 
 
@@ -133,17 +130,17 @@ class LeafReader:
             return all_null(self._kind, 0)
         return join([step for _, step in self._column.read(start, stop)], concat_arrays)
 
-    def take(self, rows: Rows) -> Step:
+    def take(self, rows: Int64s) -> Step:
         """Take page by page, then put in order."""
         if not len(rows):
             return all_null(self._kind, 0)
         steps, back = self._column.take(rows)
         return join([step for _, step in steps], partial(self._restored, back))
 
-    def find(self, predicate: PagePredicate, start: int, stop: int) -> Rows | None:
+    def find(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         """Rows that pass, page by page; None when the first page cannot be tested."""
         column = self._column
-        parts: list[Rows] = []
+        parts: list[Int64s] = []
         at = bisect_right(column.starts, start) - 1
         while start < stop:
             page, base = column.pages[at], column.starts[at]
@@ -158,7 +155,7 @@ class LeafReader:
             start, at = end, at + 1
         return np.concatenate([np.empty(0, np.int64), *parts]) if len(parts) != 1 else parts[0]
 
-    def _restored(self, back: Rows | None, arrays: list[Any]) -> Any:
+    def _restored(self, back: Int64s | None, arrays: list[Any]) -> Any:
         array = concat_arrays(arrays)
         return array if back is None else pick(array, back)
 
@@ -178,7 +175,7 @@ class MissingReader:
         """Nulls."""
         return all_null(self._kind, stop - start)
 
-    def take(self, rows: Rows) -> Any:
+    def take(self, rows: Int64s) -> Any:
         """Nulls."""
         return all_null(self._kind, len(rows))
 
@@ -200,7 +197,7 @@ class StructReader:
         steps = [child.read(start, stop) for child in self._children]
         return join(steps, partial(self._struct, stop - start))
 
-    def take(self, rows: Rows) -> Step:
+    def take(self, rows: Int64s) -> Step:
         """Take from all members at once."""
         steps = [child.take(rows) for child in self._children]
         return join(steps, partial(self._struct, len(rows)))
@@ -256,7 +253,7 @@ class ListReader:
 
         return join([step for _, step in steps], with_ends)
 
-    def take(self, rows: Rows) -> Step:
+    def take(self, rows: Int64s) -> Step:
         """Take the spans of the lists, then their items."""
         if not len(rows):
             return all_null(self._kind, 0)
@@ -282,20 +279,17 @@ class ListReader:
 
         return join([step for _, step in steps], with_spans)
 
-    def _take_items(self, starts: Rows, sizes: Rows) -> Step:
+    def _take_items(self, starts: Int64s, sizes: Int64s) -> Step:
         if len(starts) == 1 or bool((starts[1:] == starts[:-1] + sizes[:-1]).all()):
             return self._items.read(int(starts[0]), int(starts[-1] + sizes[-1]))
-        before = np.cumsum(sizes) - sizes
-        return self._items.take(
-            np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()), dtype=np.int64)
-        )
+        return self._items.take(spread(starts, sizes))
 
-    def _ends(self, sizes: Rows, valid: NDArray[np.bool_] | None) -> NullableOffsets:
+    def _ends(self, sizes: Int64s, valid: Flags | None) -> NullableOffsets:
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
         encoding: Any = self._column.pages[0].encoding
         bits, total = int(encoding.bits), int(offsets[-1])
-        if bits == 32 and total > MAX_32:
+        if bits == 32 and total > MAX_OFFSET:
             raise CapacityError.of(total, f"items of {self._kind}", where=self._column.where)
         validity = None if valid is None else pack_flags(valid)
         stored = as_buffer(offsets.astype(f"<i{bits // 8}"))
@@ -320,7 +314,7 @@ def _join_ends(parts: list[NullableOffsets], where: Where) -> NullableOffsets:
     bits = parts[0].bits
     dtype = f"<i{bits // 8}"
     sizes = [part.stop - part.start for part in parts]
-    if bits == 32 and sum(sizes) > MAX_32:
+    if bits == 32 and sum(sizes) > MAX_OFFSET:
         raise CapacityError.of(sum(sizes), "items of lists", where=where, instead="a large_list")
     offsets, flags = [np.zeros(1, dtype)], []
     before = 0

@@ -6,23 +6,21 @@ Specification: ``docs/format/arrays.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
-from glaive.arrow.conditions import Condition
 from glaive.encodings.array_protocol import Source, wrong_type
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.memory import PAGE_BYTES
-from glaive.encodings.predicate import PagePredicate, entry_predicate, page_predicate
+from glaive.encodings.predicate import PagePredicate
 from glaive.encodings.registry import read_array
 from glaive.errors import CorruptFileError, RowIndexError, UnsupportedFeatureError
+from glaive.file.bound import BoundField
 from glaive.file.profile import FormatProfile
-from glaive.file.protocol import Entries, Searchable
-from glaive.file.run_fetch import run_fetch
 from glaive.file.v2.reading.array_blobs import BlobReader
 from glaive.file.v2.reading.array_columns import array_tree, number_array_columns
 from glaive.file.v2.reading.array_fields import (
@@ -35,7 +33,6 @@ from glaive.file.v2.reading.array_fields import (
     StructReader,
     TextReader,
 )
-from glaive.file.v2.reading.bound import FileColumns
 from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.container import Container
 from glaive.file.v2.reading.reader import FileV2
@@ -51,17 +48,14 @@ __all__ = ["ArrayField", "ArraysFile"]
 _ARRAY_ENCODING = "lance.encodings.ArrayEncoding"
 
 
-class ArrayField(Searchable):
+class ArrayField(BoundField):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
-    __slots__ = ("_node", "_reader", "_where", "field", "num_rows")
+    __slots__ = ("_node",)
 
     def __init__(self, field: pa.Field, node: NodeReader, rows: int, reader: RangeReader) -> None:
-        self.field = field
-        self.num_rows = rows
+        super().__init__(field, rows, reader, Where(reader.path, None, field.name))
         self._node = node
-        self._reader = reader
-        self._where = Where(reader.path, None, field.name)
 
     @property
     def nbytes(self) -> int:
@@ -72,32 +66,10 @@ class ArrayField(Searchable):
         """Row numbers at which pages begin, ascending, both ends included."""
         return np.array(sorted(self._node.cuts()), np.int64)
 
-    def read(self, start: int, stop: int) -> pa.Array:
-        """Rows ``start`` to ``stop`` as one array."""
-        return run_fetch(self._reader, self.plan_read(start, stop))
-
-    def take(self, rows: Int64s) -> pa.Array:
-        """The rows at these positions, in this order."""
-        return run_fetch(self._reader, self.plan_take(rows))
-
-    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(page_predicate(condition, self.field.type), start, stop)
-
-    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is evaluated once per distinct value."""
-        return self._search(entry_predicate(passing, self.field.type), start, stop)
-
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         self._check_range(start, stop)
         node = self._node
         return node.find(predicate, start, stop) if isinstance(node, LeafReader) else None
-
-    def _check_range(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.num_rows:
-            raise RowIndexError(
-                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
-            )
 
     def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         """``read`` as a value."""
@@ -125,23 +97,16 @@ class ArraysFile(FileV2):
         """Column index by field id, in the numbering of the file's own schema."""
         return number_array_columns(self.schema.fields, self._columns_of_leaf)
 
-    def bind(
-        self,
-        fields: Sequence[Field],
-        column_of: Mapping[int, int] | None = None,
-        rows: int | None = None,
-    ) -> FileColumns:
-        """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`."""
-        if column_of is None:
-            column_of = self.column_numbers()
-        count = self.num_rows if rows is None else rows
+    def _bound(
+        self, fields: Sequence[Field], column_of: Mapping[int, int], rows: int
+    ) -> list[BoundField]:
         self._prepare(column for column in _columns_of(fields, column_of))
-        bound = []
-        for field in fields:
-            node = self._node(array_tree(field, column_of), count)
-            bound.append(ArrayField(field.to_arrow(), node, count, self.reader))
-        schema = pa.schema([column.field for column in bound])
-        return FileColumns(cast("Sequence[Any]", bound), count, schema, self.reader)
+        return [
+            ArrayField(
+                field.to_arrow(), self._node(array_tree(field, column_of), rows), rows, self.reader
+            )
+            for field in fields
+        ]
 
     def _columns_of_leaf(self, field: Field, column: int) -> int:
         """The number of columns of a field without children: strings as lists own two."""

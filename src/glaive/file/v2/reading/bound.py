@@ -24,15 +24,14 @@ from glaive.encodings.miniblock.page_run import join_mapped
 from glaive.encodings.predicate import (
     PagePredicate,
     RowBits,
-    entry_predicate,
     leaf_matches,
     mask_matches,
     page_predicate,
 )
 from glaive.encodings.protocol import PageReader
-from glaive.errors import CorruptFileError, RowIndexError
-from glaive.file.protocol import Entries, Searchable
-from glaive.file.run_fetch import and_then, join, run_fetch
+from glaive.errors import CorruptFileError
+from glaive.file.bound import BoundField
+from glaive.file.run_fetch import and_then, join
 from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
 from glaive.io.store import RangeReader
@@ -40,7 +39,7 @@ from glaive.kernels.compact import DeletionMask
 from glaive.kernels.match import list_rows
 from glaive.types import Int64s, Where
 
-__all__ = ["Column", "FieldColumns", "FileColumns"]
+__all__ = ["Column", "FieldColumns"]
 
 COLUMN_BYTES = 512
 """Bytes of memory of a column besides its pages."""
@@ -126,29 +125,26 @@ class _GroupedPage(PageReader):
         return self.page.take(entries)
 
 
-class FieldColumns(Searchable):
+class FieldColumns(BoundField):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
-    __slots__ = (
-        "_cuts", "_flat", "_pages", "_preferred_cuts", "_where",
-        "field", "leaf_columns", "node", "num_rows", "reader",
-    )  # fmt: skip
+    __slots__ = ("_cuts", "_flat", "_pages", "_preferred_cuts", "leaf_columns", "node")
+
+    _where: Where
 
     def __init__(
         self, node: Node, columns: Sequence[Column | None], rows: int, reader: RangeReader
     ) -> None:
+        present = [column for column in columns if column is not None]
+        where = present[0].where if present else Where(reader.path, None, node.name)
+        super().__init__(node.field.to_arrow(), rows, reader, where)
         self.node = node
         self.leaf_columns = columns
-        self.reader = reader
-        self.field: pa.Field = node.field.to_arrow()
-        self.num_rows = rows
-        present = [column for column in columns if column is not None]
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
         # Joined pages may be divided anywhere: the column with most cuts decides.
         finest = max((column.cuts for column in present), key=len, default=[])
         self._preferred_cuts = np.array(sorted({*cuts, *finest}), np.int64)
-        self._where = present[0].where if present else Where(reader.path, None, node.name)
         self._flat = not node.children and bool(present)
         self._pages: Sequence[PageReader] = present[0].pages if self._flat else ()
 
@@ -158,22 +154,14 @@ class FieldColumns(Searchable):
         own = sum(column.nbytes for column in self.leaf_columns if column is not None)
         return COLUMN_BYTES + own + 8 * len(self._preferred_cuts)
 
-    @property
-    def physical(self) -> list[Column]:
-        """The physical columns below that the file has."""
-        return [column for column in self.leaf_columns if column is not None]
-
     def cuts(self) -> Int64s:
         """Row numbers at which to divide a read of all rows, ascending, both ends included."""
         return self._preferred_cuts
 
-    def read(self, start: int, stop: int) -> pa.Array:
-        """Rows ``start`` to ``stop`` as one array."""
-        return run_fetch(self.reader, self.plan_read(start, stop))
-
-    def take(self, rows: Int64s) -> pa.Array:
-        """The rows at these positions, in this order."""
-        return run_fetch(self.reader, self.plan_take(rows))
+    def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]]:
+        """First rows and pages of each physical column below."""
+        present = [column for column in self.leaf_columns if column is not None]
+        return [(column.starts, column.pages) for column in present]
 
     # ------------------------------------------------------------------ ranges
 
@@ -192,12 +180,6 @@ class FieldColumns(Searchable):
             steps.append(self._read_segment(start, end))
             start, first = end, first + 1
         return join(steps, concat_arrays)
-
-    def _check_range(self, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= self.num_rows:
-            raise RowIndexError(
-                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
-            )
 
     def _read_segment(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
         if self._flat:
@@ -227,14 +209,6 @@ class FieldColumns(Searchable):
 
     # ------------------------------------------------------------------ conditions
 
-    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
-        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
-        return self._search(page_predicate(condition, self.node.type), start, stop)
-
-    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
-        """``find`` by a test that is evaluated once per distinct value."""
-        return self._search(entry_predicate(passing, self.node.type), start, stop)
-
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
         parts = self._matches(predicate, start, stop)
         if parts is None:
@@ -246,7 +220,7 @@ class FieldColumns(Searchable):
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
-        parts = self._matches(page_predicate(condition, self.node.type), start, stop)
+        parts = self._matches(page_predicate(condition, self.field.type), start, stop)
         if parts is None:
             return None
         bits = [align_bits(matches.bits, matches.begin, count) for matches, _, count in parts]
@@ -339,54 +313,3 @@ def _restore(order: Int64s | None, arrays: list[pa.Array]) -> Any:
     if order is None:
         return joined
     return joined.take(integer_array(inverse_permutation(order)))
-
-
-class FileColumns:
-    """Several fields of one file (a ``BoundColumns``)."""
-
-    __slots__ = ("columns", "num_rows", "reader", "schema")
-
-    def __init__(
-        self, columns: Sequence[FieldColumns], rows: int, schema: pa.Schema, reader: RangeReader
-    ) -> None:
-        self.columns = columns
-        self.num_rows = rows
-        self.schema = schema
-        self.reader = reader
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held by all columns; an estimate."""
-        return sum(column.nbytes for column in self.columns)
-
-    def cuts(self) -> Int64s:
-        """Row numbers at which a page of any of the fields begins, both ends included."""
-        parts = [column.cuts() for column in self.columns]
-        if not parts:
-            return np.unique(np.array([0, self.num_rows], np.int64))
-        return np.unique(np.concatenate(parts))
-
-    def read(self, start: int, stop: int) -> list[pa.Array]:
-        """Rows ``start`` to ``stop``, one array per field."""
-        return run_fetch(self.reader, self.plan_read(start, stop))
-
-    def take(self, rows: Int64s) -> list[pa.Array]:
-        """The rows at these positions, one array per field."""
-        return run_fetch(self.reader, self.plan_take(rows))
-
-    def prefetch(self, rows: Int64s) -> bool:
-        """Have the system read the bytes of a mapped file that a take of these rows needs."""
-        if not all(isinstance(column, FieldColumns) for column in self.columns):
-            return False
-        from glaive.file.v2.prefetch import prefetch_rows
-
-        physical = [part for column in self.columns for part in column.physical]
-        return prefetch_rows([(part.starts, part.pages) for part in physical], rows)
-
-    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``read`` as a value."""
-        return join([column.plan_read(start, stop) for column in self.columns], list)
-
-    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
-        """``take`` as a value."""
-        return join([column.plan_take(rows) for column in self.columns], list)

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.footer import FileFooter
@@ -23,7 +21,7 @@ from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
 from glaive.io.store import RangeReader
 from glaive.memory import as_array
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange, UInt64s, Where
 
 __all__ = ["MAX_ROWS", "TAIL_BYTES", "Container", "parse_page_layout"]
 
@@ -56,7 +54,7 @@ class Container:
         self._start = size - self._tail.size
         self.footer = FileFooter.parse(self._tail, size, where=self.path)
         self._base = size - FileFooter.SIZE
-        self._columns: NDArray[np.uint64] | None = None
+        self._columns: UInt64s | None = None
         self._prepared: dict[int, pa.Buffer] = {}
 
     @property

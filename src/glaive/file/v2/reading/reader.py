@@ -16,8 +16,9 @@ import pyarrow as pa
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import CorruptFileError
+from glaive.file.bound import BoundField, FileColumns
 from glaive.file.profile import FormatProfile
-from glaive.file.v2.reading.bound import Column, FieldColumns, FileColumns
+from glaive.file.v2.reading.bound import Column, FieldColumns
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.reading.container import MAX_ROWS, Container
 from glaive.format.blobs import stored
@@ -92,11 +93,14 @@ class FileV2:
         if column_of is None:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
+        return FileColumns(self._bound(fields, column_of, count), count, self.reader)
+
+    def _bound(
+        self, fields: Sequence[Field], column_of: Mapping[int, int], rows: int
+    ) -> Sequence[BoundField]:
         nodes = [column_tree(stored(field), column_of, self._stored) for field in fields]
         self._prepare(leaf.column for node in nodes for leaf in node.leaves())
-        bound = [self._bind(node, count) for node in nodes]
-        schema = pa.schema([column.field for column in bound])
-        return FileColumns(bound, count, schema, self.reader)
+        return [self._bind(node, rows) for node in nodes]
 
     def _stored(self, field_id: int) -> Field:
         return self.schema.field_by_id(field_id)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, Struct
 from glaive.arrow.build import all_null, list_array, to_array
@@ -25,11 +24,9 @@ from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureErr
 from glaive.file.v2.reading.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.memory import as_buffer
-from glaive.types import Where
+from glaive.types import MAX_OFFSET, UInt16s, Where
 
 __all__ = ["unshred", "unshred_flat"]
-
-INT32_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -165,7 +162,7 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resol
     for slots, wide in zip(shape, node.wide[::-1], strict=False):
         offsets = None
         if slots.offsets is not None:
-            if not wide and slots.offsets[-1] > INT32_MAX:
+            if not wide and slots.offsets[-1] > MAX_OFFSET:
                 count = int(slots.offsets[-1])
                 raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
             offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32))
@@ -191,7 +188,7 @@ def _from_levels(
             done.append(_item_layer(step, leaf, at, entries, definition))
             continue
         wide = node.wide[len(steps) - 1 - at]
-        if not wide and entries > INT32_MAX:
+        if not wide and entries > MAX_OFFSET:
             raise CapacityError.of(entries, "items of lists", where=where, instead="a large_list")
         lists = resolve_lists(
             rep,
@@ -223,8 +220,8 @@ def _from_levels(
 
 
 def _divide(
-    node: Node, at: int, entries: int, definition: NDArray[np.uint16] | None, where: Where
-) -> tuple[int, NDArray[np.uint16] | None]:
+    node: Node, at: int, entries: int, definition: UInt16s | None, where: Where
+) -> tuple[int, UInt16s | None]:
     """One entry per fixed-size list: all entries of a list have the levels of the list."""
     if any(node.layers[at + 1 :]):
         raise UnsupportedFeatureError(
@@ -243,7 +240,7 @@ def _divide(
 
 
 def _item_layer(
-    step: repdef.LayerStep, leaf: Leaf, at: int, entries: int, definition: NDArray[np.uint16] | None
+    step: repdef.LayerStep, leaf: Leaf, at: int, entries: int, definition: UInt16s | None
 ) -> _Resolved:
     """Resolve a layer that is not a list; -1 slots when the outer list determines them."""
     if definition is None:

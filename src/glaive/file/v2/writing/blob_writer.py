@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.build import validity_flags
 from glaive.errors import SchemaError
@@ -34,7 +33,7 @@ from glaive.format.blobs import (
 from glaive.format.field import Field
 from glaive.format.limits import is_file_name
 from glaive.io.sink import AlignedSink
-from glaive.types import ByteRange, Int64s
+from glaive.types import ByteRange, Flags, Int64s
 
 __all__ = ["BlobWriter"]
 
@@ -134,11 +133,7 @@ class BlobWriter:
         return table.build(None if flags is None else ~valid)
 
     def _write_values(
-        self,
-        table: _Table,
-        values: list[pa.Buffer],
-        here: NDArray[np.bool_],
-        limits: BlobThresholds,
+        self, table: _Table, values: list[pa.Buffer], here: Flags, limits: BlobThresholds
     ) -> None:
         """Write values; ``here`` are the rows that have one."""
         sizes = np.fromiter((value.size for value in values), np.uint64, len(values))
@@ -204,7 +199,7 @@ class _Table:
         self.blob_id = np.zeros(rows, np.uint32)
         self.uri: list[str] = [""] * rows
 
-    def build(self, null: NDArray[np.bool_] | None) -> Any:
+    def build(self, null: Flags | None) -> Any:
         columns: list[Any] = [self.kind, self.position, self.size, self.blob_id]
         arrays: list[Any] = [pa.array(column) for column in columns]
         arrays.append(pa.array(self.uri, pa.string()))

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import validity_flags
@@ -24,7 +23,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.errors import GlaiveError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer
-from glaive.types import ByteRange
+from glaive.types import ByteRange, Flags
 
 __all__ = ["PendingBlobs", "cut_values", "pending_page"]
 
@@ -44,7 +43,7 @@ class PendingBlobs(EncodedPage):
     describe: Callable[[list[ByteRange]], EncodedPage]
 
 
-def cut_values(array: Any, valid: NDArray[np.bool_] | None) -> list[pa.Buffer]:
+def cut_values(array: Any, valid: Flags | None) -> list[pa.Buffer]:
     """Cut an array of binary into its values, without a copy; nulls become empty."""
     wide = array if array.type == pa.large_binary() else array.cast(pa.large_binary())
     if not len(wide):

@@ -65,7 +65,7 @@ class PlanesWriter(FileV2Writer):
                 leaf.values,
                 leaf.levels,
                 leaf.rows,
-                self._options,
+                self._profile,
                 self._wanted[field],
                 sizes,
                 symbols.get(field),
@@ -84,11 +84,11 @@ class PlanesWriter(FileV2Writer):
         levels = leaf.item_levels()
         if levels is None:
             return encode_sparse_page(
-                leaf.values, leaf.layers, leaf.rows, self._options, wanted, shared
+                leaf.values, leaf.layers, leaf.rows, self._profile, wanted, shared
             )
         sizes = [layer.size for layer in reversed(leaf.layers)]
         return encode_planar_page(
-            leaf.values, levels, leaf.rows, self._options, wanted, sizes, shared
+            leaf.values, levels, leaf.rows, self._profile, wanted, sizes, shared
         )
 
 

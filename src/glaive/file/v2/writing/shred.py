@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.build import validity_flags
 from glaive.arrow.dictionaries import tidy_dictionary
 from glaive.encodings.levels import repdef
 from glaive.errors import SchemaError
 from glaive.file.v2.reading.columns import Node
+from glaive.types import Flags
 
 __all__ = ["Shredded", "list_items", "refuse_nulls", "shred"]
 
@@ -94,7 +94,7 @@ def _shred(
     _shred(node.children[0], items, inside, leaves, rows)
 
 
-def refuse_nulls(node: Node, valid: NDArray[np.bool_] | None) -> None:
+def refuse_nulls(node: Node, valid: Flags | None) -> None:
     """Refuse null structs without a leaf that has values: no column stores their validity.
 
     Raises

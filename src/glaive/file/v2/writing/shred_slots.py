@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.build import validity_flags
 from glaive.arrow.dictionaries import tidy_dictionary
@@ -23,10 +22,9 @@ from glaive.encodings.levels import repdef
 from glaive.encodings.writing.sparse import SlotLayer
 from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.writing.shred import list_items, refuse_nulls
+from glaive.types import Flags
 
 __all__ = ["SlottedLeaf", "shred_slots"]
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from glaive.encodings.protocol import EncodedPage
-from glaive.encodings.writing.page import PageOptions, encode_page, encode_small
+from glaive.encodings.writing.page import encode_page, encode_small
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
@@ -100,7 +100,7 @@ class FileV2Writer:
     ) -> None:
         self._given, given = schema.fields, schema
         self._arrow = schema.to_arrow()
-        schema, self._options = _stored_schema(schema, profile)
+        schema = _stored_schema(schema, profile)
         self._wanted = column_options(schema, encoding_options, profile)
         self.path = path
         self._where = store.full(path)
@@ -225,7 +225,7 @@ class FileV2Writer:
             return False
         if is_passed_through(arrays[0].type, node.type):
             return False
-        page = encode_small(arrays[0], self._options, self._wanted[node.field.id])
+        page = encode_small(arrays[0], self._profile, self._wanted[node.field.id])
         if page is None or node.column is None:
             return False
         self._append(node.column, page, queue.written)
@@ -263,10 +263,10 @@ class FileV2Writer:
     def _encode_leaf(self, leaf: Shredded, symbols: PageSymbols | None) -> EncodedPage | None:
         """Encode a leaf as one page; None when it has too many levels for one page."""
         if is_blob(leaf.node.field):
-            large = self._options.large_chunks
+            large = self._profile.large_chunks
             return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
         wanted = self._wanted[leaf.node.field.id]
-        return encode_page(leaf.values, leaf.levels, leaf.rows, self._options, wanted, symbols)
+        return encode_page(leaf.values, leaf.levels, leaf.rows, self._profile, wanted, symbols)
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):
@@ -317,8 +317,8 @@ class FileV2Writer:
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
-def _stored_schema(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSchema, PageOptions]:
-    """The schema as stored in a file of this format, and the options of its pages.
+def _stored_schema(schema: LanceSchema, profile: FormatProfile) -> LanceSchema:
+    """The schema as stored in a file of this format.
 
     Raises
     ------
@@ -327,16 +327,7 @@ def _stored_schema(schema: LanceSchema, profile: FormatProfile) -> tuple[LanceSc
     """
     check_types(schema, profile)
     fields = tuple(map(stored, schema.fields))
-    permitted = PageOptions(
-        large_chunks=profile.large_chunks,
-        scalar_constants=profile.scalar_constants,
-        compressed_constant_levels=profile.compressed_constant_levels,
-        dictionary_bits=profile.dictionary_bits,
-        level_runs=profile.level_runs,
-        dictionary_compression=profile.dictionary_compression,
-        packed_runs=profile.packed_runs,
-    )
-    return schema if fields == schema.fields else replace(schema, fields=fields), permitted
+    return schema if fields == schema.fields else replace(schema, fields=fields)
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)

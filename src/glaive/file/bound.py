@@ -1,0 +1,130 @@
+"""What columns bound to fields have in common, in files of all versions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.conditions import Condition
+from glaive.encodings.fetch import Fetch, join
+from glaive.encodings.predicate import PagePredicate, entry_predicate, page_predicate
+from glaive.encodings.protocol import PageReader
+from glaive.errors import RowIndexError
+from glaive.file.protocol import Entries, Searchable
+from glaive.file.run_fetch import run_fetch
+from glaive.io.store import RangeReader
+from glaive.types import Int64s
+
+__all__ = ["BoundField", "FileColumns"]
+
+
+class BoundField(Searchable, ABC):
+    """A top-level field with all that is stored of it below (a ``BoundColumn``)."""
+
+    __slots__ = ("_where", "field", "num_rows", "reader")
+
+    def __init__(self, field: pa.Field, rows: int, reader: RangeReader, where: object) -> None:
+        self.field = field
+        self.num_rows = rows
+        self.reader = reader
+        self._where = where
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of memory held after all pages were read from; an estimate."""
+
+    @abstractmethod
+    def cuts(self) -> Int64s:
+        """Row numbers at which to divide a read of all rows, ascending, both ends included."""
+
+    def read(self, start: int, stop: int) -> pa.Array:
+        """Rows ``start`` to ``stop`` as one array."""
+        return run_fetch(self.reader, self.plan_read(start, stop))
+
+    def take(self, rows: Int64s) -> pa.Array:
+        """The rows at these positions, in this order."""
+        return run_fetch(self.reader, self.plan_take(rows))
+
+    @abstractmethod
+    def plan_read(self, start: int, stop: int) -> Fetch[pa.Array] | pa.Array:
+        """``read`` as a value."""
+
+    @abstractmethod
+    def plan_take(self, rows: Int64s) -> Fetch[pa.Array] | pa.Array:
+        """``take`` as a value."""
+
+    def _check_range(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.num_rows:
+            raise RowIndexError(
+                f"rows {start}..{stop} of a file with {self.num_rows} rows (in {self._where})"
+            )
+
+    def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
+        """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        return self._search(page_predicate(condition, self.field.type), start, stop)
+
+    def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
+        """``find`` by a test that is evaluated once per distinct value."""
+        return self._search(entry_predicate(passing, self.field.type), start, stop)
+
+    @abstractmethod
+    def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
+        """The rows that pass; None when reading them is the quickest way."""
+
+    def physical_pages(self) -> list[tuple[Sequence[int], Sequence[PageReader]]] | None:
+        """First rows and pages of each physical column below; None where a take needs more."""
+        return None
+
+
+class FileColumns:
+    """Several fields of one file (a ``BoundColumns``)."""
+
+    __slots__ = ("columns", "num_rows", "reader", "schema")
+
+    def __init__(self, columns: Sequence[BoundField], rows: int, reader: RangeReader) -> None:
+        self.columns = columns
+        self.num_rows = rows
+        self.schema = pa.schema([column.field for column in columns])
+        self.reader = reader
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held by all columns; an estimate."""
+        return sum(column.nbytes for column in self.columns)
+
+    def cuts(self) -> Int64s:
+        """Row numbers at which a page of any of the fields begins, both ends included."""
+        parts = [column.cuts() for column in self.columns]
+        if not parts:
+            return np.unique(np.array([0, self.num_rows], np.int64))
+        return np.unique(np.concatenate(parts))
+
+    def read(self, start: int, stop: int) -> list[pa.Array]:
+        """Rows ``start`` to ``stop``, one array per field."""
+        return run_fetch(self.reader, self.plan_read(start, stop))
+
+    def take(self, rows: Int64s) -> list[pa.Array]:
+        """The rows at these positions, one array per field."""
+        return run_fetch(self.reader, self.plan_take(rows))
+
+    def prefetch(self, rows: Int64s) -> bool:
+        """Have the system read the bytes of a mapped file that a take of these rows needs."""
+        parts = [column.physical_pages() for column in self.columns]
+        known = [columns for columns in parts if columns is not None]
+        if len(known) < len(parts):
+            return False
+        from glaive.file.v2.prefetch import prefetch_rows
+
+        return prefetch_rows([column for columns in known for column in columns], rows)
+
+    def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``read`` as a value."""
+        return join([column.plan_read(start, stop) for column in self.columns], list)
+
+    def plan_take(self, rows: Int64s) -> Fetch[list[pa.Array]] | list[pa.Array]:
+        """``take`` as a value."""
+        return join([column.plan_take(rows) for column in self.columns], list)

@@ -1,0 +1,61 @@
+"""What readers and sinks of remote objects have in common: no map, and errors to translate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from glaive.errors import StoreError
+from glaive.io.store import BytesLike, byte_views
+from glaive.types import ByteRange
+
+__all__ = ["RemoteReader", "RemoteSink"]
+
+
+class RemoteReader:
+    """An object that is requested range by range, not mapped into memory."""
+
+    __slots__ = ()
+
+    mapped = False
+
+    def advise(self, ranges: Sequence[ByteRange], advice: str) -> None:
+        """Do nothing: there is no map."""
+
+    def advise_pattern(self, pattern: str) -> None:
+        """Do nothing: there is no map."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is kept open."""
+
+
+class RemoteSink:
+    """An object being written through a file object of a library."""
+
+    __slots__ = ("_file", "_full", "position")
+
+    refusals: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    """Errors of the library."""
+
+    def __init__(self, file: Any, full: str) -> None:
+        self._file, self._full, self.position = file, full, 0
+
+    def write(self, data: Sequence[BytesLike]) -> None:
+        """Append parts; full ones may be uploaded in the background."""
+        file = self._opened()
+        for view in byte_views(data):
+            try:
+                file.write(view)
+            except self.refusals as error:
+                raise self.failed(error, self._full, "write") from None
+            self.position += view.nbytes
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            raise StoreError(f"cannot write {self._full}: writing has ended. Start a new object.")
+        return self._file
+
+    @staticmethod
+    def failed(error: Exception, path: str, doing: str) -> StoreError:
+        """Translate an error of the library."""
+        raise NotImplementedError
