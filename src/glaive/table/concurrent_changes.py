@@ -141,7 +141,7 @@ def conflict_on(theirs: Operation, reason: str) -> Conflict:
 def incompatible(theirs: Operation, replaced: str = "") -> Conflict:
     """The conflict with an operation that fits no other case.
 
-    ``replaced`` says what is gone after an overwrite or a restore.
+    ``replaced`` says what no longer exists after an overwrite or a restore.
     """
     name = theirs.wire_name
     if replaced and name in ("overwrite", "restore"):
