@@ -192,3 +192,15 @@ def test_damaged_files_among_joined_ones_give_an_error_or_rows(
                 errors += 1
         shutil.rmtree(folder)
     assert errors > 10
+
+
+@pytest.mark.parametrize("budget", [0, 200_000, 64 * 1024 * 1024])
+def test_takes_keep_to_the_budget_of_their_session(tmp_path: Path, budget: int) -> None:
+    source = pa.table(columns(3000)).select(["number", "text", "kind", "list"])
+    glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=100)
+    session = glaive.Session(metadata_cache_size_bytes=budget)
+    opened = glaive.dataset(tmp_path / "t", session=session)
+    for seed in range(6):
+        rows = np.random.default_rng(seed).integers(0, 3000, 40)
+        assert opened.take(rows).equals(source.take(pa.array(rows)))
+        assert session.size_bytes() <= budget

@@ -50,9 +50,10 @@ class JoinedFragments:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, beside those of the fragments; an estimate."""
+        """Bytes of memory, those of the fragments included, which it keeps; an estimate."""
         own = sum(column.nbytes for column in self.columns if column is not None)
-        return own + self.first_row.nbytes + self.rows.nbytes
+        kept = sum(fragment.nbytes for fragment in self.fragments.values())
+        return own + kept + self.first_row.nbytes + self.rows.nbytes
 
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
         """Numbers of physical rows among the rows of all; None where one is beyond its fragment."""
@@ -62,11 +63,13 @@ class JoinedFragments:
         return numbers
 
 
-def are_few(fragments: dict[int, BoundFragment]) -> bool:
-    """Whether fragments are few and small enough to be joined."""
+def are_few(fragments: dict[int, BoundFragment], budget: int) -> bool:
+    """Whether fragments are few and small enough to be joined, within a budget of bytes."""
     if len(fragments) > MAX_FRAGMENTS:
         return False
-    return sum(fragment.nbytes for fragment in fragments.values()) <= _MAX_BYTES
+    size = sum(fragment.nbytes for fragment in fragments.values())
+    # Chunk tables and the like are there once more for all of them.
+    return size <= _MAX_BYTES and 4 * size <= budget
 
 
 def join_fragments(fragments: dict[int, BoundFragment], total: int) -> JoinedFragments | None:

@@ -225,7 +225,7 @@ class _Take:
         Row i of the jobs becomes row ``numbers[i]``, or row i. None where it has to be done
         fragment by fragment.
         """
-        bound_rows = list(map(self._bind, jobs))
+        bound_rows = [self._bind(job, joined.fragments[job[0]]) for job in jobs]
         if any(
             joined.fragments[position] is not bound
             for (position, _), (bound, _) in zip(jobs, bound_rows, strict=True)
@@ -270,13 +270,15 @@ class _Take:
             parts = self._take_prefetched(jobs)
         return (chunk for part in parts for chunk in part)
 
-    def _bind(self, job: _Job) -> tuple[BoundFragment, Int64s]:
+    def _bind(
+        self, job: _Job, fragment: BoundFragment | None = None
+    ) -> tuple[BoundFragment, Int64s]:
         """The fragment of a job, opened, and its rows as physical ones."""
         position, rows = job
-        if self.are_live:
-            live = self.source.fragment(position).live
-            rows = rows if live is None else live.physical(rows)
-        return self.source.for_taking(position, rows), rows
+        fragment = fragment or self.source.fragment(position)
+        if self.are_live and fragment.live is not None:
+            rows = fragment.live.physical(rows)
+        return self.source.for_taking(position, rows, fragment), rows
 
     def _take(self, job: _Job) -> Iterable[_Chunk]:
         bound, rows = self._bind(job)

@@ -64,13 +64,16 @@ class BoundProjection:
         bound: BoundFragment | None = self._cache.get((self._token, position, False))
         return bound or self._bind(position, prefetch=False)
 
-    def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
+    def for_taking(
+        self, position: int, rows: NDArray[np.int64], bound: BoundFragment | None = None
+    ) -> BoundFragment:
         """The same fragment, once what the physical rows need is being read.
 
         That pays for more than a few rows of mapped files that are not in memory. Where it
-        is not known what they need, the fragment is one that prefetches what it reads.
+        is not known what they need, the fragment is one that prefetches what it reads. ``bound``
+        is the fragment, if it is at hand.
         """
-        bound = self.fragment(position)
+        bound = bound or self.fragment(position)
         bound.expect("random")
         if len(rows) < _MIN_PREFETCHED_ROWS or not bound.mapped or not bound.is_cold():
             return bound
@@ -102,7 +105,7 @@ class BoundProjection:
         from glaive.scan.joined import are_few, join_fragments
 
         fragments = before | {position: self.fragment(position) for position in further}
-        if not are_few(fragments):
+        if not are_few(fragments, self._cache.budget):
             return joined
         self._missed = 0
         joined = join_fragments(fragments, len(self.snapshot.manifest.fragment_ids))
