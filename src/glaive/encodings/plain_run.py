@@ -6,7 +6,7 @@ import numpy as np
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.leaf import Layer, Leaf
-from glaive.encodings.protocol import PageParts, PageReader, ValueEncoding
+from glaive.encodings.protocol import MemoryRanges, PageParts, PageReader, ValueEncoding
 from glaive.errors import RowIndexError
 from glaive.kernels.full_zip import gather_ranges
 from glaive.types import Int64s
@@ -42,10 +42,19 @@ class PlainRun(PageReader):
                 f"rows {rows.min()} to {rows.max()} of pages of {self.rows} rows "
                 f"(in {self._parts.where})"
             )
+        return self._leaf(self._starts(rows), np.full(len(rows), self._width), len(rows))
+
+    def take_ranges(self, rows: Int64s) -> MemoryRanges:
+        """The values of the rows."""
+        starts = self._starts(rows) + self._parts.data.address
+        return np.stack([starts, np.full(len(rows), self._width)], axis=1)
+
+    def _starts(self, rows: Int64s) -> Int64s:
+        """Where rows begin in the memory of all pages."""
         page = self._ends.searchsorted(rows, "right")
         before = np.append(0, self._ends)[page]
-        starts = self._parts.starts[page, 0] + self._width * (rows - before)
-        return self._leaf(starts, np.full(len(rows), self._width), len(rows))
+        starts: Int64s = self._parts.starts[page, 0] + self._width * (rows - before)
+        return starts
 
     def _leaf(self, starts: Int64s, sizes: Int64s, rows: int) -> Leaf:
         where = self._parts.where

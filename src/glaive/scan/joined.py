@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from glaive.file.v2.prefetch import prefetch_rows
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
 from glaive.scan.bound import BoundFragment
@@ -61,6 +62,22 @@ class JoinedFragments:
             return None
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
+
+    def prepare(self, fragments: Sequence[BoundFragment], numbers: Int64s) -> bool:
+        """Have the system read what these rows, of these fragments, need of files not in memory.
+
+        Returns
+        -------
+        bool
+            Whether it is known what they need, or all is in memory.
+        """
+        for fragment in fragments:
+            fragment.expect("random")
+        if not any(fragment.is_cold() for fragment in fragments):
+            return True
+        columns = [column for column in self.columns if column is not None]
+        pages = [part for column in columns for part in column.physical_pages()]
+        return len(columns) == len(self.columns) and prefetch_rows(pages, numbers)
 
 
 def are_few(fragments: dict[int, BoundFragment], budget: int) -> bool:

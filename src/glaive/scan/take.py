@@ -225,16 +225,16 @@ class _Take:
         Row i of the jobs becomes row ``numbers[i]``, or row i. None where it has to be done
         fragment by fragment.
         """
-        bound_rows = [self._bind(job, joined.fragments[job[0]]) for job in jobs]
-        if any(
-            joined.fragments[position] is not bound
-            for (position, _), (bound, _) in zip(jobs, bound_rows, strict=True)
-        ):
-            return None  # another way to prefetch
+        bound_rows = [(joined.fragments[at], rows) for at, rows in jobs]
+        if self.are_live:
+            bound_rows = [
+                (bound, rows if bound.live is None else bound.live.physical(rows))
+                for bound, rows in bound_rows
+            ]
         sizes = [len(rows) for _, rows in bound_rows]
         fragment = np.repeat([position for position, _ in jobs], sizes)
         among_all = joined.numbers(fragment, np.concatenate([rows for _, rows in bound_rows]))
-        if among_all is None:
+        if among_all is None or not joined.prepare([bound for bound, _ in bound_rows], among_all):
             return None
         back = None if numbers is None else inverse_permutation(numbers)
         wanted = among_all if back is None else among_all[back]
@@ -270,15 +270,13 @@ class _Take:
             parts = self._take_prefetched(jobs)
         return (chunk for part in parts for chunk in part)
 
-    def _bind(
-        self, job: _Job, fragment: BoundFragment | None = None
-    ) -> tuple[BoundFragment, Int64s]:
+    def _bind(self, job: _Job) -> tuple[BoundFragment, Int64s]:
         """The fragment of a job, opened, and its rows as physical ones."""
         position, rows = job
-        fragment = fragment or self.source.fragment(position)
-        if self.are_live and fragment.live is not None:
-            rows = fragment.live.physical(rows)
-        return self.source.for_taking(position, rows, fragment), rows
+        if self.are_live:
+            live = self.source.fragment(position).live
+            rows = rows if live is None else live.physical(rows)
+        return self.source.for_taking(position, rows), rows
 
     def _take(self, job: _Job) -> Iterable[_Chunk]:
         bound, rows = self._bind(job)

@@ -64,16 +64,13 @@ class BoundProjection:
         bound: BoundFragment | None = self._cache.get((self._token, position, False))
         return bound or self._bind(position, prefetch=False)
 
-    def for_taking(
-        self, position: int, rows: NDArray[np.int64], bound: BoundFragment | None = None
-    ) -> BoundFragment:
+    def for_taking(self, position: int, rows: NDArray[np.int64]) -> BoundFragment:
         """The same fragment, once what the physical rows need is being read.
 
         That pays for more than a few rows of mapped files that are not in memory. Where it
-        is not known what they need, the fragment is one that prefetches what it reads. ``bound``
-        is the fragment, if it is at hand.
+        is not known what they need, the fragment is one that prefetches what it reads.
         """
-        bound = bound or self.fragment(position)
+        bound = self.fragment(position)
         bound.expect("random")
         if len(rows) < _MIN_PREFETCHED_ROWS or not bound.mapped or not bound.is_cold():
             return bound
