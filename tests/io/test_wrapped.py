@@ -66,7 +66,12 @@ def test_a_dataset_asks_the_same_of_a_directory_through_a_wrapper(
     tmp_path: Path, wrap: Wrap
 ) -> None:
     asked, done = written_and_read(tmp_path / "plain", lambda store: store)
-    assert written_and_read(tmp_path / "wrapped", wrap) == (asked, done)
+    asked_wrapped, wrapped = written_and_read(tmp_path / "wrapped", wrap)
+    assert asked_wrapped == asked
+    assert (wrapped.read_iops, wrapped.write_iops) == (done.read_iops, done.write_iops)
+    # The time in a manifest takes a byte more or less.
+    assert abs(wrapped.read_bytes - done.read_bytes) <= 2 * done.read_iops
+    assert abs(wrapped.written_bytes - done.written_bytes) <= 2 * done.write_iops
     own_ways = {"names", "folder_state", "is_free", "put_new", "rewrite", "get_into"}
     assert own_ways <= asked.keys()
     assert not {"list", "open"} & asked.keys()
