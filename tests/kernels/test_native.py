@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+import glaive
 from glaive.kernels import native
 from glaive.kernels.loops import xxh64
 from glaive.kernels.loops.entry import compile_entry
@@ -17,6 +19,7 @@ from glaive.kernels.loops.memory import kernel
 ROUND_TRIP = """
 import sys
 import pyarrow as pa
+import glaive
 from glaive.kernels import native
 
 data = pa.py_buffer(b"glaive" * 100)
@@ -122,3 +125,17 @@ def test_a_kernel_that_calls_the_interpreter_is_refused() -> None:
     with pytest.raises(TypeError, match="a kernel calls kernels only"):
         compile_entry(_calls_python, "symbol")
     assert compile_entry(xxh64.xxh64, "another_symbol")
+
+
+def test_a_package_in_an_archive_compiles_its_kernels(tmp_path: Path) -> None:
+    package = Path(glaive.__file__).parent
+    archive = tmp_path / "packages.zip"
+    with ZipFile(archive, "w") as written:
+        for path in package.rglob("*.py"):
+            written.write(path, path.relative_to(package.parent))
+    environment = {**os.environ, "PYTHONPATH": str(archive)}
+    code = f"import sys; sys.path.insert(0, {str(archive)!r})\n{ROUND_TRIP}"
+    command = [sys.executable, "-c", code + "assert '.zip' in native.__file__"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[1] == "True"

@@ -80,10 +80,12 @@ def processor() -> tuple[str, str]:
     import llvmlite.binding as llvm
 
     name, features = map(os.environ.get, ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"))
-    return (
-        llvm.get_host_cpu_name() if name is None else name,
-        llvm.get_host_cpu_features().flatten() if features is None else features,
-    )
+    if features is None:
+        try:
+            features = llvm.get_host_cpu_features().flatten()
+        except RuntimeError:  # LLVM cannot list those of some processors
+            features = ""
+    return llvm.get_host_cpu_name() if name is None else name, features
 
 
 @cache

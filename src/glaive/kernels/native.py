@@ -21,6 +21,7 @@ import sys
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
@@ -83,7 +84,7 @@ class _Kernels:
 
 
 def __getattr__(module: str) -> Any:
-    if module.startswith("_") or not (_LOOPS / f"{module}.py").exists():
+    if module.startswith("_") or find_spec(f"glaive.kernels.loops.{module}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {module!r}")
     kernels = globals()[module] = _Kernels(module)
     return kernels
@@ -133,7 +134,12 @@ def _key() -> str:
 
 @cache
 def _folders() -> tuple[Path, ...]:
-    """Where code is kept, in the order in which they are tried."""
+    """Where code is kept, in the order in which they are tried.
+
+    Nowhere for a package in an archive: without its sources nobody knows what code is of.
+    """
+    if not _LOOPS.is_dir():
+        return ()
     if settings.kernel_cache:
         return (Path(settings.kernel_cache),)
     beside = _LOOPS / "__pycache__"
