@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,13 @@ def test_a_package_in_an_archive_compiles_its_kernels(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1] == "True"
+
+
+def test_code_is_keyed_by_every_source_that_kernels_are_made_of() -> None:
+    loops = Path(native.__file__).parent / "loops"
+    pattern = re.compile(r"^from (glaive\.[\w.]+) import", re.MULTILINE)
+    imported = {name for path in loops.glob("*.py") for name in pattern.findall(path.read_text())}
+    imported = {name for name in imported if not name.startswith("glaive.kernels.loops")}
+    # The sanitizer is for builds that are not kept; settings choose these builds.
+    others = imported - {"glaive.config", "glaive.kernels"}
+    assert others == {f"glaive.kernels.{path.stem}" for path in native.SHARED_SOURCES}

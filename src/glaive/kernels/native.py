@@ -56,11 +56,16 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import runs as runs
     from glaive.kernels.loops import xxh64 as xxh64
 
-__all__ = ["is_loaded"]
+__all__ = ["SHARED_SOURCES", "is_loaded"]
 
 _LOG = logging.getLogger(__name__)
 
 _LOOPS: Final = Path(__file__).parent / "loops"
+SHARED_SOURCES: Final = tuple(
+    _LOOPS.with_name(name) for name in ("records.py", "string_records.py", "machine.py")
+)
+"""What kernels read beside each other: where members of records lie, and what entries call."""
+
 _DIGEST: Final = 32
 _LAYOUT: Final = b"2"
 """Counts up when code of before cannot be called any more."""
@@ -120,7 +125,7 @@ def _key() -> str:
     import llvmlite.binding as llvm
 
     digest = sha256(_LAYOUT)
-    for path in sorted(_LOOPS.glob("*.py")):
+    for path in (*sorted(_LOOPS.glob("*.py")), *SHARED_SOURCES):
         digest.update(path.read_bytes())
     for fact in (
         llvmlite.__version__,  # a version of numba needs its own
