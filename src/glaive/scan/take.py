@@ -107,7 +107,8 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     if high < starts[first + 1]:
         jobs = [(first, wanted - starts[first])]
         joined = driver.joined(jobs) if len(wanted) > 1 else None
-        arrays = None if joined is None else driver.take_joined(joined, jobs, None)
+        joins = joined is not None and first in joined.fragments
+        arrays = driver.take_joined(joined, jobs, None) if joined is not None and joins else None
         return _as_table(source, driver.by_fragment(jobs) if arrays is None else [arrays])
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     return driver.table(fragment, wanted - starts[fragment])
@@ -234,7 +235,7 @@ class _Take:
         sizes = [len(rows) for _, rows in bound_rows]
         fragment = np.repeat([position for position, _ in jobs], sizes)
         among_all = joined.numbers(fragment, np.concatenate([rows for _, rows in bound_rows]))
-        if among_all is None or not joined.prepare([bound for bound, _ in bound_rows], among_all):
+        if among_all is None:
             return None
         back = None if numbers is None else inverse_permutation(numbers)
         wanted = among_all if back is None else among_all[back]
@@ -249,6 +250,8 @@ class _Take:
 
         columns = range(len(joined.columns))
         try:
+            if not joined.prepare([bound for bound, _ in bound_rows], among_all):
+                return None
             return list((gather if len(wanted) >= _THREADED_ROWS else map)(take, columns))
         except CapacityError as error:
             self.meter.fallback("joined take", "values beyond one array", error)

@@ -62,7 +62,7 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
     run_coverage: list[bool] | None = None
     for position, fragment_id in enumerate(ids):
         small = physical[position] < options.target_rows_per_fragment
-        small = small and _stored_bytes(dataset, position) < options.max_bytes_per_file
+        small = small and _live_bytes(dataset, position) < options.max_bytes_per_file
         wanted = small or _has_many_deleted(dataset, position, options)
         if fragment_id in excluded or not wanted:
             if run:
@@ -82,6 +82,13 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
 def _stored_bytes(dataset: OpenedVersion, position: int) -> int:
     """Bytes of the data files of a fragment, as far as the manifest says."""
     return sum(file.size or 0 for file in dataset.manifest.fragment(position).files)
+
+
+def _live_bytes(dataset: OpenedVersion, position: int) -> int:
+    """The share of the live rows in these bytes, about."""
+    physical = int(dataset.manifest.physical_rows[position])
+    live = int(dataset.snapshot.live_counts[position])
+    return _stored_bytes(dataset, position) * live // max(1, physical)
 
 
 def _has_many_deleted(dataset: OpenedVersion, position: int, options: CompactionOptions) -> bool:

@@ -114,13 +114,21 @@ class _Entry:
         with builder.if_then(builder.icmp_signed("!=", count, expected), likely=False):
             self._call("PyErr_BadArgument", _I32)
             builder.ret(_NULL)
-        words = [
-            self._unboxed(builder.load(builder.gep(given, [ir.Constant(_I64, at)])), kind)
-            for at, kind in enumerate(argument_types)
-        ]
-        error = self._call("PyErr_Occurred", _OBJECT)
-        with builder.if_then(builder.icmp_unsigned("!=", error, _NULL), likely=False):
-            builder.ret(_NULL)
+        words = []
+        for at, number in enumerate(argument_types):
+            value = builder.load(builder.gep(given, [ir.Constant(_I64, at)]))
+            words.append(self._unboxed(value, number))
+            # Only this result may mean an error, which must end the call before the next.
+            minus_one = ir.Constant(words[-1].type, -1)
+            is_minus_one = (
+                builder.fcmp_ordered("==", words[-1], minus_one)
+                if isinstance(number, types.Float)
+                else builder.icmp_signed("==", words[-1], minus_one)
+            )
+            with builder.if_then(is_minus_one, likely=False):
+                error = self._call("PyErr_Occurred", _OBJECT)
+                with builder.if_then(builder.icmp_unsigned("!=", error, _NULL), likely=False):
+                    builder.ret(_NULL)
         thread = self._call("PyEval_SaveThread", _OBJECT)
         status, result = convention.call_function(
             builder, kernel, result_type, argument_types, words

@@ -6,7 +6,7 @@ neighbouring pages of equal signatures are one run, so that it costs Python for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from mmap import PAGESIZE
 from typing import Final
 
@@ -15,6 +15,7 @@ from glaive.encodings.miniblock.page_run import join_files
 from glaive.encodings.protocol import PageReader
 from glaive.file.protocol import BoundColumn
 from glaive.file.v2.reading.bound import Column, FieldColumns
+from glaive.file.v2.reading.columns import Node
 
 __all__ = ["join_columns"]
 
@@ -33,7 +34,7 @@ def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
         dictionary of each file is part of the result.
     """
     fields = [column for column in columns if isinstance(column, FieldColumns)]
-    if len(fields) != len(columns) or any(field.field != fields[0].field for field in fields):
+    if len(fields) != len(columns) or any(_shape(field) != _shape(fields[0]) for field in fields):
         return None
     if has_dictionary(fields[0].field.type):
         return None
@@ -55,6 +56,15 @@ def join_columns(columns: Sequence[BoundColumn]) -> FieldColumns | None:
         joined.append(Column(join_files(pages), present[0].where))
     rows = sum(field.num_rows for field in fields)
     return FieldColumns(fields[0].node, joined, rows, fields[0].reader)
+
+
+def _shape(field: FieldColumns) -> Hashable:
+    """What fields of several files must have in common: types, and where packed members lie."""
+
+    def members(node: Node) -> Hashable:
+        return node.members, tuple(map(members, node.children))
+
+    return field.field, members(field.node)
 
 
 def _is_whole(page: PageReader, file_size: int) -> bool:
