@@ -93,6 +93,8 @@ def decode_values(
         Offsets descend or leave the data.
     """
     offsets, bits, data = strings
+    if len(counts) != len(tables) or int(counts.min(initial=1)) < 1:
+        raise ValueError(f"{len(tables)} pages with {counts} values")
     total = int(counts.sum())
     check_offsets(offsets, bits, data, total)
     ends = as_offsets(offsets, bits)[: total + 1].astype(np.int64)
