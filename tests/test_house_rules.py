@@ -584,6 +584,34 @@ def test_every_folder_is_on_the_map() -> None:
     assert not missing, "say in ARCHITECTURE.md what these folders are for"
 
 
+def test_modules_that_the_map_names_are_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    folders = {path.parent.stem for path in sources()} - {"glaive", "src"}
+    modules = {dotted(path).removeprefix("glaive.").removesuffix(".__init__") for path in sources()}
+    shorter = {module.partition(".")[2] for module in modules}
+    wrong = []
+    for name in re.findall(r"`([a-z_]+(?:\.\w+)+)`", text):
+        parts = name.split(".")
+        if parts[0] not in folders:
+            continue
+        # ``a.b.C`` is a class of ``a.b``; folders of ``dataset`` are named without it.
+        module = ".".join(part for part in parts if part[0].islower())
+        members = [part for part in parts if not part[0].islower()]
+        if module in modules | shorter:
+            full = module if module in modules else f"dataset.{module}"
+            found = importlib.import_module(f"glaive.{full}") if full in modules else None
+            if found is None or all(hasattr(found, member) for member in members):
+                continue
+            wrong.append(name)
+            continue
+        owner, _, function = module.rpartition(".")
+        owner = owner if owner in modules else f"dataset.{owner}"
+        if owner in modules and hasattr(importlib.import_module(f"glaive.{owner}"), function):
+            continue
+        wrong.append(name)
+    assert wrong == []
+
+
 def test_every_decision_is_in_the_index() -> None:
     folder = DOCS / "adr"
     index = (folder / "README.md").read_text("utf-8")

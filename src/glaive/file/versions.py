@@ -1,7 +1,7 @@
 """The format versions, by name and by footer.
 
 ``PROFILES`` holds one value per version that glaive reads and writes; the modules
-``glaive.file.v2.v2_*`` and ``glaive.file.legacy.profile`` define them.
+``glaive.file.v2.profiles.v2_*`` and ``glaive.file.legacy.profile`` define them.
 """
 
 from __future__ import annotations

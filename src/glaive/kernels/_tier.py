@@ -7,8 +7,9 @@ every range against its memory, and then calls one of two tiers:
   trusts them;
 * the **reference implementation** beside the wrapper, in NumPy, slow and obviously right.
 
-numba is imported on the first call that is large enough to be worth it; a process that only
-reads a few rows never loads it. The parity tests force each tier in turn.
+The first kernel is linked on the first call that is large enough to be worth it (see
+``glaive.kernels.native``); a process that only reads a few rows never does. The parity tests force
+each tier in turn.
 
 Decision and figures: ``docs/adr/0002-kernels.md``.
 """
