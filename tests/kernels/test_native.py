@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -173,9 +172,14 @@ def test_code_of_another_kernel_and_links_are_not_run(tmp_path: Path) -> None:
     other = file.rename(tmp_path / name.replace("xxh64.xxh64", "xxh64.other"))
     file.symlink_to(other)
     assert hashed(tmp_path)[:2] == (first, True)
-    code = other.read_bytes()[32:]
-    file.write_bytes(sha256(b"another.kernel\0" + code).digest() + code)
-    assert hashed(tmp_path)[:2] == (first, True)
+    second = "from glaive.kernels import native; native.memory.wrapping_add(1, 2)"
+    environment = {**os.environ, "GLAIVE_KERNEL_CACHE": str(tmp_path / "second")}
+    subprocess.run([sys.executable, "-c", second], env=environment, check=True)
+    (sum_of_two,) = (tmp_path / "second").iterdir()
+    file.write_bytes(sum_of_two.read_bytes())
+    result, compiled, logged = hashed(tmp_path)
+    assert (result, compiled) == (first, True)
+    assert "is damaged" in logged
 
 
 def test_threads_that_want_a_kernel_at_once_get_the_same() -> None:

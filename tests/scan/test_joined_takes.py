@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,17 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset.commits.commit import commit_operation
 from glaive.errors import GlaiveError
+from glaive.io.local import LocalStore
 from glaive.scan.bound import BoundFragment
 from glaive.scan.joined import MAX_FRAGMENTS
+from glaive.scan.metrics import Meter
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.take import take
+from glaive.scan.views import Views
+from glaive.table.operations.project import Project
 from glaive.testing import force_tier
 
 ROWS = 3000
@@ -234,3 +243,88 @@ def test_damage_of_a_file_that_a_take_does_not_touch_does_not_matter(
     with pytest.raises(GlaiveError):
         opened.take([*rows, 12_300])
     assert opened.take(rows).equals(source.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize("tier", ["numba", "numpy"])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+def test_text_is_decoded_with_the_symbols_of_its_own_file(
+    tmp_path: Path, tier: Any, order: tuple[int, ...]
+) -> None:
+    """Each file has symbols of its own, and lies in memory wherever the system put it."""
+    rows = 4000
+    parts = [
+        [f"{word} {n * 7919 % 10_007:05d} of {word} and {word}" for n in range(rows)]
+        for word in ("apples", "quince blossoms", "zebra crossings", "0123456789")
+    ]
+    for part in parts:
+        made = glaive.write_dataset({"text": part}, tmp_path / "t", mode="append")
+    opened = glaive.dataset(made.uri)
+    for fragment in order:  # mapped in this order, before they are joined
+        opened.take([fragment * rows])
+    texts = [text for part in parts for text in part]
+    for seed in range(3):
+        wanted = np.random.default_rng(seed).integers(0, 4 * rows, 300).tolist()
+        with force_tier(tier):
+            assert opened.take(wanted)["text"].to_pylist() == [texts[row] for row in wanted]
+            counts = joined_counts(made, *([fragment * rows] for fragment in order), wanted)
+            assert counts == {"fragments_taken_joined": len(parts)}
+
+
+def joined_counts(dataset: glaive.LanceDataset, *takes: list[int]) -> dict[str, int]:
+    """What the meter counts of takes, one after the other, of one opened dataset."""
+    source = Views(Snapshot(LocalStore(dataset.uri), dataset.manifest, Session())).take(None)
+    meter = Meter()
+    for rows in takes:
+        take(source, rows, meter)
+    return dict(meter.counts)
+
+
+def test_ordinary_takes_are_joined_and_nothing_is_given_up(tmp_path: Path) -> None:
+    names = ["number", "null", "float", "flag", "text", "many", "kind", "list", "struct", "vector"]
+    made = glaive.write_dataset(
+        pa.table(columns(20_000)).select(names), tmp_path / "t", max_rows_per_file=4000
+    )
+    rows = list(range(5, 20_000, 150))
+    assert joined_counts(made, rows, rows, [7, 19_000]) == {"fragments_taken_joined": 12}
+
+
+def test_numbers_of_rows_beyond_a_fragment_are_none(tmp_path: Path) -> None:
+    made = glaive.write_dataset({"n": range(40)}, tmp_path / "t", max_rows_per_file=10)
+    source = Views(Snapshot(LocalStore(made.uri), made.manifest, Session())).take(None)
+    joined = source.joined([0, 1, 2])
+    assert joined is not None
+    fragments = np.array([0, 2])
+    numbers = joined.numbers(fragments, np.array([3, 9]))
+    assert numbers is not None
+    assert numbers.tolist() == [3, 29]
+    assert joined.numbers(fragments, np.array([10, 0])) is None
+    assert joined.numbers(fragments, np.array([0, -1])) is None
+
+
+def test_packed_members_that_lie_elsewhere_in_some_files_are_not_mixed_up(tmp_path: Path) -> None:
+    """Which member is which is said by each file."""
+
+    def rows(order: str, seed: int) -> pa.Table:
+        rng = np.random.default_rng(seed)
+        values = {name: pa.array(rng.integers(0, 2**40, 2000)) for name in "abc"}
+        members = [pa.field(name, pa.int64(), nullable=False) for name in order]
+        array = pa.StructArray.from_arrays([values[name] for name in order], fields=members)
+        metadata = {"lance-encoding:packed": "true"}
+        field = pa.field("s", array.type, nullable=False, metadata=metadata)
+        return pa.table([array], schema=pa.schema([field]))
+
+    for seed in (0, 1):
+        made = glaive.write_dataset(rows("abc", seed), tmp_path / "t", mode="append")
+    snapshot = Snapshot(LocalStore(made.uri), made.manifest, Session())
+    (packed,) = snapshot.manifest.schema.fields
+    turned = replace(packed, children=tuple(reversed(packed.children)))
+    schema = replace(snapshot.manifest.schema, fields=(turned,))
+    change = Project(schema=schema, preserves_nullability=True)
+    commit_operation(made._at, change)  # noqa: SLF001  # drop_columns does not reorder members
+    made = glaive.dataset(made.uri)
+    for seed in (2, 3):
+        made = glaive.write_dataset(rows("cba", seed), made, mode="append")
+    whole = made.to_table()
+    opened = glaive.dataset(made.uri)
+    for wanted in ([4007, 6001], [4007, 6001, 3], [1, 2001, 4001, 6001]):
+        assert opened.take(wanted).equals(whole.take(pa.array(wanted)))

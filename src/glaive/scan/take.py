@@ -236,6 +236,7 @@ class _Take:
         fragment = np.repeat([position for position, _ in jobs], sizes)
         among_all = joined.numbers(fragment, np.concatenate([rows for _, rows in bound_rows]))
         if among_all is None:
+            self.meter.fallback("joined take", "a row is beyond its fragment")
             return None
         back = None if numbers is None else inverse_permutation(numbers)
         wanted = among_all if back is None else among_all[back]
@@ -251,8 +252,11 @@ class _Take:
         columns = range(len(joined.columns))
         try:
             if not joined.prepare([bound for bound, _ in bound_rows], among_all):
+                self.meter.fallback("joined take", "unknown what cold files have to read")
                 return None
-            return list((gather if len(wanted) >= _THREADED_ROWS else map)(take, columns))
+            arrays = list((gather if len(wanted) >= _THREADED_ROWS else map)(take, columns))
+            self.meter.count("fragments_taken_joined", len(jobs))
+            return arrays
         except CapacityError as error:
             self.meter.fallback("joined take", "values beyond one array", error)
         except CorruptFileError as error:  # a page alone says more
