@@ -5,14 +5,27 @@ Specification: "Kinds" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
+from glaive.index.queries import IndexQuery
+from glaive.index.row_set import RowSet
 from glaive.index.segment import Segment, SegmentWriter
+from glaive.index.source import IndexSource
 
-__all__ = ["IndexKind", "RebuiltSegment"]
+__all__ = [
+    "BuiltSegment",
+    "Candidates",
+    "IndexKind",
+    "OpenedIndex",
+    "RebuiltSegment",
+    "ScalarIndex",
+]
 
 Entry = table_pb2.IndexMetadata
 
@@ -31,6 +44,89 @@ class RebuiltSegment:
 
     details: bytes | None = None
     version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """What the entry of a new segment says, besides its name, fields, fragments and files.
+
+    Parameters
+    ----------
+    type_url
+        Type of the details message.
+    details
+        Content of the details message.
+    version
+        Version of the index's own format.
+    """
+
+    type_url: str
+    details: bytes = b""
+    version: int = 0
+
+
+class OpenedIndex(ABC):
+    """A segment that is ready to be searched. Safe to share between threads.
+
+    Sessions keep opened segments, so that these hold what every search needs (bounds of
+    pages, centroids, the dictionary) and read the rest when they are searched.
+    """
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+
+    def prewarm(self) -> int:
+        """Read and keep what searches read, as far as the kind can; bytes of memory after it."""
+        return self.nbytes
+
+
+class Candidates(NamedTuple):
+    """What a scalar index knows of a query.
+
+    Parameters
+    ----------
+    rows
+        Rows for which it is true; if not ``exact``, and some for which it is not.
+    nulls
+        Rows for which it is null; None if that was not asked for.
+    exact
+        Whether the values of ``rows`` need not be tested again.
+    """
+
+    rows: RowSet
+    nulls: RowSet | None
+    exact: bool
+
+
+class ScalarIndex(OpenedIndex):
+    """A segment that answers queries on the values of a column."""
+
+    @abstractmethod
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it can answer a query, exactly or not. Reads nothing."""
+
+    @abstractmethod
+    def estimate(self, query: IndexQuery) -> int:
+        """Rows that :meth:`search` is going to return, about. Reads nothing."""
+
+    @abstractmethod
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Find rows; numbers are what the segment stores: addresses or stable row ids.
+
+        Parameters
+        ----------
+        query
+            One that :meth:`answers` accepts.
+        nulls
+            Whether rows are wanted for which the query is null: where it is negated.
+
+        Raises
+        ------
+        CorruptFileError
+            The index is damaged; the message names the file and the remedy.
+        """
 
 
 class IndexKind:
@@ -69,3 +165,54 @@ class IndexKind:
             A file of the segment is damaged, absent, or of an unknown layout.
         """
         return None
+
+    def open(self, segment: Segment) -> OpenedIndex:
+        """Read what every search of a segment needs.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The kind, or what the segment is made of, cannot be searched: its fragments are
+            scanned.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file of the segment is damaged or absent.
+        """
+        raise UnsupportedFeatureError(f"{segment.where}: indices of kind {self.name} are not read")
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Write a segment for the rows of a source; on an error the caller removes the files.
+
+        Parameters
+        ----------
+        source
+            Values and rows; holds the limit of memory.
+        parameters
+            Of the kind, by the names that users give them.
+
+        Raises
+        ------
+        OptionError
+            A parameter is unknown, or has a value that it cannot have.
+        UnsupportedFeatureError
+            The kind cannot be built, or not for values of this type.
+        """
+        raise UnsupportedFeatureError(f"indices of kind {self.name} are not built")
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Write one segment with the rows of others, and of a source, without training again.
+
+        Entries of rows in fragments that a segment no longer covers are left out by searches,
+        so that they may stay.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The kind, or these segments, cannot be merged: build it again.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file of a segment is damaged or absent.
+        """
+        raise UnsupportedFeatureError(f"indices of kind {self.name} are not merged")

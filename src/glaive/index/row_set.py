@@ -1,0 +1,130 @@
+"""Sets of rows as ranges of their numbers: what a search of an index answers with.
+
+Specification: "Searching" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["RowNumbers", "RowSet"]
+
+RowNumbers: TypeAlias = NDArray[np.uint64]
+"""Row addresses, or stable row ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowSet:
+    """Rows by number: addresses, or stable row ids. Immutable.
+
+    Parameters
+    ----------
+    starts, stops
+        Half-open ranges, ascending, disjoint, and not adjacent. A stop is the last number plus
+        one, so that 2^64 - 1, which no row has, is not in any set.
+    """
+
+    starts: RowNumbers
+    stops: RowNumbers
+
+    @classmethod
+    def of(cls, rows: RowNumbers) -> Self:
+        """The set of these rows, in any order, with or without repetitions."""
+        if len(rows) == 0:
+            return cls(rows, rows)
+        if len(rows) > 1 and not bool((rows[1:] > rows[:-1]).all()):
+            rows = np.unique(rows)
+        ends = np.flatnonzero(np.diff(rows) != 1)
+        starts = rows[np.concatenate(([0], ends + 1))]
+        return cls(starts, rows[np.append(ends, len(rows) - 1)] + np.uint64(1))
+
+    @classmethod
+    def of_ranges(cls, starts: RowNumbers, stops: RowNumbers) -> Self:
+        """The union of ranges, in any order; empty ones count for nothing."""
+        return cls._swept([starts], [stops], 1)
+
+    @classmethod
+    def union(cls, sets: Sequence[RowSet]) -> Self:
+        """Rows that are in any of the sets."""
+        return cls._swept([rows.starts for rows in sets], [rows.stops for rows in sets], 1)
+
+    @classmethod
+    def intersection(cls, sets: Sequence[RowSet]) -> Self:
+        """Rows that are in all of the sets, of which there is at least one."""
+        starts, stops = [rows.starts for rows in sets], [rows.stops for rows in sets]
+        return cls._swept(starts, stops, len(sets))
+
+    @classmethod
+    def _swept(cls, starts: Sequence[RowNumbers], stops: Sequence[RowNumbers], least: int) -> Self:
+        """Rows that at least so many of the ranges contain."""
+        begins = np.concatenate([np.empty(0, np.uint64), *starts])
+        ends = np.concatenate([np.empty(0, np.uint64), *stops])
+        kept = begins < ends
+        begins, ends = begins[kept], ends[kept]
+        points = np.concatenate((begins, ends))
+        # Ranges that begin come before those that end there, so that neighbours become one.
+        change = np.repeat(np.array([1, -1], np.int64), (len(begins), len(ends)))
+        order = np.lexsort((-change, points))
+        points, depth = points[order], np.cumsum(change[order])
+        inside = depth >= least
+        before = np.concatenate(([False], inside[:-1])) if len(inside) else inside
+        firsts, lasts = points[inside & ~before], points[before & ~inside]
+        # Where one range ends and another begins, both are counted for a moment.
+        real = firsts < lasts
+        return cls(firsts[real], lasts[real])
+
+    def difference(self, other: RowSet) -> RowSet:
+        """Rows that are in this set and not in the other."""
+        if not len(other.starts):
+            return self
+        limit = np.array([np.iinfo(np.uint64).max], np.uint64)
+        first = np.zeros(1, np.uint64)
+        rest = RowSet.of_ranges(
+            np.concatenate((first, other.stops)), np.concatenate((other.starts, limit))
+        )
+        return RowSet.intersection([self, rest])
+
+    @cached_property
+    def count(self) -> int:
+        """Number of rows."""
+        return int((self.stops - self.starts).sum())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.starts.nbytes + self.stops.nbytes)
+
+    def rows(self) -> RowNumbers:
+        """All rows, ascending. Takes 8 bytes of memory for each: see :attr:`count` first."""
+        sizes = (self.stops - self.starts).astype(np.int64)
+        if bool((sizes == 1).all()):
+            return self.starts
+        before = np.cumsum(sizes) - sizes
+        steps = np.arange(int(sizes.sum()), dtype=np.int64) - np.repeat(before, sizes)
+        rows: RowNumbers = np.repeat(self.starts, sizes) + steps.astype(np.uint64)
+        return rows
+
+    def within(self, start: int, stop: int) -> RowSet:
+        """The rows from ``start`` to ``stop``, which is excluded."""
+        first = int(np.searchsorted(self.stops, np.uint64(start), side="right"))
+        last = int(np.searchsorted(self.starts, np.uint64(stop), side="left"))
+        if first >= last:
+            return RowSet(self.starts[:0], self.stops[:0])
+        starts, stops = self.starts[first:last].copy(), self.stops[first:last].copy()
+        starts[0] = max(int(starts[0]), start)
+        stops[-1] = min(int(stops[-1]), stop)
+        return RowSet(starts, stops)
+
+    def contains(self, rows: RowNumbers) -> NDArray[np.bool_]:
+        """Which of these rows are in the set, one flag each."""
+        at = np.searchsorted(self.stops, rows, side="right")
+        known = at < len(self.starts)
+        flags: NDArray[np.bool_] = known.copy()
+        flags[known] = self.starts[at[known]] <= rows[known]
+        return flags

@@ -1,0 +1,74 @@
+"""What an index is built from: the values of a column, with the numbers of their rows.
+
+Specification: "Building" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from glaive.index.row_set import RowNumbers
+
+__all__ = ["FragmentExtent", "IndexSource", "ValueBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentExtent:
+    """A fragment that is indexed.
+
+    Parameters
+    ----------
+    id
+        Of the fragment.
+    physical_rows
+        Its rows, deleted ones included.
+    """
+
+    id: int
+    physical_rows: int
+
+
+class ValueBatch(NamedTuple):
+    """Neighbouring rows of a fragment.
+
+    Parameters
+    ----------
+    values
+        One value for each live row, in the type of the column as it is stored: extension
+        types as their storage, dictionary-encoded values decoded.
+    rows
+        Number of each row: its address or, for kinds that store these, its stable row id.
+    """
+
+    values: pa.Array
+    rows: RowNumbers
+
+
+class IndexSource(Protocol):
+    """The live rows of a column of some fragments, which can be read more than once."""
+
+    @property
+    def field(self) -> pa.Field[pa.DataType]:
+        """Name, type and metadata of the column."""
+
+    @property
+    def fragments(self) -> Sequence[FragmentExtent]:
+        """The fragments, in the order in which they are read."""
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows."""
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that building may hold; what is larger is spilled to a temporary folder."""
+
+    def batches(self) -> Iterator[ValueBatch]:
+        """Read all rows, fragment by fragment, a batch within one fragment. Bounded memory."""
+
+    def sample(self, rows: int, seed: int = 0) -> pa.Array:
+        """Values of so many random rows, or of all, in no certain order. Reads these rows only."""
