@@ -119,7 +119,7 @@ class LanceDataset:
             uri, version, asof, storage_options, commit_lock, manifest_store, access
         )
         if session is None:
-            session = Session(metadata_cache_size_bytes=metadata_cache_size_bytes)
+            session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
         self._at = OpenedVersion.of(
             store,
             manifest,

@@ -34,7 +34,7 @@ def dataset(
     storage_options: Mapping[str, str] | None = None,
     default_scan_options: Mapping[str, Any] | None = None,
     metadata_cache_size_bytes: int | None = None,
-    index_cache_size_bytes: int | None = None,  # noqa: ARG001  # pylance has it
+    index_cache_size_bytes: int | None = None,
     read_params: Mapping[str, Any] | None = None,  # noqa: ARG001  # pylance has it
     session: Session | None = None,
     namespace_client: Any = None,
@@ -66,6 +66,8 @@ def dataset(
         such scans. They do not apply to takes and counts.
     metadata_cache_size_bytes
         Capacity of the cache of opened files and their metadata; 256 MiB by default.
+    index_cache_size_bytes
+        Capacity of the cache of opened indices and what searches read of them; 1 GiB by default.
     session
         Session whose cache to use, with its capacity.
     namespace_client, table_id
@@ -74,7 +76,7 @@ def dataset(
     manifest_store
         Register of versions: ``"sqlite"``, ``"sqlite:///path/file"``, ``"dynamodb://table"`` or
         an object; see ``docs/guide/stores.md``.
-    block_size, index_cache_size, index_cache_size_bytes, read_params
+    block_size, index_cache_size, read_params
         Accepted for pylance compatibility; ignored.
     base_store_params
         Storage options for base paths of the dataset, by path or URI; each applies to everything
@@ -109,6 +111,7 @@ def dataset(
         storage_options=storage_options,
         default_scan_options=default_scan_options,
         metadata_cache_size_bytes=metadata_cache_size_bytes,
+        index_cache_size_bytes=index_cache_size_bytes,
         session=session,
         namespace_client=namespace_client,
         table_id=table_id,

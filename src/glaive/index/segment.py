@@ -29,6 +29,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
+from glaive.index.keeping import Keep, keep_nothing
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.types import FormatVersion, Int64s
@@ -220,13 +221,18 @@ class Segment:
         Where its folder is: the dataset's own store, or that of a base path.
     entry
         As the manifest has it.
+    keep
+        Keeps what searches read of it: pages, partitions, posting lists.
     """
 
     store: ObjectStore
     entry: Entry
+    keep: Keep = keep_nothing
 
     @classmethod
-    def of(cls, store: ObjectStore, manifest: Manifest, entry: Entry) -> Self:
+    def of(
+        cls, store: ObjectStore, manifest: Manifest, entry: Entry, keep: Keep = keep_nothing
+    ) -> Self:
         """Find the segment of an entry; reads nothing.
 
         Raises
@@ -235,7 +241,7 @@ class Segment:
             The entry names a base path that the manifest does not have.
         """
         base = entry.base_id if entry.HasField("base_id") else None
-        return cls(locate_in_base(store, manifest, INDICES, base)[0], entry)
+        return cls(locate_in_base(store, manifest, INDICES, base)[0], entry, keep)
 
     @property
     def folder(self) -> str:

@@ -8,6 +8,8 @@ between datasets. One cache keeps, under one budget of bytes:
   dictionaries, symbol tables;
 - deleted rows.
 
+A second cache, with a budget of its own, keeps opened indices and what searches read of them.
+
 Columns that no kept fragment has are let go: of a file of 10,000 columns those are kept that
 are read.
 """
@@ -29,6 +31,9 @@ __all__ = ["METADATA_CACHE_BYTES", "Session"]
 METADATA_CACHE_BYTES = 256 * 1024 * 1024
 """Default budget of a session."""
 
+INDEX_CACHE_BYTES = 1024 * 1024 * 1024
+"""Default budget for indices."""
+
 APART_BYTES = 32 * 1024 * 1024
 """Budget of a scan that is kept apart: several windows of rows use one opened fragment."""
 
@@ -39,7 +44,7 @@ class Session:
     Parameters
     ----------
     index_cache_size_bytes
-        Accepted; no index is kept.
+        Budget for indices in bytes, 1 GiB by default; 0 keeps none.
     metadata_cache_size_bytes
         Budget in bytes, 256 MiB by default; 0 keeps nothing. What a running scan still holds
         stays in memory when the cache lets go of it.
@@ -58,7 +63,7 @@ class Session:
     (0, 0, 0)
     """
 
-    __slots__ = ("_budget", "cache")
+    __slots__ = ("_budget", "cache", "index_cache")
 
     def __init__(
         self,
@@ -83,11 +88,16 @@ class Session:
         budget = metadata_cache_size_bytes
         self._budget = METADATA_CACHE_BYTES if budget is None else budget
         self.cache: ByteCache[Hashable, Any] = ByteCache(self._budget)
+        for_indices = index_cache_size_bytes
+        self.index_cache: ByteCache[Hashable, Any] = ByteCache(
+            INDEX_CACHE_BYTES if for_indices is None else for_indices
+        )
 
     def __repr__(self) -> str:
         cache = self.cache
         return (
-            f"Session(metadata_cache_size_bytes={self._budget}, size_bytes={cache.size}, "
+            f"Session(metadata_cache_size_bytes={self._budget}, "
+            f"index_cache_size_bytes={self.index_cache.budget}, size_bytes={self.size_bytes()}, "
             f"hits={cache.hits}, misses={cache.misses})"
         )
 
@@ -95,11 +105,11 @@ class Session:
 
     def size_bytes(self) -> int:
         """Bytes of memory that are kept, as estimated when they came."""
-        return self.cache.size
+        return self.cache.size + self.index_cache.size
 
     def index_cache_size_bytes(self) -> int:
-        """Bytes of indices that are kept: none."""
-        return 0
+        """Bytes of indices that are kept."""
+        return self.index_cache.size
 
     @property
     def hits(self) -> int:
@@ -118,12 +128,13 @@ class Session:
     def clear(self) -> None:
         """Let go of everything that is not in use."""
         self.cache.clear()
+        self.index_cache.clear()
 
     # ------------------------------------------------------------------ contents
 
     def apart(self) -> Session:
         """A small session for one scan, which leaves this one as it is."""
-        return Session(metadata_cache_size_bytes=APART_BYTES)
+        return Session(APART_BYTES, APART_BYTES)
 
     def open_file(
         self, store: ObjectStore, path: str, size: int | None, *, prefetch: bool
@@ -141,3 +152,7 @@ class Session:
     def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
         """What is kept under a key, else what ``load`` returns, with its size in bytes."""
         return self.cache.get_or_load(key, load)
+
+    def keep_index(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
+        """The same for what belongs to an index."""
+        return self.index_cache.get_or_load(key, load)

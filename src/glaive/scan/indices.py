@@ -1,0 +1,213 @@
+"""The indices of a version: which segments answer for which fragments, and where their rows are.
+
+Specification: "Searching" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from glaive.format.flags import Feature
+from glaive.format.pb import table_pb2
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import IndexKind, OpenedIndex
+from glaive.index.registry import kind_of
+from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.segment import Segment
+from glaive.scan.snapshot import Snapshot
+from glaive.table.index_coverage import covered_fragments, holds_addresses
+from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
+from glaive.types import Int64s
+
+__all__ = ["IndexedSegment", "LogicalIndex", "SnapshotIndices"]
+
+FragmentIds: TypeAlias = frozenset[int]
+
+_SHIFT = np.uint64(32)
+_MEMO = "indices"
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedSegment:
+    """A segment, and the fragments of this version that it answers for.
+
+    Parameters
+    ----------
+    entry
+        As the manifest has it.
+    kind
+        What it is searched with.
+    fragments
+        Ids of the fragments; no other segment of the index answers for one of them.
+    """
+
+    entry: table_pb2.IndexMetadata
+    kind: IndexKind
+    fragments: FragmentIds
+
+
+@dataclass(frozen=True, eq=False)
+class LogicalIndex:
+    """All segments with one name.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    fields
+        Ids of the fields that it is over.
+    segments
+        In the order of the manifest; those that answer for no fragment are left out.
+    """
+
+    name: str
+    fields: tuple[int, ...]
+    segments: tuple[IndexedSegment, ...]
+
+    @cached_property
+    def kind(self) -> IndexKind:
+        """The kind of all segments."""
+        return self.segments[0].kind
+
+    @cached_property
+    def fragments(self) -> FragmentIds:
+        """Ids of the fragments that any of its segments answers for."""
+        return frozenset().union(*(segment.fragments for segment in self.segments))
+
+
+class SnapshotIndices:
+    """The indices of a version that glaive knows. Safe to share between threads.
+
+    Made by :meth:`of`. Reads the index section of the manifest, and no file of an index before
+    one is opened.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> SnapshotIndices:
+        """Those of a version, made once."""
+        known: SnapshotIndices | None = snapshot.memo.get(_MEMO)
+        if known is None:
+            known = snapshot.memo[_MEMO] = cls(snapshot)
+        return known
+
+    # ------------------------------------------------------------------ which there are
+
+    @cached_property
+    def all(self) -> tuple[LogicalIndex, ...]:
+        """Indices of known kinds that answer for a fragment, in the order of the manifest."""
+        if self.snapshot.manifest.index_section is None:
+            return ()
+        by_name: dict[str, list[IndexedSegment]] = {}
+        live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
+        answered: dict[str, FragmentIds] = {}
+        for entry in followed(self.snapshot.manifest.indices):
+            if entry.name == REUSE_INDEX or not entry.index_details.type_url:
+                continue
+            kind = kind_of(entry)
+            covered = covered_fragments(entry)
+            if kind is None or covered is None:
+                continue
+            before = answered.get(entry.name, frozenset())
+            fragments = (covered & live) - before
+            if fragments:
+                answered[entry.name] = before | fragments
+                by_name.setdefault(entry.name, []).append(IndexedSegment(entry, kind, fragments))
+        return tuple(
+            LogicalIndex(name, tuple(segments[0].entry.fields), tuple(segments))
+            for name, segments in by_name.items()
+        )
+
+    def on(self, field_id: int) -> Sequence[LogicalIndex]:
+        """The indices over one field."""
+        return self._by_field.get(field_id, ())
+
+    @cached_property
+    def _by_field(self) -> dict[int, list[LogicalIndex]]:
+        by_field: dict[int, list[LogicalIndex]] = {}
+        for index in self.all:
+            if len(index.fields) == 1:
+                by_field.setdefault(index.fields[0], []).append(index)
+        return by_field
+
+    # ------------------------------------------------------------------ searching one
+
+    def open(self, segment: IndexedSegment) -> OpenedIndex:
+        """Open a segment, or find it opened.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Its kind is not searched.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file of it is damaged or absent.
+        """
+        snapshot, uuid = self.snapshot, segment.entry.uuid.uuid
+        name = (snapshot.store.uri, uuid)
+
+        def keep(key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
+            return snapshot.session.keep_index((*name, key), load)
+
+        def load() -> tuple[OpenedIndex, int]:
+            found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
+            opened = segment.kind.open(found)
+            return opened, opened.nbytes
+
+        opened: OpenedIndex = snapshot.session.keep_index(name, load)
+        return opened
+
+    # ------------------------------------------------------------------ where rows are
+
+    def addresses(self, segment: IndexedSegment, rows: RowSet) -> RowSet:
+        """Addresses, in this version, of rows as a segment numbers them.
+
+        Those in fragments that it does not answer for are left out. Deleted rows may stay.
+        """
+        if not rows.count:
+            return rows
+        if not self.holds_addresses(segment):
+            position, row = self.positions(rows.rows())
+            fragment = self.snapshot.manifest.fragment_ids[position].astype(np.uint64)
+            rows = RowSet.of((fragment << _SHIFT) | row.astype(np.uint64))
+        elif self._relocated is not None:
+            moved, kept = self._relocated.apply(rows.rows())
+            rows = RowSet.of(moved[kept])
+        return RowSet.intersection([rows, self.extent(segment.fragments)])
+
+    def holds_addresses(self, segment: IndexedSegment) -> bool:
+        """Whether a segment numbers rows by address, not by stable id."""
+        stable = self.snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
+        return not stable or holds_addresses(segment.entry)
+
+    def positions(self, ids: RowNumbers) -> tuple[Int64s, Int64s]:
+        """Position of the fragment, and physical row, of all rows with some of these stable ids.
+
+        ``ids`` are ascending and unique. Deleted rows are among them.
+        """
+        _, position, row = self.snapshot.row_id_index.candidates(ids)
+        return position, row
+
+    def extent(self, fragments: Iterable[int]) -> RowSet:
+        """Addresses of all physical rows of fragments, which are given by id."""
+        ids = np.array(sorted(fragments), np.int64)
+        position = self.snapshot.positions_of(ids.tolist())
+        rows = self.snapshot.manifest.physical_rows[list(position)].astype(np.uint64)
+        starts = ids.astype(np.uint64) << _SHIFT
+        return RowSet.of_ranges(starts, starts + rows)
+
+    @cached_property
+    def _relocated(self) -> AddressMap | None:
+        """Where rows are that compactions moved without rebuilding indices."""
+        snapshot = self.snapshot
+        whole: AddressMap | None = None
+        for groups in stored_relocations(snapshot.store, snapshot.manifest):
+            step = AddressMap.of(groups, snapshot.manifest.where)
+            whole = step if whole is None else step.after(whole)
+        return whole
