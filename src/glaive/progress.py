@@ -1,4 +1,4 @@
-"""Callbacks for files being written: ``progress`` of ``write_dataset``; as ``lance.progress``."""
+"""Progress of writes and of index builds, under the names of ``lance.progress``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.indexing.progress import IndexProgress
 
-__all__ = ["FragmentWriteProgress", "NoopFragmentWriteProgress"]
+__all__ = ["FragmentWriteProgress", "IndexProgress", "NoopFragmentWriteProgress"]
 
 
 class FragmentWriteProgress(ABC):

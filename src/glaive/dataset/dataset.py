@@ -45,15 +45,18 @@ from glaive.table.versions import latest, list_versions
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from glaive.dataset.commits.index_metadata import Index
     from glaive.dataset.commits.lance_operation import LanceOperation
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.compaction.optimize import DatasetOptimizer
+    from glaive.dataset.indexing.describe import IndexDescription
+    from glaive.dataset.indexing.parameters import IndexConfig
+    from glaive.dataset.indexing.progress import IndexProgress
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metadata import StringUpdates
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.versions.delta import DatasetDelta
-    from glaive.dataset.versions.indices import IndexDescription
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.scan.blobs.file import BlobFile
 
@@ -775,7 +778,7 @@ class LanceDataset:
 
     def describe_indices(self) -> list[IndexDescription]:
         """All indices of this version, by name: type, fields, segments. Reads no index file."""
-        from glaive.dataset.versions.indices import describe_indices
+        from glaive.dataset.indexing.describe import describe_indices
 
         return describe_indices(self.snapshot)
 
@@ -783,7 +786,7 @@ class LanceDataset:
         """One dictionary for each segment: ``name``, ``type``, ``uuid``, ``fields``,
         ``version``, ``fragment_ids`` and ``base_id``.
         """
-        from glaive.dataset.versions.indices import list_segments
+        from glaive.dataset.indexing.describe import list_segments
 
         return list_segments(self.snapshot)
 
@@ -797,9 +800,175 @@ class LanceDataset:
         Addresses of deleted rows become null; those not in the table are unchanged. ``None`` if
         the version has no such table: only compactions with ``defer_index_remap`` store one.
         """
-        from glaive.dataset.versions.indices import remapped
+        from glaive.dataset.indexing.describe import remapped
 
         return remapped(self.snapshot, addrs)
+
+    def create_scalar_index(
+        self,
+        column: str,
+        index_type: str | IndexConfig,
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        train: bool = True,
+        fragment_ids: list[int] | None = None,
+        progress_callback: Callable[[IndexProgress], object] | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Build an index for filters or full-text search; move this object to the new version.
+
+        Parameters
+        ----------
+        column
+            Path of the column.
+        index_type
+            ``BTREE``, ``BITMAP``, ``LABEL_LIST``, ``NGRAM``, ``ZONEMAP``, ``BLOOMFILTER``,
+            ``RTREE``, ``INVERTED`` (or ``FTS``), or an :class:`glaive.indices.IndexConfig`.
+        name
+            By default the path with ``_idx``.
+        replace
+            Replace an index of this name; else that is an error.
+        train
+            With ``False`` no row is indexed until ``optimize_indices``.
+        fragment_ids
+            Fragments to index; by default all.
+        progress_callback
+            Called with the rows that were read so far.
+        parameters
+            Of the kind; ``memory_limit`` is bytes.
+
+        Raises
+        ------
+        ColumnNotFoundError, OptionError
+            The column or a parameter is wrong.
+        UnsupportedFeatureError
+            The kind cannot index values of this type.
+        CommitConflictError
+            Another writer rewrote the fragments since; no index was made.
+
+        Notes
+        -----
+        Reads the column once. Memory: ``memory_limit``, 1 GiB by default; more is spilled.
+        """
+        from glaive.dataset.indexing.create import create_index, index_task
+
+        task = index_task(self._at, column, index_type, name, parameters, fragment_ids)
+        progress = progress_callback
+        self.move_to(create_index(self._at, task, replaces=replace, train=train, progress=progress))
+
+    def create_index(
+        self,
+        column: str | list[str],
+        index_type: str | IndexConfig,
+        name: str | None = None,
+        metric: str = "L2",
+        replace: bool = False,
+        *,
+        train: bool = True,
+        progress_callback: Callable[[IndexProgress], object] | None = None,
+        **parameters: Any,
+    ) -> LanceDataset:
+        """Build an index for vector search; move this object to the new version and return it.
+
+        Parameters
+        ----------
+        column
+            Path of a column of fixed-size lists of numbers, or of lists of such.
+        index_type
+            ``IVF_FLAT``, ``IVF_SQ``, ``IVF_PQ``, ``IVF_RQ``, ``IVF_HNSW_FLAT``,
+            ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind of :meth:`create_scalar_index`.
+        metric
+            ``L2``, ``cosine``, ``dot`` or ``hamming``.
+        name, replace, train, progress_callback
+            As for :meth:`create_scalar_index`.
+        parameters
+            Of the kind, such as ``num_partitions`` and ``num_sub_vectors``.
+
+        Raises
+        ------
+        ColumnNotFoundError, OptionError, UnsupportedFeatureError, CommitConflictError
+            As for :meth:`create_scalar_index`.
+        """
+        from glaive.dataset.indexing.create import create_index, vector_task
+
+        task = vector_task(self._at, column, index_type, name, metric, parameters)
+        progress = progress_callback
+        self.move_to(create_index(self._at, task, replaces=replace, train=train, progress=progress))
+        return self
+
+    def create_index_uncommitted(
+        self,
+        column: str | list[str],
+        index_type: str | IndexConfig,
+        name: str | None = None,
+        metric: str = "L2",
+        replace: bool = False,
+        fragment_ids: list[int] | None = None,
+        **parameters: Any,
+    ) -> Index:
+        """Write one segment of an index, over some fragments, without committing it.
+
+        For builds by several workers; see :meth:`commit_existing_index_segments`. The
+        parameters are those of :meth:`create_index`.
+
+        Raises
+        ------
+        ColumnNotFoundError, OptionError, UnsupportedFeatureError
+            As for :meth:`create_scalar_index`.
+        """
+        from glaive.dataset.indexing.create import create_segment, vector_task
+
+        task = vector_task(self._at, column, index_type, name, metric, parameters, fragment_ids)
+        return create_segment(self._at, task, replaces=replace)
+
+    def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
+        """Write one segment with the rows of others; nothing is committed.
+
+        Raises
+        ------
+        OptionError
+            They are of several kinds or columns, or there is none.
+        UnsupportedFeatureError
+            They cannot be merged: each has a model of its own.
+        """
+        from glaive.dataset.indexing.create import merge_existing
+
+        return merge_existing(self._at, segments)
+
+    def commit_existing_index_segments(
+        self, index_name: str, column: str, segments: Sequence[Index]
+    ) -> LanceDataset:
+        """Commit segments as one index; move this object to the new version and return it.
+
+        Segments that the index already has stay, unless the new ones cover their fragments.
+
+        Raises
+        ------
+        OptionError
+            Segments overlap, are over another column, or would leave fragments without an
+            index that had one.
+        CommitConflictError
+            Another writer rewrote the fragments since.
+        """
+        from glaive.dataset.indexing.create import commit_segments
+
+        self.move_to(commit_segments(self._at, index_name, column, segments))
+        return self
+
+    def prewarm_index(self, name: str, *, with_position: bool = False) -> None:
+        """Open an index and read what searches need, as far as the session's cache allows.
+
+        ``with_position`` is accepted: positions are read with the posting lists.
+
+        Raises
+        ------
+        IndexNotFoundError
+            There is no index of this name.
+        """
+        from glaive.dataset.indexing.describe import prewarm_index
+
+        prewarm_index(self.snapshot, name)
 
     def drop_index(self, name: str) -> None:
         """Remove an index and move this object to the new version.
@@ -811,7 +980,7 @@ class LanceDataset:
         IndexNotFoundError
             There is no index of this name.
         """
-        from glaive.dataset.versions.indices import drop_index
+        from glaive.dataset.indexing.describe import drop_index
 
         self.move_to(drop_index(self._at, name))
 

@@ -54,7 +54,7 @@ class LanceStats:
         IndexNotFoundError
             There is no index of this name.
         """
-        from glaive.dataset.versions.indices import index_statistics
+        from glaive.dataset.indexing.describe import index_statistics
 
         return index_statistics(self._snapshot, index_name)
 

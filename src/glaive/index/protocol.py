@@ -142,6 +142,12 @@ class IndexKind:
     newest: ClassVar[int]
     """Newest known version of the kind's own format; segments of newer ones are left alone."""
 
+    is_scalar: ClassVar[bool] = False
+    """Whether opened segments are :class:`ScalarIndex`, which answer filters."""
+
+    stores_addresses: ClassVar[bool] = False
+    """Whether segments that are built hold addresses of rows that have stable ids, too."""
+
     marker: ClassVar[str] = ""
     """A file that only this kind has, if any: entries by old writers do not name their kind."""
 
@@ -179,6 +185,10 @@ class IndexKind:
         """
         raise UnsupportedFeatureError(f"{segment.where}: indices of kind {self.name} are not read")
 
+    def json_path(self, entry: Entry) -> str | None:  # of most kinds none
+        """Where the indexed values are within a JSON column; None for the column's own."""
+        return None
+
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
@@ -199,6 +209,17 @@ class IndexKind:
             The kind cannot be built, or not for values of this type.
         """
         raise UnsupportedFeatureError(f"indices of kind {self.name} are not built")
+
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The parameters to build an index like this one again; by default none."""
+        return {}
+
+    def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
+        """Write a segment with the rows of a source only, for the index of another segment.
+
+        Kinds with a model (centroids, codebooks) code the rows with that of ``segment``.
+        """
+        return self.build(source, self.parameters(segment), out)
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter

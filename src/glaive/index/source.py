@@ -64,6 +64,10 @@ class IndexSource(Protocol):
         """Live rows."""
 
     @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows of the dataset have stable ids, so that these are not their addresses."""
+
+    @property
     def memory_limit(self) -> int:
         """Bytes that building may hold; what is larger is spilled to a temporary folder."""
 

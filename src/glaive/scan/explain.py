@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["analyze", "explain"]
 
 _STEPS = {
+    "index": "search indices",
     "find": "find rows in encoded columns",
     "decode": "decode columns of the filter and the order",
     "filter": "evaluate the remaining terms of the filter",
@@ -60,6 +61,7 @@ def _lines(query: Query) -> list[str]:
     if query.filter is not None:
         lines.append(f"filter: {query.filter.text}")
         lines += _terms(query.filter)
+        lines += _by_index(query)
     if not query.is_searched:
         plan = plan_scan(snapshot, options)
         lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
@@ -83,6 +85,24 @@ def _terms(condition: Filter) -> list[str]:
         lines.append(f"by statistics and in encoded form: {', '.join(dict.fromkeys(direct))}")
     if other:
         lines.append(f"decoded and evaluated: {', '.join(other)}")
+    return lines
+
+
+def _by_index(query: Query) -> list[str]:
+    """Which indices are searched, and for how many fragments there is none."""
+    snapshot, condition = query.source.snapshot, query.filter
+    if condition is None or snapshot.manifest.index_section is None:
+        return []
+    from glaive.scan.indexed.choice import choose
+
+    lines = []
+    for chosen in choose(snapshot, query.options, condition.terms, Meter()):
+        names, covered = ", ".join(chosen.names), len(chosen.fragments)
+        scanned = snapshot.manifest.num_fragments - covered
+        lines.append(
+            f"by index {names}: about {chosen.estimate} rows of {covered} fragments; "
+            f"{scanned} fragments scanned"
+        )
     return lines
 
 

@@ -26,7 +26,7 @@ _SEARCHES = (
 )
 """Options that need an index or change what a scan is."""
 
-_TUNING = ("prefilter", "use_scalar_index", "fast_search", "disable_scoring_autoprojection")
+_TUNING = ("prefilter", "fast_search", "disable_scoring_autoprojection")
 """Switches for scans with an index: they change nothing without one."""
 
 
@@ -73,6 +73,8 @@ class ScanOptions:
         quicker, measured window by window.
     use_stats
         Look at statistics in the files, to leave out pages.
+    use_scalar_index
+        Search indices on columns of the filter where that is quicker than to look at the rows.
     scan_stats_callback
         Called with :class:`glaive.scan.metrics.ScanStatistics` when the scan has ended. The
         scan then counts its requests, and opens files for itself.
@@ -105,6 +107,7 @@ class ScanOptions:
     include_deleted_rows: bool = False
     late_materialization: bool | tuple[str, ...] | None = None
     use_stats: bool = True
+    use_scalar_index: bool = True
     io_buffer_size: int | None = None
     scan_stats_callback: Callable[[ScanStatistics], object] | None = None
     fragments: tuple[int, ...] | None = None
@@ -182,6 +185,7 @@ TO_WRITE_AGAIN = "logical"
 _SWITCHES = (
     "include_deleted_rows",
     "use_stats",
+    "use_scalar_index",
     "strict_batch_size",
     "scan_in_order",
     "with_row_id",

@@ -10,7 +10,6 @@ from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.plan import plan_compaction
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
-from glaive.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
@@ -167,12 +166,43 @@ class DatasetOptimizer:
         keys = dict.fromkeys((INTERVAL, OLDER_THAN))
         self._dataset.move_to(set_config(self._dataset.opened, keys))
 
-    def optimize_indices(self, **options: Any) -> None:
-        """Not offered yet: this version of glaive does not build indices."""
-        raise UnsupportedFeatureError(
-            "optimize_indices: this version of glaive does not build indices; queries find "
-            "unindexed rows by scanning"
+    def optimize_indices(
+        self,
+        *,
+        num_indices_to_merge: int | None = None,
+        index_names: Sequence[str] | None = None,
+        retrain: bool = False,
+    ) -> None:
+        """Index the rows that are in no index, and merge segments.
+
+        Parameters
+        ----------
+        num_indices_to_merge
+            Newest segments of each index to merge with the new rows; with 0 these become a
+            segment of their own. By default segments are merged that have not many more rows than
+            are added: the cost follows the new rows.
+        index_names
+            Indices to work on; by default all that glaive knows.
+        retrain
+            Build the indices again, from all rows.
+
+        Raises
+        ------
+        IndexNotFoundError, OptionError
+            A name or a number is wrong.
+        CommitConflictError
+            Another writer rewrote the fragments since; nothing was changed.
+        """
+        from glaive.dataset.indexing.optimize import optimize_indices
+
+        manifest = optimize_indices(
+            self._dataset.opened,
+            num_indices_to_merge=num_indices_to_merge,
+            index_names=index_names,
+            retrain=retrain,
         )
+        if manifest is not None:
+            self._dataset.move_to(manifest)
 
 
 def _options(dataset: OpenDataset, given: Mapping[str, Any] | None) -> CompactionOptions:

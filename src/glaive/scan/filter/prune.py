@@ -1,8 +1,9 @@
-"""Which parts of which fragments can have the row ids that a filter names."""
+"""Which parts of which fragments can have rows that pass: by row ids in the filter, by indices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,17 @@ from glaive.scan.plan import FragmentRows
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, bounds, numbers
 
+if TYPE_CHECKING:
+    from glaive.scan.indexed.answers import IndexAnswer
+
 __all__ = ["prune_ranges"]
 
 
 def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[FragmentRows]:
-    """The ranges, cut down to rows that may have the ids and addresses that a filter names.
+    """The ranges, cut down to rows that may pass, as far as that is known without a data file.
 
-    So a filter on row ids opens no fragment but those that have them.
+    So a filter on row ids, or on a column with an index, opens no fragment but those that have
+    such rows.
     """
     snapshot = search.run.source.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
@@ -35,7 +40,28 @@ def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[Fra
             wanted = np.unique(numbers(condition))
             _, fragment, row = snapshot.row_id_index.candidates(wanted)
             ranges = _around(fragment, row, ranges)
+    for answer in search.answers.values():
+        ranges = _answered(snapshot, answer, ranges)
     return ranges
+
+
+def _answered(
+    snapshot: Snapshot, answer: IndexAnswer, ranges: Sequence[FragmentRows]
+) -> Sequence[FragmentRows]:
+    """The ranges around what an index found, and those of fragments that it does not know."""
+    found = answer.rows
+    rows = np.concatenate((found.starts, found.stops - np.uint64(1)))
+    fragment_ids = (rows >> np.uint64(32)).astype(np.int64)
+    row = (rows & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    distinct, which = np.unique(fragment_ids, return_inverse=True)
+    position = np.array(snapshot.positions_of(distinct.tolist()), np.int64)[which]
+    ids = snapshot.manifest.fragment_ids
+    near = {rows.position: rows for rows in _around(position, row, ranges)}
+    return [
+        near.get(rows.position, rows)
+        for rows in ranges
+        if rows.position in near or int(ids[rows.position]) not in answer.fragments
+    ]
 
 
 def _by_address(

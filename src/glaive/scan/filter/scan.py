@@ -140,6 +140,6 @@ class FilteredScan:
 
     def _parts(self) -> Sequence[ScanPart]:
         ranges = self._ranges()
-        if self.search.deleted:
+        if self.search.deleted or self.search.answers:
             return [FragmentWindows(ranges)]
         return cut_into_parts(self.run, ranges)

@@ -9,7 +9,7 @@ for these rows only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from glaive.types import Int64s, RowRange
 if TYPE_CHECKING:
     from glaive.arrow.conditions import Condition
     from glaive.expr.filters import Filter, Term
+    from glaive.scan.indexed.answers import IndexAnswer
 
 __all__ = ["Search"]
 
@@ -59,11 +60,14 @@ class Search:
         Tests that must all pass, the quick ones first.
     never
         Whether no row can pass.
+    answers
+        What indices found, by number of the term.
     """
 
     run: ScanRun
     terms: Sequence[Term] = ()
     never: bool = False
+    answers: Mapping[int, IndexAnswer] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: ScanRun, condition: Filter | None) -> Search:
@@ -77,7 +81,9 @@ class Search:
 
         if condition is None:
             return cls(run)
-        return cls(run, tuple(sorted(condition.terms, key=cost)), condition.never)
+        terms = tuple(sorted(condition.terms, key=cost))
+        answers = {} if condition.never else _answers(run, terms)
+        return cls(run, terms, condition.never, answers)
 
     @property
     def inputs(self) -> Mapping[str, Output]:
@@ -112,8 +118,8 @@ class Search:
         self.meter.count("rows_scanned", stop - start)
         for part in self._prune(bound, RowRange(start, stop)):
             rest: list[Term] = []
-            remaining: RowSelection | None = None
-            for term in self.terms:
+            remaining, open_terms = self._answered(bound, part)
+            for term in open_terms:
                 passed = None
                 if remaining is None or not remaining.is_few(_SPARSE_SHARE):
                     passed = self._find_encoded(bound, term, part)
@@ -138,6 +144,23 @@ class Search:
                 yield from self._windows(bound, rest, remaining.rows, part)
 
     # ------------------------------------------------------------------ steps
+
+    def _answered(
+        self, bound: BoundFragment, part: RowRange
+    ) -> tuple[RowSelection | None, Sequence[Term]]:
+        """Rows that indices found, None where none was searched; and the terms left to test."""
+        remaining: RowSelection | None = None
+        passed: set[int] = set()
+        for number, answer in self.answers.items():
+            if bound.fragment.id in answer.fragments:
+                rows = answer.rows_in(bound.fragment.id, part.start, part.stop)
+                known = RowSelection(*part, rows=rows)
+                remaining = known if remaining is None else remaining.intersect(known)
+                if answer.exact:
+                    passed.add(number)
+        if not passed:
+            return remaining, self.terms
+        return remaining, [term for at, term in enumerate(self.terms) if at not in passed]
 
     def _selection(
         self, bound: BoundFragment, rows: RowSelection, decoded: LazyColumns | None = None
@@ -320,6 +343,18 @@ class Search:
         if mask is None:
             return np.ones(columns.count, np.bool_)
         return flags_of(mask.buffers()[1], len(mask), mask.offset)
+
+
+def _answers(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]:
+    """What indices find of the terms, where that is quicker than looking at the rows."""
+    snapshot = run.source.snapshot
+    if snapshot.manifest.index_section is None:
+        return {}
+    from glaive.scan.indexed.choice import answer_terms, choose
+
+    with run.meter.step("index"):
+        chosen = choose(snapshot, run.options, terms, run.meter)
+        return answer_terms(snapshot, chosen, run.meter)
 
 
 def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterator[RowRange]:

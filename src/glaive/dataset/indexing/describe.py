@@ -20,6 +20,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.wire import field_numbers
 from glaive.index.address_map import AddressMap
+from glaive.scan.indices import SnapshotIndices
 from glaive.scan.snapshot import Snapshot
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
@@ -34,6 +35,9 @@ __all__ = [
     "drop_index",
     "index_statistics",
     "list_segments",
+    "missing_index",
+    "path_of",
+    "prewarm_index",
     "remapped",
 ]
 
@@ -138,7 +142,7 @@ def index_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """Statistics of an index from the manifest: segments, covered rows and fragments."""
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
-        raise _missing_index(snapshot.manifest, name)
+        raise missing_index(snapshot.manifest, name)
     index = known[name]
     manifest = snapshot.manifest
     per_segment = [_rows(snapshot, segment.fragment_ids) for segment in index.segments]
@@ -186,15 +190,26 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
     return pa.array(values, pa.uint64(), mask=~valid)
 
 
+def prewarm_index(snapshot: Snapshot, name: str) -> None:
+    """Open all segments of an index and read what searches need."""
+    indices = SnapshotIndices.of(snapshot)
+    if all(entry.name != name for entry in snapshot.manifest.indices):
+        raise missing_index(snapshot.manifest, name)
+    for index in indices.all:
+        if index.name == name:
+            for segment in index.segments:
+                indices.open(segment).prewarm()
+
+
 def drop_index(dataset: OpenedVersion, name: str) -> Manifest:
     """Commit a version without an index; its files remain until they are cleaned up."""
     removed = tuple(entry for entry in dataset.manifest.indices if entry.name == name)
     if not removed:
-        raise _missing_index(dataset.manifest, name)
+        raise missing_index(dataset.manifest, name)
     return commit_operation(dataset, CreateIndex(removed=removed))
 
 
-def _missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
+def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
     """The error for a name that no index has."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
@@ -213,7 +228,7 @@ def _description(
         index_type=_kind(first),
         type_url=first.index_details.type_url,
         fields=list(first.fields),
-        field_names=[_path_of(manifest, field_id) for field_id in first.fields],
+        field_names=[path_of(manifest, field_id) for field_id in first.fields],
         num_rows_indexed=sum(_rows(snapshot, segment.fragment_ids) for segment in segments),
         segments=segments,
         total_size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
@@ -240,7 +255,7 @@ def _rows(snapshot: Snapshot, fragments: frozenset[int]) -> int:
     return int(live[np.isin(ids, list(fragments))].sum()) if fragments else 0
 
 
-def _path_of(manifest: Manifest, number: int) -> str:
+def path_of(manifest: Manifest, number: int) -> str:
     """Dotted path of a field; the id of a field that does not exist."""
 
     def search(siblings: tuple[Field, ...]) -> str | None:

@@ -1,0 +1,1 @@
+"""Building, merging, committing and describing secondary indices."""

@@ -1,0 +1,226 @@
+"""Create an index: build its segments, commit them in one version.
+
+Specification: "Building" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.parameters import kind_named
+from glaive.dataset.indexing.progress import IndexProgress, reporting
+from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
+from glaive.errors import OptionError
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.table.index_coverage import covered_fragments, with_covered
+from glaive.table.operations.create_index import CreateIndex
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = [
+    "commit_segments",
+    "create_index",
+    "create_segment",
+    "index_task",
+    "merge_existing",
+    "vector_task",
+]
+
+ProgressCallback: TypeAlias = Callable[[IndexProgress], object]
+
+
+def index_task(
+    dataset: OpenedVersion,
+    column: str,
+    index_type: object,
+    name: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    fragment_ids: Iterable[int] | None = None,
+) -> IndexTask:
+    """What is to be built, checked against the version.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        The column does not exist; the message names the closest ones.
+    OptionError
+        The kind does not exist, or a fragment.
+    """
+    column = _one_column(column)
+    kind, given = kind_named(index_type, parameters or {})
+    dataset.manifest.schema.find(column)
+    ids = None
+    if fragment_ids is not None:
+        ids = tuple(fragment_ids)
+        dataset.snapshot.positions_of(ids)
+    index_name: object = f"{column}_idx" if name is None else name
+    if not isinstance(index_name, str) or not index_name:
+        raise OptionError(f"name: expected the name of the index, found {name!r}")
+    return IndexTask(dataset.manifest.version, column, kind.name, index_name, ids, given)
+
+
+def vector_task(
+    dataset: OpenedVersion,
+    column: object,
+    index_type: object,
+    name: str | None,
+    metric: str,
+    parameters: Mapping[str, Any],
+    fragment_ids: Iterable[int] | None = None,
+) -> IndexTask:
+    """The same for a kind that may be of vectors, which have a metric."""
+    given = {key: value for key, value in parameters.items() if value is not None}
+    task = index_task(dataset, _one_column(column), index_type, name, given, fragment_ids)
+    if task.kind != "vector":
+        return task
+    return replace(task, parameters={**task.parameters, "metric": metric})
+
+
+def create_index(
+    dataset: OpenedVersion,
+    task: IndexTask,
+    *,
+    replaces: bool,
+    train: bool = True,
+    progress: ProgressCallback | None = None,
+) -> Manifest:
+    """Build an index over all fragments and commit it.
+
+    Parameters
+    ----------
+    replaces
+        Remove an index of this name; else that is an error.
+    train
+        With ``False`` an index of no fragment is built, for ``optimize_indices`` to fill.
+
+    Raises
+    ------
+    OptionError
+        There is such an index, or a parameter is wrong.
+    CommitConflictError
+        Another writer rewrote the fragments since.
+    """
+    before = _entries(dataset.manifest, task.name)
+    if before and not replaces:
+        raise OptionError(
+            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
+        )
+    if not train:
+        task = replace(task, fragment_ids=())
+    entry = _built(dataset, task, progress)
+    return commit_operation(dataset, CreateIndex(new=(entry,), removed=before))
+
+
+def create_segment(
+    dataset: OpenedVersion,
+    task: IndexTask,
+    *,
+    replaces: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Index:
+    """Write one segment without committing it."""
+    if not replaces and _entries(dataset.manifest, task.name):
+        raise OptionError(
+            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
+        )
+    return Index.from_wire(_built(dataset, task, progress))
+
+
+def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
+    """Write one segment with the rows of others, which stay; nothing is committed.
+
+    Raises
+    ------
+    OptionError
+        There are none, or they are of several indices.
+    UnsupportedFeatureError
+        Segments of the kind, or with models of their own, cannot be merged.
+    """
+    entries = _given(segments)
+    kinds = {(entry.index_details.type_url, tuple(entry.fields)) for entry in entries}
+    if len(kinds) != 1:
+        raise OptionError("segments: expected those of one kind, over one column")
+    return Index.from_wire(merge_segments(dataset, entries))
+
+
+def commit_segments(
+    dataset: OpenedVersion, name: str, column: str, segments: Sequence[Index]
+) -> Manifest:
+    """Commit segments as an index.
+
+    Segments of an index of this name stay if they cover other fragments, and are replaced if
+    the new ones cover all of theirs.
+
+    Raises
+    ------
+    OptionError
+        Two segments cover a fragment, are over another column, or would leave fragments
+        without an index that had one.
+    """
+    column = _one_column(column)
+    field_id = dataset.manifest.schema.find(column)[-1].id
+    entries = []
+    covered: set[int] = set()
+    for entry in _given(segments):
+        if list(entry.fields) != [field_id]:
+            raise OptionError(f"segments: {_uuid(entry)} is not over column {column!r}")
+        fragments = covered_fragments(entry) or frozenset()
+        twice = covered & fragments
+        if twice:
+            raise OptionError(f"segments: fragments {sorted(twice)[:10]} are covered twice")
+        covered |= fragments
+        renamed = with_covered(entry, fragments)
+        renamed.name = name
+        entries.append(renamed)
+    removed = []
+    live = frozenset(dataset.manifest.fragment_ids.tolist())
+    for before in _entries(dataset.manifest, name):
+        fragments = (covered_fragments(before) or frozenset()) & live
+        if not fragments <= covered and fragments & covered:
+            raise OptionError(
+                f"segments: fragments {sorted(fragments - covered)[:10]} of segment "
+                f"{_uuid(before)} would be in no segment. Build them as well"
+            )
+        if fragments <= covered:
+            removed.append(before)
+    return commit_operation(dataset, CreateIndex(new=tuple(entries), removed=tuple(removed)))
+
+
+def _built(
+    dataset: OpenedVersion, task: IndexTask, callback: ProgressCallback | None
+) -> table_pb2.IndexMetadata:
+    ids = task.fragment_ids
+    positions = dataset.snapshot.positions_of(ids)
+    total = int(dataset.snapshot.live_counts[list(positions)].sum())
+    with reporting(callback, "load_data", total) as count_rows:
+        return build_segment(dataset, task, count_rows)
+
+
+def _entries(manifest: Manifest, name: str) -> tuple[table_pb2.IndexMetadata, ...]:
+    return tuple(entry for entry in manifest.indices if entry.name == name)
+
+
+def _given(segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
+    entries = [getattr(segment, "index", segment).to_wire() for segment in segments]
+    if not entries:
+        raise OptionError("segments: expected at least one")
+    return entries
+
+
+def _uuid(entry: table_pb2.IndexMetadata) -> UUID:
+    return UUID(bytes=entry.uuid.uuid)
+
+
+def _one_column(column: object) -> str:
+    if isinstance(column, list | tuple) and len(column) == 1:
+        column = column[0]
+    if not isinstance(column, str):
+        raise OptionError(f"column: expected the path of one column, found {column!r}")
+    return column

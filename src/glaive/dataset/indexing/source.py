@@ -1,0 +1,147 @@
+"""The rows of a column, as builds of indices read them.
+
+Specification: "Building" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.dictionaries import concat_arrays
+from glaive.format.flags import Feature
+from glaive.index.row_set import RowNumbers
+from glaive.index.source import FragmentExtent, ValueBatch
+from glaive.memory import items_of
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.take import take
+from glaive.scan.views import Views
+
+__all__ = ["ColumnSource", "CountRows"]
+
+CountRows: TypeAlias = Callable[[int], None]
+"""Called with the number of rows that were read since the last call."""
+
+_BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 16 * 1024 * 1024
+
+
+class ColumnSource:
+    """Live rows of some fragments of a version; an :class:`glaive.index.source.IndexSource`.
+
+    Parameters
+    ----------
+    path
+        Of the column.
+    fragment_ids
+        Fragments to read; None for all.
+    addresses
+        Whether rows are numbered by address; else by row id.
+    memory_limit
+        Bytes that a build may hold.
+    count_rows
+        Called with the number of rows that were read.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        path: str,
+        fragment_ids: Sequence[int] | None,
+        *,
+        addresses: bool,
+        memory_limit: int,
+        count_rows: CountRows | None = None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._path, self._addresses = path, addresses
+        ids = snapshot.manifest.fragment_ids.tolist() if fragment_ids is None else fragment_ids
+        self._fragment_ids = tuple(ids)
+        self._count_rows = count_rows
+        self.memory_limit = memory_limit
+
+    @cached_property
+    def field(self) -> pa.Field[Any]:
+        """The column, with the type that batches have."""
+        found = self._snapshot.manifest.schema.find(self._path)[-1].to_arrow()
+        stored: Any = found.type
+        if isinstance(stored, pa.BaseExtensionType):
+            stored = stored.storage_type
+        if pa.types.is_dictionary(stored):
+            stored = stored.value_type
+        return pa.field(self._path, stored, metadata=found.metadata)
+
+    @cached_property
+    def _positions(self) -> list[int]:
+        return list(self._snapshot.positions_of(self._fragment_ids))
+
+    @cached_property
+    def fragments(self) -> Sequence[FragmentExtent]:
+        """The fragments, in the order in which they are read."""
+        rows = self._snapshot.manifest.physical_rows[self._positions].tolist()
+        return [
+            FragmentExtent(number, count)
+            for number, count in zip(self._fragment_ids, rows, strict=True)
+        ]
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows have ids that are not their addresses."""
+        return self._snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
+
+    @property
+    def num_rows(self) -> int:
+        """Live rows."""
+        return int(self._snapshot.live_counts[self._positions].sum())
+
+    def batches(self) -> Iterator[ValueBatch]:
+        """Read all rows, fragment by fragment."""
+        if not self._fragment_ids:
+            return
+        options = ScanOptions(
+            columns=(self._path,),
+            fragments=self._fragment_ids,
+            with_row_address=self._addresses,
+            with_row_id=not self._addresses,
+            batch_size=_BATCH_ROWS,
+            batch_size_bytes=_BATCH_BYTES,
+            blob_handling="all_binary",
+        )
+        for batch in make_query(Views(self._snapshot), options).batches():
+            numbers: Any = batch.column(1)
+            rows: RowNumbers = items_of(
+                numbers.buffers()[1], np.uint64, len(numbers), numbers.offset * 8
+            )
+            yield ValueBatch(self._values(batch.column(0)), rows)
+            if self._count_rows is not None:
+                self._count_rows(batch.num_rows)
+
+    def sample(self, rows: int, seed: int = 0) -> Any:
+        """Values of so many random rows, or of all."""
+        total = self.num_rows
+        if rows >= total:
+            parts = [batch.values for batch in self.batches()]
+            return concat_arrays(parts) if parts else pa.array([], self.field.type)
+        chosen = np.sort(np.random.default_rng(seed).choice(total, rows, replace=False))
+        counts = self._snapshot.live_counts[self._positions]
+        ends = np.cumsum(counts)
+        at = np.searchsorted(ends, chosen, side="right")
+        starts = self._snapshot.row_starts[self._positions]
+        numbers = chosen - (ends - counts)[at] + starts[at]
+        table = take(Views(self._snapshot).take((self._path,)), numbers)
+        chunks = [self._values(chunk) for chunk in table.column(0).chunks]
+        return concat_arrays(chunks) if chunks else pa.array([], self.field.type)
+
+    def _values(self, array: Any) -> Any:
+        """The values of a column in the type of :attr:`field`."""
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        return array

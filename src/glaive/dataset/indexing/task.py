@@ -1,0 +1,212 @@
+"""Building one segment of an index: a value that can be sent to another process.
+
+Specification: "Building" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.describe import path_of
+from glaive.dataset.indexing.source import ColumnSource, CountRows
+from glaive.errors import OptionError
+from glaive.format.flags import Feature
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
+from glaive.index.protocol import BuiltSegment, IndexKind
+from glaive.index.registry import index_kinds, kind_of
+from glaive.index.segment import Segment, SegmentWriter
+from glaive.table.bitmaps import bitmap_of
+from glaive.table.index_coverage import covered_fragments
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenDataset, OpenedVersion
+
+__all__ = ["IndexTask", "build_segment", "extend_index", "merge_segments"]
+
+Entry = table_pb2.IndexMetadata
+
+_MEMORY_LIMIT = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """Build a segment for some fragments of a version; can be pickled. :meth:`execute` runs it.
+
+    Parameters
+    ----------
+    read_version
+        The version to read.
+    column
+        Path of the column.
+    kind
+        Name of the kind of index, as :attr:`glaive.index.protocol.IndexKind.name`.
+    name
+        Of the index.
+    fragment_ids
+        Fragments to index; None for all of the version.
+    parameters
+        Of the kind.
+    """
+
+    read_version: int
+    column: str
+    kind: str
+    name: str
+    fragment_ids: tuple[int, ...] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def execute(self, dataset: OpenDataset) -> Index:
+        """Write the segment, uncommitted.
+
+        ``dataset`` may be at another version.
+
+        Raises
+        ------
+        VersionNotFoundError
+            That version was cleaned up.
+        OptionError, UnsupportedFeatureError
+            The kind cannot be built like this, or not for the type of the column.
+        """
+        opened = dataset.opened
+        if opened.manifest.version != self.read_version:
+            opened = opened.at(self.read_version)
+        return Index.from_wire(build_segment(opened, self))
+
+
+def build_segment(
+    dataset: OpenedVersion,
+    task: IndexTask,
+    count_rows: CountRows | None = None,
+) -> Entry:
+    """Write a segment as a task says.
+
+    Returns
+    -------
+    IndexMetadata
+        The entry to be committed.
+    """
+    kind = index_kinds()[task.kind]
+    source = _source(dataset, kind, task.column, task.fragment_ids, task.parameters, count_rows)
+    parameters = {name: value for name, value in task.parameters.items() if name != "memory_limit"}
+    field_id = dataset.manifest.schema.find(task.column)[-1].id
+    covered = [fragment.id for fragment in source.fragments]
+    return _written(
+        dataset, task.name, [field_id], covered, lambda out: kind.build(source, parameters, out)
+    )
+
+
+def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int]) -> Entry:
+    """Write a segment with the rows of fragments, for the index of another segment."""
+    manifest, kind = dataset.manifest, _kind_of(like)
+    segment = Segment.of(dataset.store, manifest, like)
+    source = _source_like(dataset, kind, like, fragment_ids)
+    return _written(
+        dataset, like.name, like.fields, fragment_ids, lambda out: kind.extend(segment, source, out)
+    )
+
+
+def merge_segments(
+    dataset: OpenedVersion, entries: Sequence[Entry], fragment_ids: Sequence[int] = ()
+) -> Entry:
+    """Write a segment with the rows of others and, if there are some, of fragments.
+
+    Returns
+    -------
+    IndexMetadata
+        The entry to be committed, named as the first one.
+    """
+    first, manifest = entries[0], dataset.manifest
+    kind = _kind_of(first)
+    segments = [Segment.of(dataset.store, manifest, entry) for entry in entries]
+    source = _source_like(dataset, kind, first, fragment_ids) if fragment_ids else None
+    live = frozenset(manifest.fragment_ids.tolist())
+    covered = frozenset(fragment_ids).union(
+        *((covered_fragments(entry) or frozenset()) & live for entry in entries)
+    )
+    return _written(
+        dataset, first.name, first.fields, covered, lambda out: kind.merge(segments, source, out)
+    )
+
+
+def _written(
+    dataset: OpenedVersion,
+    name: str,
+    fields: Sequence[int],
+    covered: Collection[int],
+    write: Callable[[SegmentWriter], BuiltSegment],
+) -> Entry:
+    """Write a segment; on an error, or when interrupted, its files are removed."""
+    out = SegmentWriter(dataset.store, dataset.manifest.data_format)
+    try:
+        built = write(out)
+        files = out.finish()
+    except BaseException:
+        out.abort()
+        raise
+    return _entry(dataset.manifest, name, fields, covered, out, built, files)
+
+
+def _kind_of(entry: Entry) -> IndexKind:
+    kind = kind_of(entry)
+    if kind is None:
+        raise OptionError(
+            f"index {entry.name!r} is of a kind, or a version of it, that glaive does not know: "
+            f"{entry.index_details.type_url} {entry.index_version}"
+        )
+    return kind
+
+
+def _source_like(
+    dataset: OpenedVersion, kind: IndexKind, entry: Entry, fragment_ids: Sequence[int]
+) -> ColumnSource:
+    """The rows of fragments, of the column that an index is over."""
+    path = path_of(dataset.manifest, entry.fields[0])
+    return _source(dataset, kind, path, tuple(fragment_ids), {}, None)
+
+
+def _source(
+    dataset: OpenedVersion,
+    kind: IndexKind,
+    path: str,
+    fragment_ids: tuple[int, ...] | None,
+    parameters: Mapping[str, Any],
+    count_rows: CountRows | None,
+) -> ColumnSource:
+    stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
+    return ColumnSource(
+        dataset.snapshot,
+        path,
+        fragment_ids,
+        addresses=not stable or kind.stores_addresses,
+        memory_limit=parameters.get("memory_limit") or _MEMORY_LIMIT,
+        count_rows=count_rows,
+    )
+
+
+def _entry(
+    manifest: Manifest,
+    name: str,
+    fields: Sequence[int],
+    covered: Collection[int],
+    out: SegmentWriter,
+    built: BuiltSegment,
+    files: Sequence[table_pb2.IndexFile],
+) -> Entry:
+    entry = Entry(
+        name=name,
+        fields=fields,
+        dataset_version=manifest.version,
+        fragment_bitmap=bitmap_of(sorted(covered)),
+        index_version=built.version,
+        created_at=time.time_ns() // 1_000_000,
+        files=files,
+    )
+    entry.uuid.uuid = out.id.bytes
+    entry.index_details.type_url = built.type_url
+    entry.index_details.value = built.details
+    return entry

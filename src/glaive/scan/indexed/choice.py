@@ -1,0 +1,192 @@
+"""Which tests of a filter are answered by indices: those that are quicker than looking at the rows.
+
+Specification: "Searching" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glaive.arrow.widths import value_bytes
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.fields import LanceSchema
+from glaive.index.protocol import ScalarIndex
+from glaive.scan.indexed.answers import IndexAnswer, OpenedSegment, Searched, answer
+from glaive.scan.indexed.predicates import (
+    AllOf,
+    AnyOf,
+    Leaf,
+    Negated,
+    Predicate,
+    leaves,
+    predicate_of,
+)
+from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices
+from glaive.scan.metrics import Meter
+from glaive.scan.options import ScanOptions
+from glaive.scan.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Term
+
+__all__ = ["ChosenTerm", "answer_terms", "choose"]
+
+_log = logging.getLogger("glaive.scan")
+
+_FEW_ROWS = 1000
+"""Rows whose values are looked at sooner than in a second index."""
+
+_SEARCH_ROWS = 100_000
+"""Rows that are looked at in the time that a search of an index takes."""
+
+_ROWS_PER_ENTRY = 30
+"""Rows of eight bytes that are looked at in the time that one found by an index takes."""
+
+_ROWS_PER_ENTRY_REMOTE = 4
+"""The same where files have to be fetched: each row found is a part of a request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenTerm:
+    """A term of a filter, and the indices that answer it.
+
+    Parameters
+    ----------
+    number
+        Of the term.
+    indices
+        The index of each query in it.
+    fragments
+        Ids of the fragments that all of them answer for.
+    estimate
+        Rows that they are going to find, about.
+    """
+
+    number: int
+    predicate: Predicate
+    indices: Mapping[Leaf, Searched]
+    fragments: FragmentIds
+    estimate: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the indices."""
+        return tuple(dict.fromkeys(searched.name for searched in self.indices.values()))
+
+
+def choose(
+    snapshot: Snapshot, options: ScanOptions, terms: Sequence[Term], meter: Meter
+) -> list[ChosenTerm]:
+    """The terms that indices answer quicker than a scan, the one with the fewest rows first.
+
+    Opens the indices of the columns in question; searches none.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError
+        An index is damaged; the message names the file and the remedy.
+    """
+    indices = SnapshotIndices.of(snapshot)
+    # Deleted rows may not be in an index.
+    if not options.use_scalar_index or options.include_deleted_rows or not indices.all:
+        return []
+    known = []
+    for number, term in enumerate(terms):
+        predicate = predicate_of(term.expression)
+        chosen = None if predicate is None else _chosen(indices, number, predicate, meter)
+        if chosen is not None and _pays(snapshot, chosen):
+            known.append(chosen)
+    known.sort(key=lambda chosen: chosen.estimate)
+    return [
+        chosen
+        for chosen in known
+        if chosen is known[0]
+        or known[0].estimate > _FEW_ROWS
+        or chosen.fragments != known[0].fragments
+    ]
+
+
+def answer_terms(
+    snapshot: Snapshot, chosen: Sequence[ChosenTerm], meter: Meter
+) -> dict[int, IndexAnswer]:
+    """Search the indices; answers by number of the term."""
+    indices = SnapshotIndices.of(snapshot)
+    return {term.number: answer(indices, term.predicate, term.indices, meter) for term in chosen}
+
+
+def _chosen(
+    indices: SnapshotIndices, number: int, predicate: Predicate, meter: Meter
+) -> ChosenTerm | None:
+    """A term with an index for each of its queries; None if one has none."""
+    schema = indices.snapshot.manifest.schema
+    searched: dict[Leaf, Searched] = {}
+    for leaf in leaves(predicate):
+        field_id = _field_id(schema, leaf.path)
+        options = [
+            option
+            for index in ([] if field_id is None else indices.on(field_id))
+            if (option := _searched(indices, index, leaf, meter)) is not None
+        ]
+        if not options:
+            return None
+        searched[leaf] = min(options, key=lambda option: (-len(option.fragments), option.estimate))
+    fragments = frozenset.intersection(*(option.fragments for option in searched.values()))
+    if not fragments:
+        return None
+    rows = int(indices.extent(fragments).count)
+    return ChosenTerm(number, predicate, searched, fragments, _estimate(predicate, searched, rows))
+
+
+def _field_id(schema: LanceSchema, path: str) -> int | None:
+    if path.startswith("_") and path not in schema.names:
+        return None  # of no file
+    return schema.find(path)[-1].id
+
+
+def _searched(
+    indices: SnapshotIndices, index: LogicalIndex, leaf: Leaf, meter: Meter
+) -> Searched | None:
+    """An index that answers a query, opened; None if it does not."""
+    segments = []
+    estimate = 0
+    for segment in index.segments:
+        if not segment.kind.is_scalar or segment.kind.json_path(segment.entry) != leaf.json_path:
+            return None
+        try:
+            opened = indices.open(segment)
+        except UnsupportedFeatureError as error:
+            meter.fallback(f"index {index.name}", "its segments cannot be searched", error)
+            continue
+        if isinstance(opened, ScalarIndex) and opened.answers(leaf.query):
+            segments.append(OpenedSegment(segment, opened))
+            estimate += opened.estimate(leaf.query)
+    return Searched(index.name, tuple(segments), estimate) if segments else None
+
+
+def _estimate(predicate: Predicate, searched: Mapping[Leaf, Searched], rows: int) -> int:
+    """Rows that are found, about."""
+    match predicate:
+        case Leaf():
+            return min(rows, searched[predicate].estimate)
+        case AllOf(operands):
+            return min(_estimate(operand, searched, rows) for operand in operands)
+        case AnyOf(operands):
+            return min(rows, sum(_estimate(operand, searched, rows) for operand in operands))
+        case Negated(operand):
+            return rows - _estimate(operand, searched, rows)
+
+
+def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
+    """Whether a search is quicker than looking at all rows, by estimate."""
+    manifest = snapshot.manifest
+    rows = int(manifest.physical_rows[list(snapshot.positions_of(sorted(chosen.fragments)))].sum())
+    if not snapshot.store.is_local:
+        return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
+    width = 0
+    for path in {leaf.path for leaf in chosen.indices}:
+        width += max(8, value_bytes(manifest.schema.find(path)[-1].to_arrow().type))
+    looked_at = rows * width // 8
+    return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < looked_at
