@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -15,20 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import (
-    CorruptFileError,
     DataFileMissingError,
     GlaiveError,
     ObjectNotFoundError,
-    UnsupportedFeatureError,
 )
-from glaive.file.open import create_writer, open_reader
-from glaive.file.protocol import BoundColumns, FileReader
-from glaive.file.v2.reading.reader import FileV2
+from glaive.file.open import create_writer
 from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
 from glaive.format.pb import table_pb2
+from glaive.index.index_file import IndexFile
 from glaive.index.keeping import Keep, keep_nothing
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
@@ -37,9 +33,6 @@ from glaive.types import FormatVersion, Int64s
 __all__ = ["IndexFile", "IndexFileWriter", "Segment", "SegmentWriter", "batches", "file_version_of"]
 
 Entry = table_pb2.IndexMetadata
-
-_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
-"""Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
 
 
 def file_version_of(data_format: FormatVersion) -> str:
@@ -58,157 +51,6 @@ def batches(bounds: Int64s, limit: int) -> Iterator[tuple[int, int]]:
         last = max(first + 1, last)
         yield first, last
         first = last
-
-
-class IndexFile:
-    """One file of a segment, opened; refused if it claims more rows than its bytes can hold."""
-
-    def __init__(self, store: ObjectStore, path: str) -> None:
-        self._file: FileReader = open_reader(store, path)
-        self.path = store.full(path)
-        size_in_bytes = self._file.reader.size
-        max_rows = max(_MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE * size_in_bytes)
-        if self.num_rows > max_rows:
-            expected = f"at most {max_rows} in {size_in_bytes} bytes"
-            raise self.corrupt("rows of an index file", expected, f"{self.num_rows}")
-
-    def corrupt(self, part: str, expected: str, found: str) -> CorruptFileError:
-        """The error for damage in this file."""
-        return CorruptFileError(part, expected=expected, found=found, where=self.path)
-
-    def corrupt_column(self, name: str, expected: str, found: str) -> CorruptFileError:
-        """The error for damage in a column."""
-        return self.corrupt(f"column {name!r} of an index", expected, found)
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The columns as they are stored, with their metadata.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            A type is not known.
-        """
-        try:
-            return self._file.schema.to_arrow()
-        except UnsupportedFeatureError as error:
-            raise UnsupportedFeatureError(f"{self.path}: {error}") from error
-
-    @cached_property
-    def metadata(self) -> dict[str, str]:
-        """The schema's metadata.
-
-        Raises
-        ------
-        CorruptFileError
-            A value is not UTF-8.
-        """
-        return {key: self._text(key, value) for key, value in self._file.schema.metadata.items()}
-
-    def _text(self, key: str, value: bytes) -> str:
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise self.corrupt(f"metadata {key!r}", "text", str(error)) from error
-
-    @property
-    def num_rows(self) -> int:
-        """Rows in the file."""
-        return self._file.num_rows
-
-    def check(self, **types: pa.DataType | None) -> None:
-        """Check that there are columns of these names and types; ``None``: of any type.
-
-        Raises
-        ------
-        CorruptFileError
-            A column is absent or of another type.
-        """
-        for name, kind in types.items():
-            at = self.schema.get_field_index(name)
-            stored = self.schema.field(at).type if at >= 0 else None
-            if stored is None or (kind is not None and stored != kind):
-                expected = f"type {kind or 'of the values'}"
-                raise self.corrupt_column(name, expected, f"{stored or 'no such column'}")
-
-    def check_lists(self, **types: pa.DataType) -> None:
-        """Check that there are columns of these names that are lists of these types.
-
-        Raises
-        ------
-        CorruptFileError
-            A column is absent or of another type.
-        """
-        self.check(**dict.fromkeys(types))
-        for name, kind in types.items():
-            stored: Any = self.schema.field(name).type
-            if not pa.types.is_list(stored) or stored.value_type != kind:
-                raise self.corrupt_column(name, f"lists of {kind}", f"{stored}")
-
-    def check_present(self, column: pa.ChunkedArray) -> None:
-        """Raise a ``CorruptFileError`` if a column has nulls."""
-        if column.null_count:
-            found = f"{column.null_count} nulls"
-            raise self.corrupt("entries of an index", "a value for each", found)
-
-    def number(self, key: str, default: int | None = None, least: int = 0) -> int:
-        """An integer of the metadata.
-
-        Raises
-        ------
-        CorruptFileError
-            It is absent without a default, not an integer, or below ``least``.
-        """
-        text = self.metadata.get(key)
-        if text is None and default is not None:
-            return default
-        is_integer = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
-        if text is None or not is_integer or int(text) < least:
-            expected = f"an integer from {least} on"
-            raise self.corrupt(f"metadata {key!r}", expected, repr(text))
-        return int(text)
-
-    def read(
-        self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
-    ) -> pa.Table:
-        """Rows ``start`` to ``stop`` (all by default) of some columns (all by default).
-
-        Raises
-        ------
-        CorruptFileError, UnsupportedFeatureError
-            The file is damaged, or needs a newer version of glaive.
-        """
-        bound = self._bind(tuple(self.schema.names if columns is None else columns))
-        stop = bound.num_rows if stop is None else min(stop, bound.num_rows)
-        arrays = bound.read(min(start, stop), stop)
-        return pa.Table.from_arrays(arrays, schema=bound.schema).replace_schema_metadata(
-            self.schema.metadata
-        )
-
-    def _bind(self, names: tuple[str, ...]) -> BoundColumns:
-        if names not in self._bound:
-            self.check(**dict.fromkeys(names))
-            by_name = {field.name: field for field in self._file.schema.fields}
-            self._bound[names] = self._file.bind([by_name[name] for name in names])
-        return self._bound[names]
-
-    @cached_property
-    def _bound(self) -> dict[tuple[str, ...], BoundColumns]:
-        return {}
-
-    def buffer(self, number: int) -> pa.Buffer:
-        """A global buffer; number 0 is the schema.
-
-        Raises
-        ------
-        CorruptFileError
-            There is no such buffer.
-        """
-        if not isinstance(self._file, FileV2):
-            raise UnsupportedFeatureError(
-                f"{self.path} is of format {self._file.version}, which has no global buffers"
-            )
-        return self._file.container.global_buffer(number)
 
 
 @dataclass(frozen=True, slots=True)

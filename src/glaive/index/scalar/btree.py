@@ -5,22 +5,32 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, RebuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
+from glaive.index.scalar.btree_search import OpenedBTree
+from glaive.index.scalar.ordering import is_sortable
+from glaive.index.scalar.parameters import check_type, no_parameters
+from glaive.index.scalar.sorted_pages import PageBounds
+from glaive.index.scalar.sorted_runs import SortedRun, merged, sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.source import IndexSource, ValueBatch
 
 __all__ = ["BTree"]
 
 PAGES = "page_data.lance"
 LOOKUP = "page_lookup.lance"
 _PAGE_ROWS = 4096
+_MERGE_BYTES = 1 << 28
+"""Memory for a merge without a source, which would have a limit."""
 
 
 @index_kind
@@ -29,21 +39,16 @@ class BTree(IndexKind):
 
     name: ClassVar[str] = "btree"
     newest: ClassVar[int] = 1
+    stores_addresses: ClassVar[bool] = True
     marker: ClassVar[str] = LOOKUP
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Rebuild the pages without deleted rows, and their bounds."""
-        lookup = segment.open(LOOKUP)
-        if lookup.metadata.get("range_partitioned", "false") != "false":
-            raise UnsupportedFeatureError(
-                f"{lookup.path}: this version of glaive does not rebuild range-partitioned "
-                "B-trees; drop the index, compact, and create it again"
-            )
+        lookup = _open_lookup(segment, "rebuild")
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
-        pages = segment.open(PAGES)
-        pages.check(values=None, ids=pa.uint64())
+        pages = _open_pages(segment)
         rows = pages.read(["values", "ids"])
         pages.check_present(rows["ids"])
         surviving, _ = address_map.remap_rows(rows, "ids")
@@ -52,6 +57,177 @@ class BTree(IndexKind):
         out.write(PAGES, surviving)
         out.write(LOOKUP, _bounds(surviving["values"], per_page, lookup), metadata=lookup.metadata)
         return RebuiltSegment()
+
+    def open(self, segment: Segment) -> OpenedBTree:
+        """Read the bounds of all pages."""
+        lookup, pages = _open_lookup(segment, "search"), _open_pages(segment)
+        per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
+        kind = pages.schema.field("values").type
+        lookup.check(min=kind, max=kind, null_count=pa.uint32(), page_idx=pa.uint32())
+        if not is_sortable(kind):
+            raise UnsupportedFeatureError(f"{pages.path}: values of type {kind} are not searched")
+        rows = lookup.read(["min", "max", "null_count", "page_idx"])
+        for name in ("null_count", "page_idx"):
+            lookup.check_present(rows[name])
+        count = -(-pages.num_rows // per_page)
+        if not np.array_equal(rows["page_idx"].to_numpy(), np.arange(count)):
+            expected = f"page_idx from 0 to {count - 1}, for {pages.num_rows} rows"
+            raise lookup.corrupt("pages of an index", expected, f"{lookup.num_rows} other pages")
+        sizes = np.minimum(np.full(count, per_page), pages.num_rows - per_page * np.arange(count))
+        lowest, highest = (rows[name].combine_chunks() for name in ("min", "max"))
+        nulls = rows["null_count"].to_numpy().astype(np.int64)
+        bounds = PageBounds.of(lowest, highest, nulls, sizes)
+        if bounds is None:
+            expected = "bounds in ascending order, nulls first"
+            raise lookup.corrupt("pages of an index", expected, "others")
+        return OpenedBTree(pages, bounds, per_page)
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Sort the values, within the source's limit of memory; there are no parameters."""
+        no_parameters("BTREE", parameters)
+        check_type("BTREE", source.field, supported=is_sortable(source.field.type))
+        with sorted_runs(source) as runs:
+            _write(runs, source.field.type, source.memory_limit, out)
+        return BuiltSegment(_DETAILS, version=int(source.stable_row_ids))
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Merge the sorted values of all segments and of the source."""
+        runs: list[SortedRun] = [_StoredRun.of(segment) for segment in segments]
+        kind = _type_of(segments)
+        if source is None:
+            _write(runs, kind, _MERGE_BYTES, out)
+        else:
+            with sorted_runs(source) as new:
+                _write([*runs, *new], kind, source.memory_limit, out)
+        return BuiltSegment(_DETAILS, version=max(one.entry.index_version for one in segments))
+
+
+_DETAILS = "/lance.table.BTreeIndexDetails"
+
+
+def _open_lookup(segment: Segment, purpose: str) -> IndexFile:
+    lookup = segment.open(LOOKUP)
+    if lookup.metadata.get("range_partitioned", "false") != "false":
+        raise UnsupportedFeatureError(
+            f"{lookup.path}: this version of glaive does not {purpose} range-partitioned "
+            "B-trees; drop the index and create it again"
+        )
+    return lookup
+
+
+def _open_pages(segment: Segment) -> IndexFile:
+    pages = segment.open(PAGES)
+    pages.check(values=None, ids=pa.uint64())
+    return pages
+
+
+def _type_of(segments: Sequence[Segment]) -> pa.DataType:
+    files = [_open_pages(segment) for segment in segments]
+    kinds = [file.schema.field("values").type for file in files]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            raise file.corrupt_column("values", f"type {kinds[0]}", f"{kind}")
+    shared: pa.DataType = kinds[0]
+    return shared
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredRun:
+    """The values of a segment, which are sorted."""
+
+    pages: IndexFile
+    nulls: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> _StoredRun:
+        opened = BTree().open(segment)
+        size = segment.sizes().get(PAGES, 0)
+        return cls(_open_pages(segment), opened.null_rows, size)
+
+    @property
+    def num_rows(self) -> int:
+        return self.pages.num_rows
+
+    def read(self, start: int, stop: int) -> ValueBatch:
+        values, ids = self.pages.read_ranges([(("values", "ids"), [(start, stop)])])[0]
+        self.pages.check_present(ids)
+        return ValueBatch(values, np.asarray(ids))
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def _write(
+    runs: Sequence[SortedRun], kind: pa.DataType, memory_limit: int, out: SegmentWriter
+) -> None:
+    """Write the rows of some runs in order, and the bounds of their pages."""
+    schema = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
+    file = out.create(PAGES, schema)
+    lookup = _LookupBuilder(kind)
+    for values, rows in merged(runs, memory_limit):
+        file.write(pa.record_batch([values, pa.array(rows)], schema=schema))
+        lookup.add(values)
+    file.finish()
+    metadata = {"batch_size": str(_PAGE_ROWS), "range_partitioned": "false"}
+    out.write(LOOKUP, lookup.table(), metadata=metadata)
+
+
+class _LookupBuilder:
+    """Collects the bounds of pages from sorted values, nulls first."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self._rows = self._nulls = 0
+        self._firsts: list[Any] = []
+        self._lasts: list[Any] = []
+        self._end: Any = pa.nulls(0, kind)
+
+    def add(self, values: Any) -> None:
+        """Append values."""
+        if not len(values):
+            return
+        before, self._rows = self._rows, self._rows + len(values)
+        first = np.arange(-before % _PAGE_ROWS, len(values), _PAGE_ROWS)
+        last = np.arange(-(before + 1) % _PAGE_ROWS, len(values), _PAGE_ROWS)
+        self._firsts.append(values.take(pa.array(first)))
+        self._lasts.append(values.take(pa.array(last)))
+        # A copy, so that the other values are not kept.
+        self._end = values.take(pa.array([len(values) - 1]))
+        self._nulls += values.null_count
+
+    def table(self) -> pa.Table:
+        """One row per page."""
+        if self._rows % _PAGE_ROWS:
+            self._lasts.append(self._end)
+        starts = np.arange(0, self._rows, _PAGE_ROWS)
+        nulls = np.clip(self._nulls - starts, 0, np.minimum(_PAGE_ROWS, self._rows - starts))
+        columns: list[Any] = [
+            _joined(self._firsts, self._kind),
+            _joined(self._lasts, self._kind),
+            pa.array(nulls.astype(np.uint32)),
+            pa.array(np.arange(len(starts), dtype=np.uint32)),
+        ]
+        return pa.table(columns, schema=_lookup_schema(self._kind))
+
+
+def _joined(parts: list[Any], kind: Any) -> Any:
+    return pa.chunked_array(parts, kind)
+
+
+def _lookup_schema(kind: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("min", kind),
+            pa.field("max", kind),
+            pa.field("null_count", pa.uint32(), nullable=False),
+            pa.field("page_idx", pa.uint32(), nullable=False),
+        ]
+    )
 
 
 def _bounds(values: pa.ChunkedArray, per_page: int, lookup: IndexFile) -> pa.Table:

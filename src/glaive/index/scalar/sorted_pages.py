@@ -1,0 +1,222 @@
+"""Pages of sorted values: their bounds, and which of them hold the answers to a condition.
+
+Specification: "BTREE" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.arrow.scalars import constants
+from glaive.index.scalar.ordering import SortKeys, sort_keys
+from glaive.types import Flags, Int64s
+
+__all__ = ["PageBounds", "PageSelection"]
+
+
+class PageSelection(NamedTuple):
+    """The pages that matter for a condition.
+
+    Parameters
+    ----------
+    whole
+        Pages of which all rows pass.
+    partly
+        Pages of which some rows may pass, whose values have to be tested.
+    """
+
+    whole: Flags
+    partly: Flags
+
+
+@dataclass(frozen=True, eq=False)
+class PageBounds:
+    """Smallest and largest value of each page of sorted values, nulls first.
+
+    Parameters
+    ----------
+    kind
+        Type of the values.
+    lows, highs
+        Keys of the first and the last value of each page that has values; of a page that
+        begins with nulls, the low key stands for any lower one.
+    null_rows
+        Rows that are null: the first ones.
+    all_null
+        Pages of nulls only: the first ones.
+    straddles
+        Whether the first page with values begins with nulls.
+    rows
+        Rows of each page.
+    nbytes
+        Bytes of memory, about.
+    """
+
+    kind: pa.DataType
+    lows: SortKeys
+    highs: SortKeys
+    null_rows: int
+    all_null: int
+    straddles: bool
+    rows: Int64s
+    nbytes: int
+
+    @classmethod
+    def of(cls, lowest: pa.Array, highest: pa.Array, nulls: Int64s, rows: Int64s) -> Self | None:
+        """Bounds from the first and the last value of each page and its nulls.
+
+        None if they are not those of sorted pages.
+        """
+        null_rows, all_null = int(nulls.sum()), int((nulls == rows).sum())
+        before = np.cumsum(rows) - rows
+        straddles = bool(((nulls > 0) & (nulls < rows)).any())
+        if not bool((nulls == np.clip(null_rows - before, 0, rows)).all()):
+            return None
+        if lowest.null_count != all_null + straddles or highest.null_count != all_null:
+            return None
+        lows, highs = sort_keys(lowest[all_null:]), sort_keys(highest[all_null:])
+        present = int(straddles)
+        if bool((highs[present:] < lows[present:]).any()) or bool((lows[1:] < highs[:-1]).any()):
+            return None
+        nbytes = lows.nbytes + highs.nbytes + rows.nbytes
+        if lows.dtype == np.object_:
+            nbytes += lowest.nbytes + highest.nbytes + _OBJECT_BYTES * 2 * len(lows)
+        return cls(lowest.type, lows, highs, null_rows, all_null, straddles, rows, int(nbytes))
+
+    def select(self, condition: Condition) -> PageSelection:
+        """The pages for a condition that :meth:`accepts`."""
+        if isinstance(condition, IsNull):
+            return self._nulls(condition)
+        if isinstance(condition, IsOneOf):
+            selection = self._one_of(condition.values)
+            return self._without(selection, condition) if condition.negated else selection
+        if isinstance(condition, InRange):
+            low = _Bound(_keys_of(condition.low), condition.low_included)
+            return self._range(low, _Bound(_keys_of(condition.high), condition.high_included))
+        if condition.ends:
+            return self._one_of(constants([condition.word], self.kind))
+        word = condition.word.encode()
+        return self._range(_Bound(_object(word), True), _Bound(_object(_after(word)), False))
+
+    def accepts(self, condition: object) -> bool:
+        """Whether pages can be selected for a condition."""
+        if isinstance(condition, IsNull):
+            return True
+        if isinstance(condition, IsOneOf):
+            return bool(condition.values.type == self.kind)
+        if isinstance(condition, InRange):
+            bounds = [one for one in (condition.low, condition.high) if one is not None]
+            return all(bound.type == self.kind for bound in bounds)
+        is_text = pa.types.is_string(self.kind) or pa.types.is_large_string(self.kind)
+        return isinstance(condition, HasText) and condition.begins and is_text
+
+    # ------------------------------------------------------------------ by condition
+
+    def _nulls(self, condition: IsNull) -> PageSelection:
+        whole, partly = self._no_pages(), self._no_pages()
+        first = self.all_null + self.straddles
+        if condition.negated:
+            whole[first:] = True
+        else:
+            whole[: self.all_null] = True
+        partly[self.all_null : first] = True
+        return PageSelection(whole, partly)
+
+    def _range(self, low: _Bound, high: _Bound) -> PageSelection:
+        first = inner_first = np.array([0])
+        last = inner_last = np.array([len(self.lows)])
+        if low.key is not None:
+            side = "left" if low.included else "right"
+            first, inner_first = self._search_highs(low.key, side), self._search_lows(low.key, side)
+        if high.key is not None:
+            side = "right" if high.included else "left"
+            last, inner_last = self._search_lows(high.key, side), self._search_highs(high.key, side)
+        return self._selection(first, last, inner_first, inner_last)
+
+    def _one_of(self, values: Any) -> PageSelection:
+        keys = sort_keys(values.drop_null())
+        return self._selection(
+            self._search_highs(keys, "left"),
+            self._search_lows(keys, "right"),
+            self._search_lows(keys, "left"),
+            self._search_highs(keys, "right"),
+        )
+
+    def _without(self, found: PageSelection, condition: IsOneOf) -> PageSelection:
+        """All pages with values, but for those that were found whole."""
+        if condition.values.null_count:
+            return PageSelection(self._no_pages(), self._no_pages())
+        whole = ~(found.whole | found.partly)
+        partly = found.partly.copy()
+        whole[: self.all_null] = False
+        if self.straddles:
+            partly[self.all_null] |= whole[self.all_null]
+            whole[self.all_null] = False
+        return PageSelection(whole, partly)
+
+    # ------------------------------------------------------------------ ranges of pages
+
+    def _search_highs(self, keys: SortKeys, side: Any) -> Int64s:
+        return np.searchsorted(self.highs, keys, side)
+
+    def _search_lows(self, keys: SortKeys, side: Any) -> Int64s:
+        """``searchsorted`` in the low keys; that of a page that begins with nulls is the lowest."""
+        skipped = int(self.straddles)
+        return np.searchsorted(self.lows[skipped:], keys, side) + skipped
+
+    def _selection(
+        self, first: Int64s, last: Int64s, inner_first: Int64s, inner_last: Int64s
+    ) -> PageSelection:
+        """The union of ranges of pages, numbered among those with values.
+
+        Those from ``inner_first`` to ``inner_last`` pass as a whole, if there are no nulls.
+        """
+        inner_first = np.maximum(inner_first, int(self.straddles))
+        found, whole = self._union(first, last), self._union(inner_first, inner_last)
+        return PageSelection(whole, found & ~whole)
+
+    def _union(self, first: Int64s, last: Int64s) -> Flags:
+        last = np.maximum(first, last)
+        depth = np.zeros(len(self.lows) + 1, np.int64)
+        np.add.at(depth, first, 1)
+        np.subtract.at(depth, last, 1)
+        flags = self._no_pages()
+        flags[self.all_null :] = np.cumsum(depth[:-1]) > 0
+        return flags
+
+    def _no_pages(self) -> Flags:
+        return np.zeros(len(self.rows), np.bool_)
+
+
+_OBJECT_BYTES = 33
+"""Bytes of memory of an empty ``bytes`` object."""
+
+
+class _Bound(NamedTuple):
+    """An end of a range: its key, in an array of one; None if the range is open."""
+
+    key: SortKeys | None
+    included: bool
+
+
+def _keys_of(bound: Any) -> SortKeys | None:
+    return None if bound is None else sort_keys(pa.repeat(bound, 1))
+
+
+def _object(key: bytes | None) -> SortKeys | None:
+    if key is None:
+        return None
+    keys = np.empty(1, np.object_)
+    keys[0] = key
+    return keys
+
+
+def _after(word: bytes) -> bytes | None:
+    """The first string after all that begin with a word; None if there is none."""
+    stem = word.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

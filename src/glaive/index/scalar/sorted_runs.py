@@ -1,0 +1,210 @@
+"""Sorting values with their rows in bounded memory: runs, spilled to a temporary folder, merged.
+
+Specification: "Building" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.index.scalar.ordering import is_number, sort_keys, sort_order
+from glaive.index.source import IndexSource, ValueBatch
+
+__all__ = ["SortedRun", "merged", "sorted_runs"]
+
+_COPIES = 5
+"""Memory that sorting takes, as a multiple of the values with their rows, about."""
+
+_LEAST_WINDOW = 1024
+"""Rows that are read of a run at a time, at least."""
+
+
+class SortedRun(Protocol):
+    """Values with their rows, by value, nulls first."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of it."""
+
+    @property
+    def nulls(self) -> int:
+        """Rows that are null."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, about."""
+
+    def read(self, start: int, stop: int) -> ValueBatch:
+        """Some of its rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """Sorted rows in memory, or in a mapped file."""
+
+    rows: Any
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def nulls(self) -> int:
+        return int(self.rows.column(0).null_count)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def read(self, start: int, stop: int) -> ValueBatch:
+        part = self.rows.slice(start, stop - start)
+        return ValueBatch(_array(part.column(0)), np.asarray(_array(part.column(1))))
+
+
+def _array(column: Any) -> Any:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+@contextmanager
+def sorted_runs(source: IndexSource) -> Iterator[list[SortedRun]]:
+    """All rows of a source as sorted runs: one, in memory, if the limit of memory allows.
+
+    Spilled runs are Arrow IPC files in a temporary folder, which is removed at the end.
+    """
+    with TemporaryDirectory(prefix="glaive-sort-") as folder:
+        runs: list[SortedRun] = []
+        pending = _Pending()
+        limit = max(1, source.memory_limit // _COPIES)
+        for batch in source.batches():
+            if pending.nbytes and pending.nbytes + batch.values.nbytes > limit:
+                runs.append(_spilled(pending.sorted(), Path(folder) / f"{len(runs)}.arrow"))
+                pending = _Pending()
+            pending.add(batch)
+        if pending.nbytes:
+            runs.append(_Run(pending.sorted()))
+        yield runs
+
+
+class _Pending:
+    """Batches that are going to be one run."""
+
+    def __init__(self) -> None:
+        self._batches: list[ValueBatch] = []
+        self.nbytes = 0
+
+    def add(self, batch: ValueBatch) -> None:
+        if len(batch.values):
+            self._batches.append(batch)
+            self.nbytes += batch.values.nbytes + batch.rows.nbytes
+
+    def sorted(self) -> pa.Table:
+        values = _array(pa.chunked_array([batch.values for batch in self._batches]))
+        rows = np.concatenate([batch.rows for batch in self._batches])
+        self._batches.clear()
+        return pa.table(_sorted(ValueBatch(values, rows))._asdict())
+
+
+def _sorted(batch: ValueBatch) -> ValueBatch:
+    order = sort_order(batch.values)
+    if order is None:
+        return batch
+    values: Any = batch.values
+    return ValueBatch(values.take(pa.array(order)), batch.rows[order])
+
+
+def _spilled(rows: pa.Table, path: Path) -> SortedRun:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    mapped: Any = pa.memory_map(str(path))
+    return _Run(pa.ipc.open_file(mapped).read_all())
+
+
+# --- merging ------------------------------------------------------------------------------
+
+
+class _Window(NamedTuple):
+    """The rows of a run that are in memory, and where the next ones begin."""
+
+    run: SortedRun
+    batch: ValueBatch
+    next: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.next >= self.run.num_rows
+
+
+def merged(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[ValueBatch]:
+    """All rows of some runs by value, nulls first, batch by batch.
+
+    Parameters
+    ----------
+    memory_limit
+        Bytes that may be held: of each run a window is in memory, of 1,024 rows at least.
+    """
+    rows = sum(run.num_rows for run in runs)
+    per_row = max(1, sum(run.nbytes for run in runs) // max(1, rows))
+    window = max(_LEAST_WINDOW, memory_limit // _COPIES // per_row // max(1, len(runs)))
+    for run in runs:
+        for start in range(0, run.nulls, window):
+            yield run.read(start, min(run.nulls, start + window))
+    windows = [_next_window(run, run.nulls, window) for run in runs if run.nulls < run.num_rows]
+    while windows:
+        taken, windows = _up_to_bound(windows, window)
+        yield taken
+
+
+def _next_window(run: SortedRun, start: int, rows: int) -> _Window:
+    stop = min(run.num_rows, start + rows)
+    return _Window(run, run.read(start, stop), stop)
+
+
+def _up_to_bound(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_Window]]:
+    """The rows that no later row comes before, and the windows after them."""
+    ends = [_Ends.of(window.batch.values) for window in windows if not window.is_last]
+    bound = min(ends, key=lambda end: end.key).value if ends else None
+    taken, rest = [], []
+    for window in windows:
+        values, numbers = window.batch
+        count = len(values) if bound is None else _count_up_to(values, bound)
+        taken.append(ValueBatch(values[:count], numbers[:count]))
+        if count < len(values):
+            rest.append(window._replace(batch=ValueBatch(values[count:], numbers[count:])))
+        elif not window.is_last:
+            rest.append(_next_window(window.run, window.next, rows))
+    values = _array(pa.chunked_array([batch.values for batch in taken]))
+    numbers = np.concatenate([batch.rows for batch in taken])
+    whole = ValueBatch(values, numbers)
+    return (_sorted(whole) if len(taken) > 1 else whole), rest
+
+
+class _Ends(NamedTuple):
+    """The last value of a window, and its key."""
+
+    key: Any
+    value: Any
+
+    @classmethod
+    def of(cls, values: Any) -> _Ends:
+        last = values[len(values) - 1 :]
+        return cls(sort_keys(last)[0], last)
+
+
+def _count_up_to(values: Any, bound: Any) -> int:
+    """How many of some sorted values are not above a bound."""
+    if is_number(values.type):
+        return int(np.searchsorted(sort_keys(values), sort_keys(bound), "right")[0])
+    import pyarrow.compute as pc
+
+    below: Any = pc.less_equal(values, bound[0])
+    return int(below.true_count)

@@ -1,0 +1,1 @@
+"""Scalar indices: searched, built, merged."""
