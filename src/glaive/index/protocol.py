@@ -142,7 +142,7 @@ class IndexKind:
     newest: ClassVar[int]
     """Newest known version of the kind's own format; segments of newer ones are left alone."""
 
-    is_scalar: ClassVar[bool] = False
+    answers_filters: ClassVar[bool] = True
     """Whether opened segments are :class:`ScalarIndex`, which answer filters."""
 
     stores_addresses: ClassVar[bool] = False

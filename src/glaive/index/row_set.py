@@ -50,8 +50,10 @@ class RowSet:
         return cls._swept([starts], [stops], 1)
 
     @classmethod
-    def union(cls, sets: Sequence[RowSet]) -> Self:
+    def union(cls, sets: Sequence[RowSet]) -> RowSet:
         """Rows that are in any of the sets."""
+        if len(sets) == 1:
+            return sets[0]
         return cls._swept([rows.starts for rows in sets], [rows.stops for rows in sets], 1)
 
     @classmethod
@@ -120,6 +122,16 @@ class RowSet:
         starts[0] = max(int(starts[0]), start)
         stops[-1] = min(int(stops[-1]), stop)
         return RowSet(starts, stops)
+
+    def within_ranges(self, ranges: RowSet) -> RowSet:
+        """The rows that are in another set, of few ranges: each of this one is looked up there."""
+        first = np.searchsorted(ranges.stops, self.starts, side="right")
+        last = np.searchsorted(ranges.stops, self.stops, side="left")
+        inside = (first == last) & (first < len(ranges.stops))
+        inside[inside] = ranges.starts[first[inside]] <= self.starts[inside]
+        if bool(inside.all()):
+            return self
+        return RowSet.intersection([self, ranges])
 
     def contains(self, rows: RowNumbers) -> NDArray[np.bool_]:
         """Which of these rows are in the set, one flag each."""

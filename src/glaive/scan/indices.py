@@ -24,7 +24,7 @@ from glaive.table.index_coverage import covered_fragments, holds_addresses
 from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
 from glaive.types import Int64s
 
-__all__ = ["IndexedSegment", "LogicalIndex", "SnapshotIndices"]
+__all__ = ["FragmentIds", "IndexedSegment", "LogicalIndex", "SnapshotIndices", "union_of"]
 
 FragmentIds: TypeAlias = frozenset[int]
 
@@ -77,7 +77,13 @@ class LogicalIndex:
     @cached_property
     def fragments(self) -> FragmentIds:
         """Ids of the fragments that any of its segments answers for."""
-        return frozenset().union(*(segment.fragments for segment in self.segments))
+        return union_of(self.segments)
+
+
+def union_of(segments: Iterable[IndexedSegment]) -> FragmentIds:
+    """Ids of the fragments that any of some segments answers for."""
+    first, *others = (segment.fragments for segment in segments)
+    return first.union(*others) if others else first
 
 
 class SnapshotIndices:
@@ -89,6 +95,7 @@ class SnapshotIndices:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self._extents: dict[FragmentIds, RowSet] = {}
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotIndices:
@@ -165,13 +172,19 @@ class SnapshotIndices:
 
     # ------------------------------------------------------------------ where rows are
 
-    def addresses(self, segment: IndexedSegment, rows: RowSet) -> RowSet:
+    def addresses(
+        self, segment: IndexedSegment, rows: RowSet, within: FragmentIds | None = None
+    ) -> RowSet:
         """Addresses, in this version, of rows as a segment numbers them.
 
-        Those in fragments that it does not answer for are left out. Deleted rows may stay.
+        Those in fragments that it does not answer for, or that are not ``within`` some, are left
+        out. Deleted rows may stay.
         """
         if not rows.count:
             return rows
+        fragments = segment.fragments
+        if within is not None and within is not fragments:
+            fragments = fragments & within
         if not self.holds_addresses(segment):
             position, row = self.positions(rows.rows())
             fragment = self.snapshot.manifest.fragment_ids[position].astype(np.uint64)
@@ -179,7 +192,7 @@ class SnapshotIndices:
         elif self._relocated is not None:
             moved, kept = self._relocated.apply(rows.rows())
             rows = RowSet.of(moved[kept])
-        return RowSet.intersection([rows, self.extent(segment.fragments)])
+        return rows.within_ranges(self.extent(fragments))
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
         """Whether a segment numbers rows by address, not by stable id."""
@@ -194,8 +207,14 @@ class SnapshotIndices:
         _, position, row = self.snapshot.row_id_index.candidates(ids)
         return position, row
 
-    def extent(self, fragments: Iterable[int]) -> RowSet:
+    def extent(self, fragments: FragmentIds) -> RowSet:
         """Addresses of all physical rows of fragments, which are given by id."""
+        known = self._extents.get(fragments)
+        if known is None:
+            known = self._extents[fragments] = self._extent(fragments)
+        return known
+
+    def _extent(self, fragments: FragmentIds) -> RowSet:
         ids = np.array(sorted(fragments), np.int64)
         position = self.snapshot.positions_of(ids.tolist())
         rows = self.snapshot.manifest.physical_rows[list(position)].astype(np.uint64)

@@ -74,7 +74,8 @@ class ScanOptions:
     use_stats
         Look at statistics in the files, to leave out pages.
     use_scalar_index
-        Search indices on columns of the filter where that is quicker than to look at the rows.
+        Whether indices on columns of the filter are searched: ``True``, ``False``, or by default
+        where that is quicker than to look at the rows.
     scan_stats_callback
         Called with :class:`glaive.scan.metrics.ScanStatistics` when the scan has ended. The
         scan then counts its requests, and opens files for itself.
@@ -107,7 +108,7 @@ class ScanOptions:
     include_deleted_rows: bool = False
     late_materialization: bool | tuple[str, ...] | None = None
     use_stats: bool = True
-    use_scalar_index: bool = True
+    use_scalar_index: bool | None = None
     io_buffer_size: int | None = None
     scan_stats_callback: Callable[[ScanStatistics], object] | None = None
     fragments: tuple[int, ...] | None = None

@@ -38,6 +38,7 @@ class VectorIndex(IndexKind):
 
     name: ClassVar[str] = "vector"
     newest: ClassVar[int] = 2
+    answers_filters: ClassVar[bool] = False
     marker: ClassVar[str] = INDEX
 
     def remap(

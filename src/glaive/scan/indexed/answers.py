@@ -30,16 +30,27 @@ class OpenedSegment(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """The index that answers a leaf."""
+    """The index that answers a leaf.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    segments
+        Those that answer it.
+    fragments
+        Ids of the fragments that these answer for.
+    estimate
+        Rows that it finds, about.
+    rows
+        Physical rows of the fragments.
+    """
 
     name: str
     segments: tuple[OpenedSegment, ...]
+    fragments: FragmentIds
     estimate: int
-
-    @property
-    def fragments(self) -> FragmentIds:
-        """Ids of the fragments that it answers for."""
-        return frozenset().union(*(segment.fragments for segment, _ in self.segments))
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,26 +93,31 @@ def answer(
     CorruptFileError, DataFileMissingError
         An index is damaged; the message names the file and the remedy.
     """
-    fragments = frozenset.intersection(*(searched.fragments for searched in chosen.values()))
-    search = _Search(indices, chosen, indices.extent(fragments), meter)
+    fragments = common_fragments(chosen)
+    search = _Search(indices, chosen, fragments, meter)
     found = search.evaluate(predicate, nulls=False)
     return IndexAnswer(fragments, found.rows, found.exact)
 
 
+def common_fragments(chosen: Mapping[Leaf, Searched]) -> FragmentIds:
+    """Ids of the fragments that all of some indices answer for."""
+    first, *others = (searched.fragments for searched in chosen.values())
+    return first.intersection(*others) if others else first
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """Searches within the rows of some fragments.
-
-    Parameters
-    ----------
-    extent
-        All rows of the fragments that all leaves are answered for.
-    """
+    """Searches within the rows of some fragments, which all leaves are answered for."""
 
     indices: SnapshotIndices
     chosen: Mapping[Leaf, Searched]
-    extent: RowSet
+    fragments: FragmentIds
     meter: Meter
+
+    @property
+    def extent(self) -> RowSet:
+        """All rows of the fragments."""
+        return self.indices.extent(self.fragments)
 
     def evaluate(self, predicate: Predicate, *, nulls: bool) -> Candidates:
         """Rows that pass, by address; and those for which the test is null, if that is needed."""
@@ -123,14 +139,11 @@ class _Search:
         for segment, opened in self.chosen[leaf].segments:
             found = opened.search(leaf.query, nulls=nulls)
             self.meter.count("index_rows_found", found.rows.count)
-            rows.append(self.indices.addresses(segment, found.rows))
+            rows.append(self.indices.addresses(segment, found.rows, self.fragments))
             if found.nulls is not None:
-                absent.append(self.indices.addresses(segment, found.nulls))
+                absent.append(self.indices.addresses(segment, found.nulls, self.fragments))
             exact = exact and found.exact
-        within = RowSet.intersection([RowSet.union(rows), self.extent])
-        if not nulls:
-            return Candidates(within, None, exact)
-        return Candidates(within, RowSet.intersection([RowSet.union(absent), self.extent]), exact)
+        return Candidates(RowSet.union(rows), RowSet.union(absent) if nulls else None, exact)
 
     def _negated(self, found: Candidates) -> Candidates:
         nulls = found.nulls or RowSet.union([])

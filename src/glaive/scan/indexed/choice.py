@@ -14,7 +14,13 @@ from glaive.arrow.widths import value_bytes
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.index.protocol import ScalarIndex
-from glaive.scan.indexed.answers import IndexAnswer, OpenedSegment, Searched, answer
+from glaive.scan.indexed.answers import (
+    IndexAnswer,
+    OpenedSegment,
+    Searched,
+    answer,
+    common_fragments,
+)
 from glaive.scan.indexed.predicates import (
     AllOf,
     AnyOf,
@@ -24,7 +30,7 @@ from glaive.scan.indexed.predicates import (
     leaves,
     predicate_of,
 )
-from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices
+from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
@@ -38,6 +44,9 @@ _log = logging.getLogger("glaive.scan")
 
 _FEW_ROWS = 1000
 """Rows whose values are looked at sooner than in a second index."""
+
+_MANY_TIMES = 10
+"""An operand of AND that finds so many times the rows of another is tested on these rows."""
 
 _SEARCH_ROWS = 100_000
 """Rows that are looked at in the time that a search of an index takes."""
@@ -91,13 +100,13 @@ def choose(
     """
     indices = SnapshotIndices.of(snapshot)
     # Deleted rows may not be in an index.
-    if not options.use_scalar_index or options.include_deleted_rows or not indices.all:
+    if options.use_scalar_index is False or options.include_deleted_rows or not indices.all:
         return []
     known = []
     for number, term in enumerate(terms):
-        predicate = predicate_of(term.expression)
+        predicate = predicate_of(term.expression, term.condition)
         chosen = None if predicate is None else _chosen(indices, number, predicate, meter)
-        if chosen is not None and _pays(snapshot, chosen):
+        if chosen is not None and (options.use_scalar_index or _pays(snapshot, chosen)):
             known.append(chosen)
     known.sort(key=lambda chosen: chosen.estimate)
     return [
@@ -133,11 +142,28 @@ def _chosen(
         if not options:
             return None
         searched[leaf] = min(options, key=lambda option: (-len(option.fragments), option.estimate))
-    fragments = frozenset.intersection(*(option.fragments for option in searched.values()))
-    if not fragments:
-        return None
-    rows = int(indices.extent(fragments).count)
-    return ChosenTerm(number, predicate, searched, fragments, _estimate(predicate, searched, rows))
+    predicate, found = _worth_it(predicate, searched)
+    kept = {leaf: searched[leaf] for leaf in leaves(predicate)}
+    fragments = common_fragments(kept)
+    return ChosenTerm(number, predicate, kept, fragments, found) if fragments else None
+
+
+def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[Predicate, int]:
+    """A predicate without operands of AND that find many more rows than others; its rows, about."""
+    match predicate:
+        case Leaf():
+            return predicate, searched[predicate].estimate
+        case Negated(operand):
+            rows = max(option.rows for option in searched.values())
+            return predicate, max(0, rows - _worth_it(operand, searched)[1])
+        case AnyOf(operands):
+            parts = [_worth_it(operand, searched) for operand in operands]
+            return AnyOf(tuple(part for part, _ in parts)), sum(rows for _, rows in parts)
+        case AllOf(operands, complete):
+            parts = [_worth_it(operand, searched) for operand in operands]
+            fewest = min(rows for _, rows in parts)
+            kept = [part for part, rows in parts if rows <= _FEW_ROWS + _MANY_TIMES * fewest]
+            return AllOf(tuple(kept), complete and len(kept) == len(parts)), fewest
 
 
 def _field_id(schema: LanceSchema, path: str) -> int | None:
@@ -152,8 +178,10 @@ def _searched(
     """An index that answers a query, opened; None if it does not."""
     segments = []
     estimate = 0
+    if not index.kind.answers_filters:
+        return None
     for segment in index.segments:
-        if not segment.kind.is_scalar or segment.kind.json_path(segment.entry) != leaf.json_path:
+        if segment.kind.json_path(segment.entry) != leaf.json_path:
             return None
         try:
             opened = indices.open(segment)
@@ -163,30 +191,24 @@ def _searched(
         if isinstance(opened, ScalarIndex) and opened.answers(leaf.query):
             segments.append(OpenedSegment(segment, opened))
             estimate += opened.estimate(leaf.query)
-    return Searched(index.name, tuple(segments), estimate) if segments else None
-
-
-def _estimate(predicate: Predicate, searched: Mapping[Leaf, Searched], rows: int) -> int:
-    """Rows that are found, about."""
-    match predicate:
-        case Leaf():
-            return min(rows, searched[predicate].estimate)
-        case AllOf(operands):
-            return min(_estimate(operand, searched, rows) for operand in operands)
-        case AnyOf(operands):
-            return min(rows, sum(_estimate(operand, searched, rows) for operand in operands))
-        case Negated(operand):
-            return rows - _estimate(operand, searched, rows)
+    if not segments:
+        return None
+    whole = len(segments) == len(index.segments)
+    fragments = index.fragments if whole else union_of(segment for segment, _ in segments)
+    rows = indices.extent(fragments).count
+    return Searched(index.name, tuple(segments), fragments, min(rows, estimate), rows)
 
 
 def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
     """Whether a search is quicker than looking at all rows, by estimate."""
-    manifest = snapshot.manifest
-    rows = int(manifest.physical_rows[list(snapshot.positions_of(sorted(chosen.fragments)))].sum())
+    rows = min(option.rows for option in chosen.indices.values())
     if not snapshot.store.is_local:
         return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
-    width = 0
-    for path in {leaf.path for leaf in chosen.indices}:
-        width += max(8, value_bytes(manifest.schema.find(path)[-1].to_arrow().type))
-    looked_at = rows * width // 8
-    return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < looked_at
+    schema = snapshot.manifest.schema
+    widths = {path: _width(schema, path) for path in {leaf.path for leaf in chosen.indices}}
+    return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < rows * sum(widths.values()) // 8
+
+
+def _width(schema: LanceSchema, path: str) -> int:
+    """Bytes of a value, about."""
+    return max(8, value_bytes(schema.find(path)[-1].to_arrow().type))

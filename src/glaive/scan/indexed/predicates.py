@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from glaive.expr import tree
-from glaive.expr.split import one_column
+from glaive.expr.split import Test, merged, one_column
 from glaive.expr.tree import Literal, Node
 from glaive.index.queries import HasLabels, HasTokens, IndexQuery, MatchesPattern
 
@@ -69,14 +69,15 @@ class Negated:
 Predicate: TypeAlias = Leaf | AllOf | AnyOf | Negated
 
 
-def predicate_of(node: Node) -> Predicate | None:
-    """What an index may answer of an expression; None for nothing."""
-    leaf = _leaf(node)
+def predicate_of(node: Node, test: Test | None = None) -> Predicate | None:
+    """What an index may answer of an expression, and the test it is, if any; None for nothing."""
+    leaf = _leaf(node) if test is None else Leaf(*test)
     if leaf is not None:
         return leaf
     match node:
         case tree.And(operands):
-            known = [predicate_of(operand) for operand in operands]
+            tests = merged([(operand, one_column(operand)) for operand in operands])
+            known = [predicate_of(*operand) for operand in tests]
             kept = tuple(operand for operand in known if operand is not None)
             return AllOf(kept, len(kept) == len(known)) if kept else None
         case tree.Or(operands):

@@ -1,0 +1,132 @@
+"""Filters answered by indices: the rows that a look at all values finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import glaive
+from glaive.scan.indexed.choice import choose
+from glaive.scan.metrics import Meter
+from glaive.scan.options import ScanOptions
+from glaive.scan.views import Views
+
+ROWS = 600
+LETTERS = "abcdefgh"
+
+
+def rows(start: int, count: int = ROWS) -> pa.Table:
+    rng = np.random.default_rng(start)
+    number = pa.array(rng.integers(0, 50, count), mask=rng.random(count) < 0.1)
+    word = pa.array(rng.choice(list(LETTERS), count), mask=rng.random(count) < 0.1)
+    real = rng.choice([-1.5, -0.0, 0.0, 2.5, np.inf, np.nan], count)
+    plain = rng.integers(0, 5, count)
+    return pa.table(
+        {"id": np.arange(start, start + count), "n": number, "w": word, "f": real, "p": plain}
+    )
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["addresses", "stable ids"])
+def dataset(request: Any, tmp_path_factory: Any) -> glaive.LanceDataset:
+    """Several fragments, with deletions, updates, compaction and rows that are in no index."""
+    place = tmp_path_factory.mktemp("indexed") / "t"
+    made = glaive.write_dataset(
+        rows(0), place, max_rows_per_file=150, enable_stable_row_ids=request.param
+    )
+    for column in ("n", "w", "f", "id"):
+        made.create_scalar_index(column, "BTREE")
+    made.delete("id % 17 = 3")
+    made.update({"n": "n + 1"}, where="id >= 200 and id < 230")
+    made.optimize.compact_files(target_rows_per_fragment=300)
+    made = glaive.write_dataset(rows(ROWS, 200), made, mode="append")
+    made.optimize.optimize_indices(index_names=["n_idx"], num_indices_to_merge=0)
+    return glaive.write_dataset(rows(ROWS + 200, 100), made, mode="append")
+
+
+NUMBERS = st.integers(-1, 52)
+TESTS = st.one_of(
+    st.builds("n {} {}".format, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), NUMBERS),
+    st.builds("n between {} and {}".format, NUMBERS, NUMBERS),
+    st.builds("w in ('{}', '{}')".format, st.sampled_from(LETTERS), st.sampled_from(LETTERS)),
+    st.builds("w like '{}%'".format, st.sampled_from(LETTERS)),
+    st.builds("f {} {}".format, st.sampled_from(["<", ">=", "="]), st.sampled_from([0.0, 2.5])),
+    st.builds("id {} {}".format, st.sampled_from(["<", ">"]), st.integers(0, ROWS + 300)),
+    st.sampled_from(["n is null", "w is not null", "p = 2", "p + n > 20", "n not in (3, 4)"]),
+)
+
+
+def combined(parts: Any) -> Any:
+    return st.one_of(
+        st.builds("({} and {})".format, parts, parts),
+        st.builds("({} or {})".format, parts, parts),
+        st.builds("(not {})".format, parts),
+    )
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(condition=st.recursive(TESTS, combined, max_leaves=5))
+def test_the_rows_are_those_that_a_scan_finds(dataset: glaive.LanceDataset, condition: str) -> None:
+    scanned = dataset.to_table(["id", "w"], condition, use_scalar_index=False)
+    searched = dataset.to_table(["id", "w"], condition, use_scalar_index=True)
+    assert searched.equals(scanned)
+    assert dataset.count_rows(condition) == scanned.num_rows
+
+
+def chosen(dataset: glaive.LanceDataset, condition: str, **options: Any) -> list[tuple[str, ...]]:
+    """Names of the indices that are searched for each term."""
+    views = Views(dataset.snapshot)
+    terms = views.filter(condition).terms
+    given_options = ScanOptions.of(**options)
+    return [term.names for term in choose(dataset.snapshot, given_options, terms, Meter())]
+
+
+def test_an_index_is_searched_where_few_rows_are_found(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).permutation(300_000)
+    made = glaive.write_dataset({"n": numbers, "p": numbers % 7}, tmp_path / "t")
+    made.create_scalar_index("n", "BTREE")
+    assert chosen(made, "n = 5") == [("n_idx",)]
+    assert chosen(made, "n = 5 and p = 3") == [("n_idx",)]
+    assert chosen(made, "n < 250000") == []
+    assert chosen(made, "n < 250000", use_scalar_index=True) == [("n_idx",)]
+    assert chosen(made, "n = 5", use_scalar_index=False) == []
+    assert chosen(made, "n = 5 or p = 3") == []
+
+
+def test_an_operand_that_finds_many_rows_is_tested_on_the_others(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).permutation(300_000)
+    made = glaive.write_dataset({"n": numbers, "m": numbers}, tmp_path / "t")
+    for column in ("n", "m"):
+        made.create_scalar_index(column, "BTREE")
+    assert chosen(made, "n = 5 and m < 200000") == [("n_idx",)]
+    assert chosen(made, "(n = 5 and m < 200000) or n = 7") == [("n_idx",)]
+    assert made.to_table(filter="(n = 5 and m < 200000) or n = 7").num_rows == 2
+
+
+def test_the_plan_names_indices_and_what_is_scanned(dataset: glaive.LanceDataset) -> None:
+    scanner = dataset.scanner(filter="n = 5 and p = 2", use_scalar_index=True)
+    (line,) = [line.strip() for line in scanner.explain_plan().splitlines() if "by index" in line]
+    assert line.startswith("by index n_idx: about ")
+    assert line.endswith("fragments; 1 fragments scanned")
+    analyzed = scanner.analyze_plan()
+    assert "index rows found: " in analyzed
+    assert "search indices: " in analyzed
+
+
+def test_deletes_updates_and_merges_find_rows_by_index(dataset: glaive.LanceDataset) -> None:
+    before = dataset.count_rows("n = 7")
+    assert before
+    copy = glaive.dataset(dataset.uri)
+    try:
+        copy.delete("n = 7")
+        assert copy.count_rows("n = 7") == 0
+        assert copy.count_rows() == dataset.count_rows() - before
+    finally:
+        copy.checkout_version(dataset.version).restore()
