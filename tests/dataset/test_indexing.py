@@ -1,0 +1,231 @@
+"""Building, committing and bringing up to date of indices."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.create import index_task
+from glaive.dataset.indexing.parameters import IndexConfig
+from glaive.dataset.indexing.task import IndexTask
+from glaive.errors import (
+    ColumnNotFoundError,
+    IndexNotFoundError,
+    NotFoundError,
+    OptionError,
+    UnsupportedFeatureError,
+)
+from glaive.progress import IndexProgress
+
+ROWS = 400
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> glaive.LanceDataset:
+    """Four fragments of 100 rows."""
+    numbers = np.random.default_rng(0).permutation(ROWS)
+    table = {"id": numbers, "s": pa.array([f"s{n}" for n in numbers]), "l": [[1]] * ROWS}
+    return glaive.write_dataset(table, tmp_path / "t", max_rows_per_file=100)
+
+
+def segments(dataset: glaive.LanceDataset, name: str = "id_idx") -> list[list[int]]:
+    """Fragments of each segment."""
+    found = [entry for entry in dataset.list_indices() if entry["name"] == name]
+    return [sorted(entry["fragment_ids"]) for entry in found]
+
+
+def folders(dataset: glaive.LanceDataset) -> set[str]:
+    return {entry.name for entry in Path(dataset.uri, "_indices").glob("*")}
+
+
+def found(dataset: glaive.LanceDataset, number: int) -> int:
+    """Rows that the index finds, and a scan."""
+    searched = dataset.to_table(filter=f"id = {number}", use_scalar_index=True)
+    assert searched.equals(dataset.to_table(filter=f"id = {number}", use_scalar_index=False))
+    return searched.num_rows
+
+
+def test_an_index_covers_all_fragments_and_is_named_by_its_column(
+    dataset: glaive.LanceDataset,
+) -> None:
+    version = dataset.version
+    dataset.create_scalar_index("id", "BTREE")
+    assert dataset.version == version + 1
+    assert segments(dataset) == [[0, 1, 2, 3]]
+    (described,) = dataset.describe_indices()
+    assert (described.name, described.index_type, described.num_rows_indexed) == (
+        "id_idx",
+        "BTree",
+        ROWS,
+    )
+    assert described.total_size_bytes
+    assert found(dataset, 7) == 1
+
+
+def test_an_index_is_replaced_or_the_name_is_taken(dataset: glaive.LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    before = dataset.list_indices()
+    with pytest.raises(OptionError, match="there is an index 'id_idx'"):
+        dataset.create_scalar_index("id", "BTREE", replace=False)
+    with pytest.raises(OptionError, match="there is an index 'id_idx'"):
+        dataset.create_index("id", "BTREE")
+    assert dataset.list_indices() == before
+    dataset.create_scalar_index("id", "BTREE")
+    assert len(dataset.list_indices()) == 1
+    assert dataset.list_indices() != before
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (("nothing", "BTREE"), ColumnNotFoundError, "nothing"),
+        (("id", "TREE"), OptionError, "BTREE"),
+        (("id", 7), OptionError, "IndexConfig"),
+        ((["id", "s"], "BTREE"), OptionError, "one column"),
+        (("l", "BTREE"), UnsupportedFeatureError, "l"),
+        (("id", IndexConfig("btree", {"pages": 3})), OptionError, "pages"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_and_leaves_nothing(
+    dataset: glaive.LanceDataset, given: Any, error: type[Exception], text: str
+) -> None:
+    version = dataset.version
+    with pytest.raises(error, match=text):
+        dataset.create_scalar_index(*given)
+    assert glaive.dataset(dataset.uri).version == version
+    assert folders(dataset) == set()
+
+
+def test_an_index_of_no_fragment_is_filled_later(dataset: glaive.LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE", train=False)
+    assert segments(dataset) == [[]]
+    assert found(dataset, 7) == 1
+    dataset.optimize.optimize_indices()
+    assert segments(dataset) == [[0, 1, 2, 3]]
+    assert found(dataset, 7) == 1
+
+
+def test_segments_of_several_workers_are_one_index(dataset: glaive.LanceDataset) -> None:
+    task = index_task(dataset.opened, "id", "BTREE", fragment_ids=[0, 1])
+    other = index_task(dataset.opened, "id", "BTREE", fragment_ids=[2])
+    sent = [pickle.loads(pickle.dumps(one)) for one in (task, other)]
+    assert all(isinstance(one, IndexTask) for one in sent)
+    built = [one.execute(glaive.dataset(dataset.uri)) for one in sent]
+    assert segments(glaive.dataset(dataset.uri)) == []
+    dataset.commit_existing_index_segments("id_idx", "id", built)
+    assert segments(dataset) == [[0, 1], [2]]
+    assert [found(dataset, number) for number in range(0, ROWS, 50)] == [1] * 8
+
+    last = dataset.create_index_uncommitted("id", "BTREE", fragment_ids=[3], replace=True)
+    dataset.commit_existing_index_segments("id_idx", "id", [last])
+    assert segments(dataset) == [[0, 1], [2], [3]]
+    merged = dataset.merge_existing_index_segments([*built, last])
+    assert sorted(merged.fragment_ids or ()) == [0, 1, 2, 3]
+    dataset.commit_existing_index_segments("id_idx", "id", [merged])
+    assert segments(dataset) == [[0, 1, 2, 3]]
+    assert [found(dataset, number) for number in range(0, ROWS, 50)] == [1] * 8
+
+
+def test_segments_that_do_not_fit_together_are_refused(dataset: glaive.LanceDataset) -> None:
+    def built(column: str, *fragments: int) -> Index:
+        return dataset.create_index_uncommitted(
+            column, "BTREE", name=f"{column}_idx", fragment_ids=list(fragments), replace=True
+        )
+
+    with pytest.raises(OptionError, match="covered twice"):
+        dataset.commit_existing_index_segments("x", "id", [built("id", 0, 1), built("id", 1)])
+    with pytest.raises(OptionError, match="not over column 'id'"):
+        dataset.commit_existing_index_segments("x", "id", [built("s", 0)])
+    with pytest.raises(OptionError, match="at least one"):
+        dataset.commit_existing_index_segments("x", "id", [])
+    with pytest.raises(OptionError, match="one kind, over one column"):
+        dataset.merge_existing_index_segments([built("id", 0), built("s", 1)])
+    with pytest.raises(NotFoundError, match="9"):
+        built("id", 9)
+    dataset.create_scalar_index("id", "BTREE")
+    with pytest.raises(OptionError, match=r"fragments \[2, 3\] .* would be in no segment"):
+        dataset.commit_existing_index_segments("id_idx", "id", [built("id", 0, 1)])
+    assert segments(dataset) == [[0, 1, 2, 3]]
+
+
+def test_progress_is_reported_in_rows(dataset: glaive.LanceDataset) -> None:
+    seen: list[IndexProgress] = []
+    dataset.create_scalar_index("id", "BTREE", progress_callback=seen.append)
+    assert [one.event for one in (seen[0], seen[-1])] == ["start", "complete"]
+    done = [one.completed or 0 for one in seen]
+    assert done == sorted(done)
+    assert seen[-2].completed == seen[-1].total == ROWS
+    assert seen[-1].fraction == 1.0
+
+
+def test_an_interrupted_build_leaves_nothing(dataset: glaive.LanceDataset) -> None:
+    def interrupt(progress: IndexProgress) -> None:
+        if progress.event == "progress":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dataset.create_scalar_index("id", "BTREE", progress_callback=interrupt)
+    assert folders(dataset) == set()
+    assert not glaive.dataset(dataset.uri).has_index
+
+
+def appended(dataset: glaive.LanceDataset, first: int, count: int) -> glaive.LanceDataset:
+    table = {"id": range(first, first + count), "s": ["x"] * count, "l": [[1]] * count}
+    return glaive.write_dataset(table, dataset, mode="append")
+
+
+def test_new_rows_make_a_segment_and_small_segments_are_merged(
+    dataset: glaive.LanceDataset,
+) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    dataset = appended(dataset, 1000, 1)
+    dataset.optimize.optimize_indices()
+    assert segments(dataset) == [[0, 1, 2, 3], [4]]
+    dataset = appended(dataset, 1001, 1)
+    dataset.optimize.optimize_indices()
+    assert segments(dataset) == [[0, 1, 2, 3], [4, 5]]
+    dataset = appended(dataset, 1002, 100)
+    dataset.optimize.optimize_indices()
+    assert segments(dataset) == [[0, 1, 2, 3, 4, 5, 6]]
+    assert [found(dataset, number) for number in (0, 399, 1000, 1001, 1101, 1102)] == [1] * 5 + [0]
+    version = dataset.version
+    dataset.optimize.optimize_indices()
+    assert dataset.version == version
+
+
+def test_the_number_of_segments_to_merge_may_be_given(dataset: glaive.LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    for first in (1000, 2000, 3000):
+        dataset = appended(dataset, first, 100)
+        dataset.optimize.optimize_indices(num_indices_to_merge=0, index_names=["id_idx"])
+    assert segments(dataset) == [[0, 1, 2, 3], [4], [5], [6]]
+    dataset.optimize.optimize_indices(num_indices_to_merge=2)
+    assert segments(dataset) == [[0, 1, 2, 3], [4], [5, 6]]
+    dataset.optimize.optimize_indices(retrain=True)
+    assert segments(dataset) == [[0, 1, 2, 3, 4, 5, 6]]
+    assert [found(dataset, number) for number in (0, 1000, 2050, 3099)] == [1] * 4
+    with pytest.raises(IndexNotFoundError, match="no index 'other'"):
+        dataset.optimize.optimize_indices(index_names=["other"])
+    with pytest.raises(OptionError, match="0 or more"):
+        dataset.optimize.optimize_indices(num_indices_to_merge=-1)
+
+
+def test_a_prewarmed_index_is_in_the_cache_of_the_session(dataset: glaive.LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    opened = glaive.dataset(dataset.uri)
+    assert opened.session().index_cache_size_bytes() == 0
+    opened.prewarm_index("id_idx")
+    assert opened.session().index_cache_size_bytes() > 0
+    with pytest.raises(IndexNotFoundError, match="other"):
+        opened.prewarm_index("other")
+    without = glaive.dataset(dataset.uri, index_cache_size_bytes=0)
+    without.prewarm_index("id_idx")
+    assert without.session().index_cache_size_bytes() == 0
+    assert found(without, 7) == 1
