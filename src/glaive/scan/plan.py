@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glaive.arrow.widths import total_width
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
@@ -157,7 +156,7 @@ _CHUNK = 1024
 
 def row_bytes(bound: BoundFragment) -> int:
     """Bytes of a decoded row, about: exact for fixed widths, else from the file's size."""
-    width = total_width(field.to_arrow().type for field in bound.projection.fields)
+    width = bound.projection.width
     row = int(width.total)
     if width.variable and bound.rows:
         # Strings on disk are often half their size in memory; whole files are taken to be strings.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from glaive.arrow.widths import Width, total_width
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
 from glaive.format.extension import extended
@@ -100,6 +101,11 @@ class Projection:
     def leaves(self) -> frozenset[int]:
         """Ids of the fields that own the physical columns to be read."""
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
+
+    @cached_property
+    def width(self) -> Width:
+        """Bytes of a decoded row of the fields, about."""
+        return total_width(field.to_arrow().type for field in self.fields)
 
     @cached_property
     def constant_bytes(self) -> int:

@@ -105,6 +105,16 @@ class Search:
         """Whether all terms are conditions, which columns may answer themselves."""
         return bool(self.terms) and all(term.condition is not None for term in self.terms)
 
+    def has_few_indexed(self, bound: BoundFragment, start: int, stop: int) -> bool:
+        """Whether an index says that only few rows of a range can pass."""
+        fragment = bound.fragment.id
+        counts = [
+            answer.count_in(fragment, start, stop)
+            for answer in self.answers.values()
+            if fragment in answer.fragments
+        ]
+        return bool(counts) and min(counts) <= _MAX_WINDOW_ROWS
+
     def passing(self, columns: LazyColumns) -> NDArray[np.bool_]:
         """Which rows pass, one flag each."""
         if self.never:

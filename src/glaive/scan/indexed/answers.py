@@ -71,6 +71,11 @@ class IndexAnswer:
     rows: RowSet
     exact: bool
 
+    def count_in(self, fragment: int, start: int, stop: int) -> int:
+        """Number of the rows between two of a fragment."""
+        first = fragment << 32
+        return self.rows.within(first + start, first + stop).count
+
     def rows_in(
         self, fragment: int, start: int, stop: int
     ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -198,6 +198,9 @@ class FragmentWindows:
         for bound, first, stop in search.run.opened(self.ranges):
             start = first
             search.run.meter.count("fragments_scanned", 1)
+            if search.has_few_indexed(bound, first, stop):
+                yield bound, RowRange(first, stop)
+                continue
             size = _SEARCHED_BYTES if bound.mapped else _FETCHED_BYTES
             most = min(rows, size // max(1, row_bytes(bound)))
             most = max(ALIGNED_ROWS, most // ALIGNED_ROWS * ALIGNED_ROWS)
