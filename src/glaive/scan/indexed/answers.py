@@ -19,7 +19,7 @@ from glaive.scan.indexed.predicates import AllOf, AnyOf, Leaf, Negated, Predicat
 from glaive.scan.indices import FragmentIds, IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
 
-__all__ = ["IndexAnswer", "OpenedSegment", "Searched", "answer"]
+__all__ = ["IndexAnswer", "OpenedSegment", "Searched", "answer", "common_fragments"]
 
 
 class OpenedSegment(NamedTuple):
