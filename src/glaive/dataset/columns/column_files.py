@@ -33,6 +33,7 @@ from glaive.format.fields import LanceSchema
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import blob_folder, data_file_path
 from glaive.scan.deletions import LiveRows
+from glaive.scan.passed_pages import PassedPages
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection, Views
@@ -195,7 +196,7 @@ def physical_rows(
 ) -> Iterator[pa.RecordBatch]:
     """All physical rows of the fragment at a list position, in windows.
 
-    The view has at least one column.
+    The view has at least one column. Memory: a window; pages of mapped files are let go of.
     """
     bound = view.fragment(position)
     names = [field.name for field in view.schema]
@@ -205,8 +206,12 @@ def physical_rows(
         arrays = [column.read(first, last) for column in bound.stored]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
+    passed = PassedPages()
     for first in range(start, end, window):
-        yield from in_parts(read, first, min(first + window, end))
+        for batch in in_parts(read, first, min(first + window, end)):
+            yield batch
+            passed.add(bound, batch.nbytes)
+    passed.let_go()
 
 
 def spread_rows(

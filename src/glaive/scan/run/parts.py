@@ -18,9 +18,10 @@ import pyarrow as pa
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.widths import has_known_width, value_bytes
 from glaive.scan.bound import BoundFragment
+from glaive.scan.passed_pages import PassedPages
 from glaive.scan.plan import WINDOW_BYTES, FragmentRows, row_bytes, windows
 from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
-from glaive.types import ByteRange, RowRange
+from glaive.types import RowRange
 
 if TYPE_CHECKING:  # scans without a filter do not load them
     from glaive.scan.filter.search import Search
@@ -52,12 +53,6 @@ _DIRECT_ROWS: Final = 1024 * 1024
 _SEARCHED_BYTES: Final = 64 * 1024 * 1024
 _FETCHED_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the columns of a search, mapped or fetched, if all rows passed."""
-
-_RELEASE_BYTES: Final = 64 * 1024 * 1024
-"""Decoded bytes after which streamed pages are taken out of this process's memory.
-
-The next scan must map them again, so this is a matter of memory against time.
-"""
 
 
 class ScanPart(Protocol):
@@ -106,20 +101,13 @@ class FragmentWindows:
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
         """See :class:`ScanPart`. Memory: the windows being decoded or waiting."""
         schema = run.source.schema
-        consumed = 0
-        streaming: dict[int, BoundFragment] = {}
+        passed = PassedPages()
         inline = self.rows * len(schema) <= _INLINE_VALUES
         for bound, parts in self._windows(run, inline=inline):
             for arrays in parts:
                 batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 yield batch
-                consumed += batch.nbytes
-            streaming[bound.fragment.id] = bound
-            if consumed >= _RELEASE_BYTES:
-                for done in streaming.values():
-                    _release(done)
-                streaming.clear()
-                consumed = 0
+                passed.add(bound, batch.nbytes)
 
     def tables(self, run: ScanRun, *, keep_dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See :class:`ScanPart`. Strings are decoded."""
@@ -146,9 +134,13 @@ class FragmentWindows:
     ) -> Iterator[R]:
         """See :class:`ScanPart`. ``work`` is done on the threads that search."""
 
-        def job(window: tuple[BoundFragment, RowRange]) -> list[R]:
+        def job(window: tuple[BoundFragment, RowRange]) -> tuple[BoundFragment, int, list[R]]:
             bound, (start, stop) = window
-            return [work(selection) for selection in search.find(bound, start, stop)]
+            found, count = [], 0
+            for selection in search.find(bound, start, stop):
+                found.append(work(selection))
+                count += selection.count
+            return bound, count, found
 
         results = search.run.map(
             job,
@@ -158,8 +150,11 @@ class FragmentWindows:
             inline=self.rows <= _INLINE_SEARCHED_ROWS,
             stream=stream,
         )
-        for made in results:
-            yield from made
+        passed = PassedPages(searched=True)
+        for bound, count, found in results:
+            yield from found
+            if stream:
+                passed.add(bound, count * row_bytes(bound))
 
     # ------------------------------------------------------------------- jobs
 
@@ -225,9 +220,3 @@ def _read_pages(job: tuple[BoundFragment, int, int, int]) -> ColumnChunks:
     column, live = bound.columns[at], bound.live
     read = column.read if live is None else partial(live.read, column)
     return at, in_parts(read, start, stop)
-
-
-def _release(bound: BoundFragment) -> None:
-    for reader in bound.readers:
-        if reader.mapped:
-            reader.advise([ByteRange(0, reader.size)], "dontneed")

@@ -1,0 +1,57 @@
+"""Pages of mapped files that a stream has passed, taken out of this process's memory.
+
+They stay in the system's cache, and views of them stay valid: who reads one maps its pages again,
+which costs about a microsecond for 64 KiB. Without this, a stream over files larger than memory
+would look as large as the files.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from glaive.scan.bound import BoundFragment
+from glaive.types import ByteRange
+
+__all__ = ["PassedPages"]
+
+_STREAMED_BYTES: Final = 32 * 1024 * 1024
+"""Decoded bytes after which pages are let go of.
+
+The next scan must map them again, so this is a matter of memory against time.
+"""
+
+_SEARCHED_BYTES: Final = 256 * 1024 * 1024
+"""The same of rows that a search found: mapping single pages again costs more than reading them."""
+
+
+class PassedPages:
+    """What one stream has read of mapped files since it last let go of their pages.
+
+    Parameters
+    ----------
+    searched
+        Single rows may be taken out of the pages.
+    """
+
+    __slots__ = ("_fragments", "_limit", "_size")
+
+    def __init__(self, *, searched: bool = False) -> None:
+        self._fragments: dict[int, BoundFragment] = {}
+        self._limit = _SEARCHED_BYTES if searched else _STREAMED_BYTES
+        self._size = 0
+
+    def add(self, bound: BoundFragment, size: int) -> None:
+        """Rows of a fragment were used, of ``size`` bytes, about; lets go of pages in time."""
+        self._fragments[bound.fragment.id] = bound
+        self._size += size
+        if self._size >= self._limit:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Take the pages of these fragments out of this process's memory; 20 us a file."""
+        for fragment in self._fragments.values():
+            for reader in fragment.readers:
+                if reader.mapped:
+                    reader.advise([ByteRange(0, reader.size)], "dontneed")
+        self._fragments.clear()
+        self._size = 0
