@@ -3,11 +3,59 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+import re
+from dataclasses import dataclass, field, fields
+from typing import Final
 
 from glaive.errors import OptionError
 
-__all__ = ["Settings", "settings"]
+__all__ = ["Settings", "memory_size", "settings"]
+
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
+}
+_SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
+
+_MOST_BY_DEFAULT: Final = 2 * 1024**3
+_SHARE_BY_DEFAULT: Final = 4
+"""Largest default of ``memory_limit``, and which part of the machine's memory it is at most."""
+
+
+def memory_size(name: str, given: object) -> int:
+    """Bytes from an integer, or from text with a unit: ``"2GB"``, ``"512 MiB"``.
+
+    Parameters
+    ----------
+    name
+        The option or variable, for messages.
+
+    Raises
+    ------
+    OptionError
+        It is neither, or less than one byte.
+    """
+    size: float = 0
+    if isinstance(given, int) and not isinstance(given, bool):
+        size = given
+    elif isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+        size = float(match[1]) * _UNITS.get(match[2].lower(), 0)
+    if not 1 <= size < 2**63:
+        raise OptionError(
+            f"{name}: expected a number of bytes ≥ 1, or text such as '2GB' or '512MiB', found "
+            f"{given!r}"
+        )
+    return int(size)
+
+
+def _default_memory_limit() -> int:
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not known on this system
+        return _MOST_BY_DEFAULT
+    return max(1, min(_MOST_BY_DEFAULT, memory // _SHARE_BY_DEFAULT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +77,10 @@ class Settings:
         ``GLAIVE_FSYNC``: ``1`` to force data, manifest and directory to disk in a commit.
     io_concurrency
         ``GLAIVE_IO_CONCURRENCY``: requests in flight per scan on object stores.
+    memory_limit
+        ``GLAIVE_MEMORY_LIMIT``: bytes that a merge holds of its source, with units such as
+        ``2GB``; larger sources are written to a temporary file. By default 2 GiB, at most a
+        quarter of the machine's memory.
     """
 
     kernels: str = "auto"
@@ -36,30 +88,33 @@ class Settings:
     threads: int = 0
     fsync: bool = False
     io_concurrency: int = 32
+    memory_limit: int = field(default_factory=_default_memory_limit)
 
 
 def _from_environment() -> Settings:
     values: dict[str, object] = {}
-    for field in fields(Settings):
-        variable = f"GLAIVE_{field.name.upper()}"
+    for setting in fields(Settings):
+        variable = f"GLAIVE_{setting.name.upper()}"
         text = os.environ.get(variable)
         if text is None:
             continue
-        if field.name == "kernels":
+        if setting.name == "memory_limit":
+            values[setting.name] = memory_size(variable, text)
+        elif setting.name == "kernels":
             if text not in ("auto", "numba", "numpy", "checked"):
                 expected = "auto, numba, numpy or checked"
                 raise OptionError(f"{variable}: expected {expected}, found {text!r}")
-            values[field.name] = text
-        elif field.type == "str":
-            values[field.name] = text
-        elif field.type == "bool":
+            values[setting.name] = text
+        elif setting.type == "str":
+            values[setting.name] = text
+        elif setting.type == "bool":
             if text.lower() not in ("0", "1", "true", "false", "on", "off"):
                 raise OptionError(f"{variable}: expected 0 or 1, found {text!r}")
-            values[field.name] = text.lower() in ("1", "true", "on")
+            values[setting.name] = text.lower() in ("1", "true", "on")
         else:
             if not text.isdecimal():
                 raise OptionError(f"{variable}: expected an integer ≥ 0, found {text!r}")
-            values[field.name] = int(text)
+            values[setting.name] = int(text)
     return Settings(**values)  # type: ignore[arg-type]  # checked against the fields above
 
 

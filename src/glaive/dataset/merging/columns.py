@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import take_rows
 from glaive.dataset.columns.column_files import (
     physical_rows,
     replace_files,
@@ -17,6 +16,7 @@ from glaive.dataset.columns.column_files import (
     write_column_file,
 )
 from glaive.dataset.merging.clauses import MergeClauses
+from glaive.dataset.merging.row_windows import gather_rows
 from glaive.errors import OptionError
 from glaive.format.blobs import is_blob
 from glaive.format.fields import LanceSchema
@@ -87,7 +87,7 @@ def replace_in_fragments(
         in_fragment = fragments == fragment_id
         position = dataset.manifest.position_of(fragment_id)
         fragment = dataset.manifest.fragment(position)
-        new = take_rows(rows.select(columns.names), source[in_fragment])
+        new = gather_rows(rows.select(columns.names), source[in_fragment])
         batches = replaced_values(physical_rows(view, position), offsets[in_fragment], new)
         file = write_column_file(dataset.snapshot, fragment, columns, batches)
         updated.append(replace_files(fragment, file))

@@ -30,7 +30,7 @@ from glaive.scan.filter.search import Search
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET
+from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.scan.views import Views
 from glaive.types import Int64s
 
@@ -43,6 +43,9 @@ Addresses = NDArray[np.uint64]
 _MAX_PREFILTER_RATIO: Final = 0.25
 """Filtering rows before the look-up pays up to this ratio of source rows to dataset rows."""
 
+_STREAMED_ROWS: Final = 1 << 20
+"""Rows of a dataset beyond which keys are not all decoded before the first is looked up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Matches:
@@ -54,19 +57,17 @@ class Matches:
         Addresses and ids of the rows; the same without stable row ids.
     source
         The first row of the source with the key of each row.
-    positions
-        Positions of the rows among the live rows; None unless requested.
     """
 
     addresses: Addresses
     ids: Addresses
     source: Int64s
-    positions: Int64s | None
 
-    def only(self, kept: NDArray[np.bool_] | Int64s) -> Matches:
-        """Those that a mask or positions select."""
-        positions = None if self.positions is None else self.positions[kept]
-        return Matches(self.addresses[kept], self.ids[kept], self.source[kept], positions)
+    def only(self, kept: NDArray[np.bool_] | Int64s | slice) -> Matches:
+        """Those that a mask, positions or a range select."""
+        addresses = self.addresses[kept]
+        ids = addresses if self.ids is self.addresses else self.ids[kept]
+        return Matches(addresses, ids, self.source[kept])
 
     def in_order_of_source(self, rows: int) -> Matches:
         """The same in the order of the source, which has ``rows`` rows."""
@@ -78,20 +79,22 @@ class Matches:
         return self.only(order)
 
 
-def find_matches(
-    dataset: OpenedVersion, keys: SourceKeys, *, positions: bool, meter: Meter
-) -> Matches:
-    """Look up the keys of all live rows among those of the source."""
+def find_matches(dataset: OpenedVersion, keys: SourceKeys, meter: Meter) -> Matches:
+    """Look up the keys of all live rows among those of the source.
+
+    Memory: a few windows of the key columns, and 24 bytes per match.
+    """
     snapshot = dataset.snapshot
     stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
-    system = [ROW_ADDRESS, *([ROW_ID] if stable else []), *([ROW_OFFSET] if positions else [])]
+    system = [ROW_ADDRESS, *([ROW_ID] if stable else [])]
     columns = (*keys.names, *system)
     source = Views(snapshot).scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()
     search = Search(ScanRun(source, ScanOptions(), meter), terms)
     num_keys = len(keys.names)
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*system, "source")}
-    for chunk in FilteredScan.of(search).chunks():
+    stream = snapshot.num_rows > _STREAMED_ROWS
+    for chunk in FilteredScan.of(search).chunks(stream=stream):
         with meter.step("look up"):
             rows = keys.find(chunk[:num_keys])
             matched = rows >= 0
@@ -103,7 +106,6 @@ def find_matches(
         addresses,
         _joined(parts[ROW_ID], np.uint64) if stable else addresses,
         _joined(parts["source"], np.int64),
-        _joined(parts[ROW_OFFSET], np.int64) if positions else None,
     )
 
 

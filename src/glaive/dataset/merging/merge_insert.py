@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from glaive.config import memory_size, settings
 from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
 from glaive.dataset.rows.retry import RETRY_TIMEOUT, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
@@ -16,6 +17,7 @@ from glaive.format.fields import LanceSchema
 
 if TYPE_CHECKING:
     from glaive.dataset.commits.transactions import Transaction
+    from glaive.dataset.merging.source import MergeSource
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 __all__ = ["MergeInsertBuilder"]
@@ -27,6 +29,7 @@ class MergeInsertBuilder:
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str] | None = None) -> None:
         self._dataset = dataset
         self._clauses = MergeClauses(on=_keys(dataset.opened.manifest.schema, on))
+        self._memory_limit = settings.memory_limit
         self._retries = 10
         self._timeout = RETRY_TIMEOUT
 
@@ -69,6 +72,22 @@ class MergeInsertBuilder:
     def retry_timeout(self, timeout: timedelta) -> Self:
         """How long to retry; default: 30 seconds."""
         self._timeout = timeout
+        return self
+
+    def memory_limit(self, limit: int | str) -> Self:
+        """How much of the source to hold in memory: bytes, or text such as ``"512MB"``.
+
+        Half of it is for rows; a larger stream goes to a temporary file (in ``TMPDIR``) until the
+        merge has ended. The other half is for keys, which are matched in as many blocks as
+        needed; each reads the key columns of the dataset. Rows that the caller holds in one
+        table stay where they are. Default: ``GLAIVE_MEMORY_LIMIT``.
+
+        Raises
+        ------
+        OptionError
+            It is no number of bytes ≥ 1.
+        """
+        self._memory_limit = memory_size("memory_limit", limit)
         return self
 
     def use_index(self, use_index: bool) -> Self:
@@ -121,7 +140,7 @@ class MergeInsertBuilder:
         Parameters
         ----------
         data_obj
-            The source: anything that ``write_dataset`` accepts. It is held in memory.
+            The source: anything that ``write_dataset`` accepts. Streams are read once.
         schema
             Schema of the source if it has none.
 
@@ -137,6 +156,8 @@ class MergeInsertBuilder:
         SchemaError
             The source does not match the schema; several of its rows match the same row of the
             dataset; or a row matches and ``when_matched_fail`` was called.
+        StoreError
+            The source did not fit the temporary folder.
         CommitConflictError, CommitContentionError
             Another writer changed the same rows, or every retry lost the race; nothing was
             changed.
@@ -144,21 +165,28 @@ class MergeInsertBuilder:
         Notes
         -----
         Reads the key columns and, for matched rows, columns that conditions use or that the
-        source lacks. Memory: the source, and some bytes per matched row.
+        source lacks. Memory: at most about :meth:`memory_limit` for the source and its keys, and
+        a few windows of rows. With ``write_mode("rewrite_columns")`` also 16 bytes per match, and
+        the new values of a fragment.
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.dataset.merging.rows import merge
+
+        with self._read(data_obj, schema) as source:
+
+            def change(at: OpenedVersion) -> tuple[Any, dict[str, int]]:
+                operation, counts = merge(at, self._clauses, source)
+                return commit_operation(at, operation), counts
+
+            return with_retries(
+                self._dataset, change, conflict_retries=self._retries, retry_timeout=self._timeout
+            )
+
+    def _read(self, data: object, schema: pa.Schema | None) -> MergeSource:
         from glaive.dataset.merging.source import read_rows
 
-        source = read_rows(data_obj, schema)
-
-        def change(at: OpenedVersion) -> tuple[Any, dict[str, int]]:
-            operation, counts = merge(at, self._clauses, source)
-            return commit_operation(at, operation), counts
-
-        return with_retries(
-            self._dataset, change, conflict_retries=self._retries, retry_timeout=self._timeout
-        )
+        given = self._dataset.opened, self._clauses, self._memory_limit
+        return read_rows(data, schema, *given)
 
     def execute_uncommitted(
         self, data_obj: object, *, schema: pa.Schema | None = None
@@ -167,10 +195,10 @@ class MergeInsertBuilder:
         from glaive.dataset.commits.public_operation import public_operation
         from glaive.dataset.commits.transactions import Transaction
         from glaive.dataset.merging.rows import merge
-        from glaive.dataset.merging.source import read_rows
 
         opened = self._dataset.opened
-        operation, counts = merge(opened, self._clauses, read_rows(data_obj, schema))
+        with self._read(data_obj, schema) as source:
+            operation, counts = merge(opened, self._clauses, source)
         return Transaction(opened.manifest.version, public_operation(operation)), counts
 
     def explain_plan(self, schema: pa.Schema | None = None, verbose: bool = False) -> str:
@@ -198,9 +226,9 @@ class MergeInsertBuilder:
         No version refers to the files it writes; ``cleanup_old_versions`` removes them.
         """
         from glaive.dataset.merging.plan import analyze
-        from glaive.dataset.merging.source import read_rows
 
-        return analyze(self._dataset.opened, self._clauses, read_rows(data_obj, schema))
+        with self._read(data_obj, schema) as source:
+            return analyze(self._dataset.opened, self._clauses, source)
 
 
 def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -2,93 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
-from glaive.arrow.chunked import one_array, take_rows
-from glaive.dataset.merging.matches import Matches
+from glaive.arrow.chunked import one_array
 from glaive.dataset.merging.partial_members import is_partial, keep_members
-from glaive.expr.filters import Filter, bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.scan.addresses import find_rows
-from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
+from glaive.scan.passed_pages import PassedPages
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["bind_condition", "holds", "is_complete", "kept_columns", "padded_rows", "updated_rows"]
+__all__ = ["OldValues", "is_complete", "kept_columns", "padded_rows", "with_old_values"]
 
 Addresses = NDArray[np.uint64]
 
-_SYSTEM: Final = pa.field(ROW_ID, pa.uint64()), pa.field(ROW_ADDRESS, pa.uint64())
-"""System columns of the target."""
+_SAMPLED_FRAGMENTS: Final = 16
+"""Fragments whose files are looked at to estimate the size of a row."""
+
+_FEW_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a take whose pages may stay mapped."""
 
 
-def bind_condition(schema: LanceSchema, source: pa.Schema, condition: str) -> Filter:
-    """A condition over the columns of ``source`` and ``target``.
+class OldValues:
+    """Some columns of the dataset, as written, of any of its rows.
 
-    Raises
-    ------
-    FilterError
-        It is invalid; the message says what and where.
+    Parameters
+    ----------
+    names
+        The columns.
     """
-    sides = pa.schema(
-        [
-            pa.field("source", pa.struct(list(source))),
-            pa.field("target", pa.struct([*schema.to_arrow(), *_SYSTEM])),
-        ]
-    )
-    return bind_filter(condition, LanceSchema.from_arrow(sides))
 
+    def __init__(self, dataset: OpenedVersion, names: Sequence[str]) -> None:
+        self._snapshot = dataset.snapshot
+        self._view = Views(dataset.snapshot).take(tuple(names), blobs="logical")
+        self._passed = PassedPages(searched=True)
 
-def holds(
-    dataset: OpenedVersion, condition: str, matches: Matches, rows: pa.Table
-) -> NDArray[np.bool_]:
-    """The matches for which the condition over ``source`` and ``target`` holds."""
-    bound = bind_condition(dataset.manifest.schema, rows.schema, condition)
-    numbers = np.arange(len(matches.source))
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, about: twice those in the files."""
+        manifest = self._snapshot.manifest
+        size = rows = 0
+        for position in range(min(manifest.num_fragments, _SAMPLED_FRAGMENTS)):
+            fragment = manifest.fragment(position)
+            size += sum(file.size or 0 for file in fragment.files)
+            rows += fragment.physical_rows
+        return 2 * size // max(1, rows)
 
-    def work(start: int, stop: int) -> NDArray[np.bool_]:
-        return _holds(dataset, bound, matches.only(numbers[start:stop]), rows)
-
-    return np.concatenate([*in_parts(work, 0, len(numbers))])
-
-
-def _holds(
-    dataset: OpenedVersion, bound: Filter, matches: Matches, rows: pa.Table
-) -> NDArray[np.bool_]:
-    needed = {path.split(".")[1] for path in bound.columns if path.startswith("target.")}
-    stored = sorted(needed - {field.name for field in _SYSTEM})
-    old: Any = _take(dataset, stored, matches.addresses) if stored else None
-    columns = {name: one_array(old.column(name)) for name in stored}
-    for field, numbers in zip(_SYSTEM, (matches.ids, matches.addresses), strict=True):
-        if field.name in needed:
-            columns[field.name] = integer_array(numbers)
-    used = sorted({path.split(".")[1] for path in bound.columns if path.startswith("source.")})
-    new = take_rows(rows.select(used), matches.source)
-    batch = pa.RecordBatch.from_arrays(
-        [
-            _struct({name: one_array(new.column(name)) for name in used}, len(matches.source)),
-            _struct(columns, len(matches.source)),
-        ],
-        names=["source", "target"],
-    )
-    mask: NDArray[np.bool_] = bound.mask(batch).to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _struct(columns: Mapping[str, Any], rows: int) -> Any:
-    if not columns:
-        return pa.nulls(rows, pa.struct([]))
-    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    def take(self, addresses: Addresses) -> pa.Table:
+        """The values of the rows at these addresses."""
+        selected = find_rows(self._snapshot, "addresses", addresses.astype(np.int64))
+        table = take_physical(self._view, selected.fragment, selected.row)
+        size = len(addresses) * self.row_bytes
+        if size > _FEW_BYTES:
+            fragments = np.unique(selected.fragment).tolist()
+            for position in fragments:
+                self._passed.add(self._view.fragment(position), size // len(fragments))
+        return table
 
 
 def kept_columns(fits: LanceSchema, schema: LanceSchema) -> list[str]:
@@ -106,29 +85,23 @@ def is_complete(fits: LanceSchema, schema: LanceSchema) -> bool:
     return not kept_columns(fits, schema)
 
 
-def updated_rows(
-    dataset: OpenedVersion,
-    fits: LanceSchema,
-    rows: pa.Table,
-    changed: Matches,
-) -> pa.Table:
-    """The updated rows with all columns of the dataset."""
-    new = take_rows(rows, changed.source)
-    schema = dataset.manifest.schema
+def with_old_values(new: pa.Table, old: pa.Table, schema: LanceSchema) -> pa.Table:
+    """Rows of the source with all columns of the dataset.
+
+    Parameters
+    ----------
+    old
+        Those of :func:`kept_columns`, of the same rows of the dataset.
+    """
     whole = schema.to_arrow()
-    missing = [name for name in schema.names if name not in fits.names]
-    partial = [
-        field.name for field in new.schema if is_partial(field.type, whole.field(field.name).type)
-    ]
-    if not (missing or partial):
-        return new
-    old = _take(dataset, [*missing, *partial], changed.addresses)
-    for name in partial:
-        kept = _with_members(new.column(name), old.column(name), name)
-        at = new.schema.get_field_index(name)
-        new = new.set_column(at, new.schema.field(name).with_type(kept.type), kept)
-    for name in missing:
-        new = new.append_column(old.schema.field(name), old.column(name))
+    for field in old.schema:
+        name = field.name
+        if name not in new.schema.names:
+            new = new.append_column(field, old.column(name))
+        elif is_partial(new.schema.field(name).type, whole.field(name).type):
+            kept = _with_members(new.column(name), old.column(name), name)
+            at = new.schema.get_field_index(name)
+            new = new.set_column(at, new.schema.field(name).with_type(kept.type), kept)
     return new
 
 
@@ -149,11 +122,3 @@ def padded_rows(rows: pa.Table, schema: LanceSchema) -> pa.Table:
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     return rows
-
-
-def _take(dataset: OpenedVersion, names: Sequence[str], addresses: Addresses) -> pa.Table:
-    """Some columns of the rows at these addresses, as written."""
-    snapshot = dataset.snapshot
-    view = Views(snapshot).take(tuple(names), blobs="logical")
-    selected = find_rows(snapshot, "addresses", addresses.astype(np.int64))
-    return take_physical(view, selected.fragment, selected.row)

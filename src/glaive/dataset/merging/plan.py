@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from glaive.dataset.merging.clauses import MergeClauses
+from glaive.dataset.merging.condition import bind_condition
 from glaive.dataset.merging.key_values import is_word_type
-from glaive.dataset.merging.old_values import bind_condition, is_complete, kept_columns
+from glaive.dataset.merging.old_values import is_complete, kept_columns
 from glaive.dataset.merging.rows import merge
-from glaive.dataset.merging.source import check_source
+from glaive.dataset.merging.source import MergeSource, check_source
 from glaive.expr.filters import bind_filter
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
@@ -76,12 +77,12 @@ def explain(
     return "\n".join(lines)
 
 
-def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: pa.Table) -> str:
+def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource) -> str:
     """Run a merge without a commit, and report rows, bytes, requests and time per step.
 
     Times of steps are summed over threads, so they may exceed the total.
     """
-    plan = explain(dataset, clauses, source.schema, verbose=False)
+    plan = explain(dataset, clauses, source.rows.schema, verbose=False)
     meter, counters = Meter(), dataset.store.counters
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
     _, counts = merge(dataset, clauses, source, meter)
@@ -97,6 +98,7 @@ def analyze(dataset: OpenedVersion, clauses: MergeClauses, source: pa.Table) -> 
         f"fragments_scanned: {meter.counts['fragments_scanned']}",
         f"rows_scanned: {meter.counts['rows_scanned']}",
         f"rows_matched: {meter.counts['rows_matched']}",
+        f"source_on_disk: {'yes' if source.on_disk else 'no'}",
         *_times(meter.times),
     ]
     return "\n".join([plan, "", *lines])

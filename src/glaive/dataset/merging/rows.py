@@ -1,32 +1,46 @@
 """Run a merge: match keys, evaluate conditions, write rows and deletions.
 
-The source is in memory. The key columns of the dataset are read; other columns only for matched
+The keys of the source are matched block by block, so that those of a block fit in memory: usually
+there is one block. Rows are read from the source, in memory or on disk, window by window as they
+are written. The key columns of the dataset are read once per block; other columns only for matched
 rows, if a condition needs them or the source lacks them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import join_batches, join_column, take_rows
+from glaive.arrow.chunked import join_column
+from glaive.dataset.merging.by_source import unmatched_rows
 from glaive.dataset.merging.clauses import MergeClauses, primary_key
+from glaive.dataset.merging.condition import holds
+from glaive.dataset.merging.inserted_keys import InsertedKeys
 from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
-from glaive.dataset.merging.old_values import holds, is_complete, padded_rows, updated_rows
-from glaive.dataset.merging.source import check_source
-from glaive.dataset.rows.relocated_rows import write_relocated
-from glaive.dataset.rows.selected_rows import delete_rows, offsets_by_fragment, rows_where
+from glaive.dataset.merging.old_values import (
+    OldValues,
+    is_complete,
+    kept_columns,
+    padded_rows,
+    with_old_values,
+)
+from glaive.dataset.merging.row_windows import row_bytes, selected_rows
+from glaive.dataset.merging.source import HELD_SHARE, MergeSource, check_source
+from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
+from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.selected_rows import delete_rows
 from glaive.dataset.writing.conform import conform
 from glaive.errors import SchemaError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.scan.addresses import find_rows
 from glaive.scan.metrics import Meter
-from glaive.table.key_filter import hash_keys, key_filter
 from glaive.table.operations.update import Update
 from glaive.types import Int64s
 
@@ -35,11 +49,19 @@ if TYPE_CHECKING:
 
 __all__ = ["merge"]
 
-Addresses = NDArray[np.uint64]
+_KEY_BYTES: Final = 64
+"""Bytes per row and key column of the tables in which keys are looked up, and of matches."""
+
+_MIN_BLOCK_ROWS: Final = 1024
+"""Rows of a block at least: every block reads the key columns of the dataset."""
+
+_OLD_VALUES_SHARE: Final = 8
+"""The part of the memory limit for rows that keep some of their values: the longer the windows,
+the fewer pages are read several times."""
 
 
 def merge(
-    dataset: OpenedVersion, clauses: MergeClauses, source: pa.Table, meter: Meter | None = None
+    dataset: OpenedVersion, clauses: MergeClauses, source: MergeSource, meter: Meter | None = None
 ) -> tuple[Update, dict[str, int]]:
     """Write the files of a merge; returns the operation to commit, and the counts.
 
@@ -47,61 +69,218 @@ def merge(
     """
     meter = meter or Meter()
     schema = dataset.manifest.schema
-    fits = check_source(schema, source.schema, clauses, where=dataset.uri)
-    rows: Any = conform(source, fits.to_arrow())
-    rows = pa.Table.from_batches(join_batches(rows), rows.schema)
-    keys = SourceKeys(clauses.on, [join_column(rows.column(name)) for name in clauses.on])
-    with meter.step("match"):
-        everything = clauses.delete_by_source and clauses.by_source_condition is None
-        matches = find_matches(dataset, keys, positions=everything, meter=meter)
-    meter.count("rows_matched", len(matches.source))
-    if clauses.fail and len(matches.source):
-        raise SchemaError(
-            f"a row with {keys.text(int(matches.source[0]))} exists already, which "
-            f"when_matched_fail() forbids ({len(matches.source)} rows match)"
+    fits = check_source(schema, source.rows.schema, clauses, where=dataset.uri)
+    rows: Any = conform(source.rows, fits.to_arrow())
+    run = _Merge(dataset, clauses, fits, rows, source, meter)
+    return run.replaced() if clauses.mode == "rewrite_columns" else run.rewritten()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Consecutive rows of the source whose keys were matched; ``changed`` are the matches that
+    change something, numbered from the first row of the block.
+    """
+
+    start: int
+    stop: int
+    changed: Matches
+
+
+@dataclass(slots=True)
+class _Merge:
+    """One merge into one version, and what was found so far.
+
+    Parameters
+    ----------
+    matched
+        Rows of the dataset with a key of the source, if that has to be known.
+    deleted
+        Those to delete.
+    inserted
+        For each block one bit per row: whether it is inserted.
+    """
+
+    dataset: OpenedVersion
+    clauses: MergeClauses
+    fits: LanceSchema
+    rows: pa.Table
+    source: MergeSource
+    meter: Meter
+    matched: RowSet = field(default_factory=RowSet)
+    deleted: RowSet = field(default_factory=RowSet)
+    inserted: list[NDArray[np.uint8]] = field(default_factory=list)
+    ids: RelocatedIds = field(default_factory=RelocatedIds)
+    keys: InsertedKeys | None = None
+    num_inserted: int = 0
+    num_changed: int = 0
+
+    # ------------------------------------------------------------------ kinds
+
+    def rewritten(self) -> tuple[Update, dict[str, int]]:
+        """Write changed rows as new ones; the operation, and the counts."""
+        clauses, schema = self.clauses, self.dataset.manifest.schema
+        if clauses.insert and primary_key(schema) == clauses.on:
+            self.keys = InsertedKeys([schema.find(name)[-1].id for name in clauses.on])
+        blocks = self._matched_blocks()
+        first = list(zip(range(1), blocks, strict=False))  # usually all: nothing is written before
+        found = chain((block for _, block in first), blocks)
+        with self.meter.step("write"):
+            new = self._written(found)
+        unmatched, emptied = 0, list[int]()
+        if clauses.delete_by_source:
+            condition = clauses.by_source_condition
+            unmatched, emptied = unmatched_rows(
+                self.dataset, condition, self.matched, into=self.deleted
+            )
+        with self.meter.step("delete"):
+            deleted = delete_rows(self.dataset, self.deleted)
+        self.meter.count("files_written", sum(len(fragment.files) for fragment in new))
+        operation = Update(
+            removed=(*deleted.removed, *emptied),
+            updated=deleted.updated,
+            new=tuple(new),
+            fields_touched=tuple(sorted(field.id for field in schema.walk())),
+            inserted_rows=None if self.keys is None else self.keys.message(),
+            affected=deleted.affected,
         )
-    if clauses.update or clauses.delete:
-        _refuse_ambiguous(keys, matches.source)
-    changed = matches
-    if clauses.update and clauses.update_condition is not None:
-        with meter.step("condition"):
-            changed = matches.only(holds(dataset, clauses.update_condition, matches, rows))
-    if not (clauses.update or clauses.delete):
-        changed = matches.only(np.zeros(len(matches.source), np.bool_))
-    if clauses.mode == "rewrite_columns":
+        return operation, self._counts(unmatched)
+
+    def replaced(self) -> tuple[Update, dict[str, int]]:
+        """Write columns in place. All matches are in memory, as fragments are rewritten."""
         from glaive.dataset.merging.columns import replace_matched
 
-        return replace_matched(dataset, clauses, fits, rows, changed.addresses, changed.source)
-    deleted_addresses, unmatched = _deleted_addresses(dataset, clauses, matches, changed)
-    inserted = _unmatched(keys, matches.source) if clauses.insert else None
-    with meter.step("write"):
-        new = _written(dataset, clauses, fits, rows, changed, inserted)
-    with meter.step("delete"):
-        deleted = delete_rows(dataset, offsets_by_fragment(deleted_addresses))
-    meter.count("files_written", sum(len(fragment.files) for fragment in new))
-    operation = Update(
-        removed=deleted.removed,
-        updated=deleted.updated,
-        new=tuple(new),
-        fields_touched=tuple(sorted(field.id for field in schema.walk())),
-        inserted_rows=_inserted_keys(schema, clauses, rows, inserted),
-        affected=deleted.affected,
-    )
-    return operation, {
-        "num_inserted_rows": 0 if inserted is None else int(np.count_nonzero(inserted)),
-        "num_updated_rows": len(changed.source) if clauses.update else 0,
-        "num_deleted_rows": unmatched + (len(changed.source) if clauses.delete else 0),
-    }
+        addresses, source = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+        for block in self._matched_blocks():
+            addresses.append(block.changed.addresses)
+            source.append(block.changed.source + block.start)
+        pairs = np.concatenate(addresses), np.concatenate(source)
+        return replace_matched(self.dataset, self.clauses, self.fits, self.rows, *pairs)
 
+    def _counts(self, unmatched: int) -> dict[str, int]:
+        clauses = self.clauses
+        return {
+            "num_inserted_rows": self.num_inserted,
+            "num_updated_rows": self.num_changed if clauses.update else 0,
+            "num_deleted_rows": unmatched + (self.num_changed if clauses.delete else 0),
+        }
 
-def _refuse_ambiguous(keys: SourceKeys, matched: Int64s) -> None:
-    repeated = keys.repeated
-    twice = matched[repeated[matched]]
-    if len(twice):
-        raise SchemaError(
-            f"several rows of the source match the same row of the dataset: those with "
-            f"{keys.text(int(twice[0]))}. Keep one row per key in the source."
-        )
+    # --------------------------------------------------------------- matching
+
+    def _blocks(self) -> list[tuple[int, int]]:
+        """Ranges of the source whose keys take about the share of the limit that is theirs."""
+        rows, keys = self.rows.num_rows, self.rows.select(self.clauses.on)
+        size = keys.nbytes + rows * _KEY_BYTES * len(self.clauses.on)
+        count = max(1, min(-(-size * HELD_SHARE // self.source.limit), rows // _MIN_BLOCK_ROWS))
+        cuts = np.linspace(0, rows, count + 1).astype(np.int64).tolist()
+        return list(pairwise(cuts))
+
+    def _matched_blocks(self) -> Iterator[_Block]:
+        """Look up the keys of the source, block by block."""
+        blocks = self._blocks()
+        for start, stop in blocks:
+            yield self._match(start, stop, alone=len(blocks) == 1)
+
+    def _match(self, start: int, stop: int, *, alone: bool) -> _Block:
+        clauses, meter = self.clauses, self.meter
+        rows = self.rows.slice(start, stop - start)
+        keys = SourceKeys(clauses.on, [join_column(rows.column(name)) for name in clauses.on])
+        with meter.step("match"):
+            matches = find_matches(self.dataset, keys, meter)
+        meter.count("rows_matched", len(matches.source))
+        if clauses.fail and len(matches.source):
+            raise SchemaError(
+                f"a row with {keys.text(int(matches.source[0]))} exists already, which "
+                f"when_matched_fail() forbids ({len(matches.source)} rows match)"
+            )
+        if clauses.update or clauses.delete:
+            self._refuse_ambiguous(keys, matches, alone=alone)
+        if clauses.delete_by_source or not alone:
+            self.matched.add(matches.addresses)
+        changed = matches
+        if clauses.update and clauses.update_condition is not None:
+            with meter.step("condition"):
+                held = holds(self.dataset, clauses.update_condition, matches, rows)
+            changed = matches.only(held)
+        if not (clauses.update or clauses.delete):
+            changed = matches.only(slice(0))
+        if clauses.insert:
+            self._insert(_unmatched(keys, matches.source), keys)
+        self.deleted.add(changed.addresses)
+        self.num_changed += len(changed.source)
+        self.source.let_go()
+        return _Block(start, stop, changed)
+
+    def _refuse_ambiguous(self, keys: SourceKeys, matches: Matches, *, alone: bool) -> None:
+        """Several rows of the source must not match one of the dataset."""
+        source = matches.source
+        twice = source[keys.repeated[source]]
+        if not len(twice) and not alone:
+            twice = source[self.matched.overlap(matches.addresses)]
+        if len(twice):
+            raise SchemaError(
+                f"several rows of the source match the same row of the dataset: those with "
+                f"{keys.text(int(twice[0]))}. Keep one row per key in the source."
+            )
+
+    def _insert(self, inserted: NDArray[np.bool_], keys: SourceKeys) -> None:
+        """Rows of a block are to be inserted."""
+        self.inserted.append(np.packbits(inserted))
+        count = int(np.count_nonzero(inserted))
+        self.num_inserted += count
+        if count and self.keys is not None:
+            mask: Any = pa.array(inserted)
+            self.keys.add([column.filter(mask) for column in keys.columns])
+
+    # ---------------------------------------------------------------- writing
+
+    def _written(self, blocks: Iterator[_Block]) -> list[Fragment]:
+        """New fragments with the updated rows, then the inserted ones."""
+        if not (self.clauses.update or self.clauses.insert):
+            for _ in blocks:  # rows are only deleted
+                pass
+            return []
+        spans: list[tuple[int, int]] = []
+
+        def parts() -> Iterator[pa.Table]:
+            for block in blocks:
+                spans.append((block.start, block.stop))
+                if self.clauses.update:
+                    yield from self._updated(block)
+            for (start, stop), bits in zip(spans, self.inserted, strict=self.clauses.insert):
+                flags = np.unpackbits(bits, count=stop - start)
+                yield from self._inserted(start, np.flatnonzero(flags))
+
+        dataset = self.dataset
+        bases = [base.name or base.path for base in dataset.manifest.wire.base_paths]
+        return write_relocated(dataset, parts(), self.ids, self.clauses.options(bases))
+
+    def _updated(self, block: _Block) -> Iterator[pa.Table]:
+        """Updated rows, in the order of the source."""
+        dataset, rows = self.dataset, self.rows.slice(block.start, block.stop - block.start)
+        changed = block.changed.in_order_of_source(rows.num_rows)
+        if dataset.manifest.uses(Feature.STABLE_ROW_IDS):
+            self.ids.add(changed.ids)
+        if is_complete(self.fits, dataset.manifest.schema):
+            yield from self._windows(rows, changed.source)
+            return
+        old = OldValues(dataset, kept_columns(self.fits, dataset.manifest.schema))
+        step = max(1, self.source.limit // _OLD_VALUES_SHARE // (row_bytes(rows) + old.row_bytes))
+        for start in range(0, len(changed.source), step):
+            part = changed.only(slice(start, start + step))
+            new = pa.concat_tables(self._windows(rows, part.source))
+            yield with_old_values(new, old.take(part.addresses), dataset.manifest.schema)
+
+    def _inserted(self, start: int, positions: Int64s) -> Iterator[pa.Table]:
+        """Rows of a block that no row matched, with all columns."""
+        schema = self.dataset.manifest.schema
+        for part in self._windows(self.rows, positions + start):
+            yield padded_rows(part, schema)
+
+    def _windows(self, rows: pa.Table, positions: Int64s) -> Iterator[pa.Table]:
+        """Rows of the source at ascending positions; those on disk do not stay in memory."""
+        for part in selected_rows(rows, positions):
+            yield part
+            self.source.let_go()
 
 
 def _unmatched(keys: SourceKeys, matched: Int64s) -> NDArray[np.bool_]:
@@ -113,76 +292,3 @@ def _unmatched(keys: SourceKeys, matched: Int64s) -> NDArray[np.bool_]:
         known = first >= 0
         unmatched[known] = unmatched[first[known]]
     return unmatched
-
-
-def _inserted_keys(
-    schema: LanceSchema, clauses: MergeClauses, rows: pa.Table, inserted: NDArray[np.bool_] | None
-) -> Any:
-    """The filter of inserted keys for other writers, if the keys are the primary key."""
-    if inserted is None or not inserted.any() or primary_key(schema) != clauses.on:
-        return None
-    mask = pa.array(inserted)
-    hashes = hash_keys([join_column(rows.column(name)).filter(mask) for name in clauses.on])
-    if hashes is None:
-        return None
-    return key_filter([schema.find(name)[-1].id for name in clauses.on], hashes)
-
-
-def _deleted_addresses(
-    dataset: OpenedVersion, clauses: MergeClauses, matches: Matches, changed: Matches
-) -> tuple[Addresses, int]:
-    """Addresses of the rows to delete, and how many of them are unmatched."""
-    if not clauses.delete_by_source:
-        return changed.addresses, 0
-    if matches.positions is not None:
-        deleted = np.ones(dataset.snapshot.num_rows, np.bool_)
-        deleted[matches.positions] = False
-        count = int(np.count_nonzero(deleted))
-        deleted[changed.positions] = True
-        located = find_rows(dataset.snapshot, "indices", np.flatnonzero(deleted))
-        return located.addresses, count
-    rows = rows_where(dataset, clauses.by_source_condition)
-    passing = [
-        offsets.astype(np.uint64) + np.uint64(fragment_id << 32)
-        for fragment_id, offsets in rows.items()
-    ]
-    selected = np.concatenate([np.empty(0, np.uint64), *passing])
-    unmatched = np.setdiff1d(selected, matches.addresses, assume_unique=True)
-    return np.concatenate([changed.addresses, unmatched]), len(unmatched)
-
-
-def _written(
-    dataset: OpenedVersion,
-    clauses: MergeClauses,
-    fits: LanceSchema,
-    rows: pa.Table,
-    changed: Matches,
-    inserted: NDArray[np.bool_] | None,
-) -> list[Fragment]:
-    """New fragments with the updated rows, then the inserted ones."""
-    schema = dataset.manifest.schema
-    num_updated = len(changed.source) if clauses.update else 0
-    num_inserted = 0 if inserted is None else int(np.count_nonzero(inserted))
-    if not num_updated + num_inserted:
-        return []
-    bases = [base.name or base.path for base in dataset.manifest.wire.base_paths]
-    options = clauses.options(bases)
-    stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
-    if not stable and is_complete(fits, schema):
-        order = np.concatenate(
-            [
-                np.sort(changed.source) if num_updated else np.empty(0, np.int64),
-                np.flatnonzero(inserted) if inserted is not None else np.empty(0, np.int64),
-            ]
-        )
-        in_order = len(order) == len(rows) and bool((order[1:] > order[:-1]).all())
-        written = rows if in_order else take_rows(rows, order)
-        return write_relocated(dataset, [written], [], options)
-    parts, ids = [], []
-    if num_updated:
-        changed = changed.in_order_of_source(len(rows))
-        parts.append(updated_rows(dataset, fits, rows, changed))
-        ids.append(changed.ids)
-    if inserted is not None and num_inserted:
-        parts.append(padded_rows(rows.filter(pa.array(inserted)), schema))
-    return write_relocated(dataset, parts, ids, options)

@@ -1,23 +1,166 @@
-"""The source of a merge: rows in memory that match the schema of the dataset."""
+"""The source of a merge: rows that match the schema of the dataset, in memory or on disk."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Self
+
 import pyarrow as pa
 
+from glaive.arrow.chunked import join_batches
+from glaive.arrow.dictionaries import has_dictionary
 from glaive.dataset.merging.clauses import MergeClauses
-from glaive.dataset.writing.conform import match_schema
-from glaive.dataset.writing.source import read_source
+from glaive.dataset.merging.spilled_rows import SpilledRows
+from glaive.dataset.writing.conform import conform, match_schema
+from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.format.fields import LanceSchema
 
-__all__ = ["check_source", "read_rows"]
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["MergeSource", "check_source", "read_rows"]
+
+_BATCH_ROWS: Final = 64 * 1024
+_BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Rows and bytes of the batches of a stream, once they are joined: many small ones are slow."""
+
+HELD_SHARE: Final = 2
+"""The part of the memory limit for rows of the source; as much is for their keys."""
 
 
-def read_rows(data: object, schema: pa.Schema | None) -> pa.Table:
-    """The source of a merge, in memory."""
-    source_schema, rows = read_source(data, schema)
-    tables = [part if isinstance(part, pa.Table) else pa.table(part) for part in rows]
-    return pa.concat_tables(tables) if tables else source_schema.empty_table()
+class MergeSource:
+    """The rows of a source, which can be read several times. A context manager: closes itself.
+
+    Parameters
+    ----------
+    rows
+        The rows, with columns of the dataset's types, in any order.
+    limit
+        Bytes of memory that the merge may hold: ``memory_limit``.
+    spilled
+        The file of which ``rows`` are views, if they are on disk.
+    """
+
+    __slots__ = ("_spilled", "limit", "rows")
+
+    def __init__(self, rows: pa.Table, limit: int, spilled: SpilledRows | None = None) -> None:
+        self.rows, self.limit, self._spilled = rows, limit, spilled
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rows = self.rows.schema.empty_table()
+        if self._spilled is not None:
+            self._spilled.close()
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the rows exceeded the limit."""
+        return self._spilled is not None
+
+    def let_go(self) -> None:
+        """Take rows that are on disk out of memory, until they are read again."""
+        if self._spilled is not None:
+            self._spilled.let_go()
+
+
+def read_rows(
+    data: object,
+    schema: pa.Schema | None,
+    dataset: OpenedVersion,
+    clauses: MergeClauses,
+    limit: int,
+) -> MergeSource:
+    """Read the source of a merge; beyond the limit it goes to a temporary file.
+
+    Rows that the caller holds in one table are used where they are.
+
+    Raises
+    ------
+    OptionError, ColumnNotFoundError, SchemaError
+        As for :func:`check_source`; or ``data`` is no source of rows.
+    StoreError
+        The rows could not be written to a temporary file.
+    """
+    given, rows = read_source(data, schema)
+    wanted = check_source(dataset.manifest.schema, given, clauses, where=dataset.uri).to_arrow()
+    first = list(_up_to(rows, 2))
+    ordered = pa.schema([given.field(name) for name in wanted.names])
+    if len(first) < 2 and ordered.equals(wanted, check_metadata=False):
+        return MergeSource(_in_place(first, wanted), limit)
+    batches = _joined(_conformed(chain(first, rows), wanted))
+    return _held(batches, wanted, limit)
+
+
+def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
+    """Rows that are in memory already; small ones as one chunk, which is faster."""
+    if not parts:
+        return wanted.empty_table()
+    table = pa.Table.from_arrays([parts[0].column(name) for name in wanted.names], schema=wanted)
+    if table.nbytes <= _BATCH_BYTES:
+        return pa.Table.from_batches(join_batches(table), wanted)
+    return table
+
+
+def _up_to(rows: Iterator[Rows], count: int) -> Iterator[Rows]:
+    for _, part in zip(range(count), rows, strict=False):
+        yield part
+
+
+def _conformed(parts: Iterable[Rows], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows with columns as in the dataset; large parts are cut, as a cast may copy them."""
+    for part in parts:
+        step = max(1, _BATCH_BYTES * part.num_rows // max(1, part.nbytes))
+        for start in range(0, part.num_rows, step):
+            fitted = conform(part.slice(start, step), wanted)
+            yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield from _one(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
+        return batches
+    return join_batches(pa.Table.from_batches(batches))
+
+
+def _held(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> MergeSource:
+    """The rows in memory, or on disk if they are too many."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > limit // HELD_SHARE:
+            break
+    else:
+        return MergeSource(pa.Table.from_batches(held, schema), limit)
+    spilled = SpilledRows(schema)
+    try:
+        while held:
+            spilled.write(held.pop(0))
+        pa.default_memory_pool().release_unused()
+        for batch in batches:
+            spilled.write(batch)
+        return MergeSource(spilled.finish(), limit, spilled)
+    except BaseException:
+        spilled.close()
+        raise
 
 
 def check_source(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
@@ -14,18 +15,48 @@ from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import Rows
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
-from glaive.format.rowids import encode_row_ids
+from glaive.format.rowids import decode_row_ids, encode_row_ids
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["write_relocated"]
+__all__ = ["RelocatedIds", "write_relocated"]
+
+
+class RelocatedIds:
+    """Row ids in the order in which rows are written; encoded, which takes few bytes per row."""
+
+    __slots__ = ("_ends", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._ends = [0]
+
+    def add(self, ids: NDArray[np.uint64]) -> None:
+        """Append the ids of some rows."""
+        if len(ids):
+            self._parts.append(encode_row_ids(ids))
+            self._ends.append(self._ends[-1] + len(ids))
+
+    def encoded(self, start: int, stop: int) -> bytes | None:
+        """The sequence of the ids numbered ``start`` to ``stop``, as far as there are any."""
+        stop = min(stop, self._ends[-1])
+        if start >= stop:
+            return None
+        first = int(np.searchsorted(self._ends, start, side="right")) - 1
+        last = int(np.searchsorted(self._ends, stop, side="left"))
+        pieces = [
+            decode_row_ids(self._parts[at], self._ends[at + 1] - self._ends[at], where="new rows")
+            for at in range(first, last)
+        ]
+        begin = start - self._ends[first]
+        return encode_row_ids(np.concatenate(pieces)[begin : begin + stop - start])
 
 
 def write_relocated(
     dataset: OpenedVersion,
     rows: Iterable[Rows],
-    ids: Sequence[Any],
+    ids: RelocatedIds,
     options: WriteOptions | None = None,
 ) -> list[Fragment]:
     """Write rows into new fragments that no version refers to yet.
@@ -35,8 +66,8 @@ def write_relocated(
     rows
         The rows, with at least the non-nullable columns of the dataset.
     ids
-        Row ids, one array per batch; filled while ``rows`` are produced. Used with stable row
-        ids; the commit assigns new ids to rows beyond them.
+        Ids of the first rows; filled while ``rows`` are produced. Used with stable row ids; the
+        commit assigns new ids to rows beyond them.
     options
         Format and locations of the files; default: those of the dataset.
 
@@ -51,10 +82,9 @@ def write_relocated(
     written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
     if not manifest.uses(Feature.STABLE_ROW_IDS):
         return written
-    kept = np.concatenate(ids) if ids else np.empty(0, np.uint64)
     moved, start = [], 0
     for fragment in written:
-        part = kept[start : start + fragment.physical_rows]
+        kept = ids.encoded(start, start + fragment.physical_rows)
         start += fragment.physical_rows
-        moved.append(replace(fragment, row_ids=encode_row_ids(part)) if len(part) else fragment)
+        moved.append(fragment if kept is None else replace(fragment, row_ids=kept))
     return moved

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.rows.row_set import RowSet
 from glaive.errors import OptionError
 from glaive.expr.filters import bind_filter
 from glaive.format.fragment import Fragment
@@ -33,7 +34,6 @@ __all__ = [
     "DeletedRows",
     "delete_rows",
     "delete_where",
-    "offsets_by_fragment",
     "rows_where",
     "truncate",
 ]
@@ -41,16 +41,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Fragments with new deletion files, ids of emptied fragments, and the deleted offsets."""
+    """Fragments with new deletion files and the rows deleted in them; ids of emptied fragments.
+
+    ``count`` is the number of deleted rows, of the emptied fragments as well.
+    """
 
     updated: tuple[Fragment, ...]
     removed: tuple[int, ...]
-    affected: Mapping[int, Offsets]
-
-    @property
-    def count(self) -> int:
-        """Number of deleted rows."""
-        return sum(len(offsets) for offsets in self.affected.values())
+    affected: RowSet
+    count: int
 
 
 def rows_where(dataset: OpenedVersion, predicate: Any) -> dict[int, Offsets]:
@@ -66,36 +65,25 @@ def rows_where(dataset: OpenedVersion, predicate: Any) -> dict[int, Offsets]:
     }
 
 
-def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
-    """Physical offsets by fragment id, ascending, from row addresses in any order."""
-    if not (addresses[1:] > addresses[:-1]).all():
-        addresses = np.sort(addresses)
-    fragments = (addresses >> np.uint64(32)).astype(np.int64)
-    offsets = addresses.astype(np.uint32)  # the low half
-    cuts = np.flatnonzero(np.diff(fragments)) + 1
-    starts = [0, *cuts.tolist()] if len(addresses) else []
-    parts = np.split(offsets, cuts)
-    return {int(fragments[start]): part for start, part in zip(starts, parts, strict=False)}
-
-
 def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:
     """Write deletion files for these rows, uncommitted; already deleted rows do not count.
 
     One request per fragment, two if it has a deletion file.
     """
     manifest = dataset.manifest
-    updated, removed, affected = [], [], {}
+    updated, removed, affected, count = [], [], RowSet(), 0
     for fragment_id, offsets in rows.items():
         fragment = manifest.fragment(manifest.position_of(fragment_id))
         changed, added = add_deletions(dataset.store, manifest, fragment, offsets)
         if not len(added):
             continue
-        affected[fragment_id] = added
+        count += len(added)
         if changed is None:
             removed.append(fragment_id)
         else:
+            affected.add_offsets(fragment_id, added)
             updated.append(changed)
-    return DeletedRows(tuple(updated), tuple(removed), affected)
+    return DeletedRows(tuple(updated), tuple(removed), affected, count)
 
 
 def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tuple[Manifest, int]:

@@ -11,19 +11,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import batch_parts
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.rows.relocated_rows import write_relocated
-from glaive.dataset.rows.selected_rows import delete_rows, offsets_by_fragment
+from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
+from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.selected_rows import delete_rows
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
 from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
+from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
@@ -51,25 +52,25 @@ def update_where(
     """
     schema = dataset.manifest.schema
     values = _bind(dataset, updates)
-    columns = [*schema.names, ROW_ADDRESS, ROW_ID]
+    stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
+    columns = [*schema.names, ROW_ADDRESS, *([ROW_ID] if stable else [])]
     needed = {path for value in values.values() for path in value.columns}
     columns += sorted(needed - set(columns))
     reading = replace(ScanOptions.of(columns=columns, filter=where), blob_handling=TO_WRITE_AGAIN)
     scanner = Scanner(Views(dataset.snapshot), reading)
-    addresses: list[Any] = []
-    ids: list[Any] = []
+    updated, ids = RowSet(), RelocatedIds()
     change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
 
     def rows() -> Iterator[pa.RecordBatch]:
         for batch in scanner.to_batches():
-            addresses.append(batch.column(ROW_ADDRESS).to_numpy())
-            ids.append(batch.column(ROW_ID).to_numpy())
+            updated.add(batch.column(ROW_ADDRESS).to_numpy())
+            if stable:
+                ids.add(batch.column(ROW_ID).to_numpy())
             yield from batch_parts(change, batch)
 
     options = WriteOptions(mode="append", data_storage_version=data_storage_version)
     new = write_relocated(dataset, rows(), ids, options)
-    updated = np.concatenate(addresses) if addresses else np.empty(0, np.uint64)
-    deleted = delete_rows(dataset, offsets_by_fragment(updated))
+    deleted = delete_rows(dataset, updated)
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,

@@ -1,0 +1,90 @@
+"""Rows on disk for as long as a merge needs them: written once, read as views of the file.
+
+The file is in the system's temporary folder (``TMPDIR``) and has no name, so that it is removed
+however the process ends. Its format is Arrow's stream format, uncompressed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from glaive.io.failures import from_system
+from glaive.io.mapping import advise, map_file
+from glaive.types import ByteRange
+
+if TYPE_CHECKING:
+    from glaive.errors import StoreError
+
+__all__ = ["SpilledRows"]
+
+
+class SpilledRows:
+    """A temporary file of record batches. Close it to release the disk space.
+
+    Raises
+    ------
+    StoreError
+        There is no temporary folder in which files can be made.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        try:
+            self._file: Any = tempfile.TemporaryFile(prefix="glaive-")  # noqa: SIM115  # closed by close()
+        except OSError as error:
+            raise _failure(error) from None
+        self._writer: Any = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        self._map: pa.Buffer | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows.
+
+        Raises
+        ------
+        StoreError
+            They could not be written; the disk may be full.
+        """
+        try:
+            self._writer.write_batch(batch)
+        except OSError as error:
+            raise _failure(error) from None
+
+    def finish(self) -> pa.Table:
+        """All rows, as views of the file; no more can be written.
+
+        Raises
+        ------
+        StoreError
+            They could not be written; the disk may be full.
+        """
+        try:
+            self._writer.close()
+            self._file.flush()
+            self._map = map_file(self._file.fileno(), self._file.tell())
+        except OSError as error:
+            raise _failure(error) from None
+        return pa.ipc.open_stream(pa.BufferReader(self._map)).read_all()
+
+    def let_go(self) -> None:
+        """Take the pages of the file out of this process's memory; views stay valid."""
+        if self._map is not None:
+            advise(self._map, [ByteRange(0, self._map.size)], "dontneed")
+
+    def close(self) -> None:
+        """Release the file; its disk space is free once no view is left."""
+        self._map = None
+        self._file.close()
+
+
+def _failure(error: OSError) -> StoreError:
+    where = f"rows of the source, which exceed memory_limit, to a file in {_folder()}"
+    return from_system(error, f"{where} (TMPDIR chooses the folder)", "write")
+
+
+def _folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "a temporary folder"

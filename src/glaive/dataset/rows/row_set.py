@@ -1,0 +1,120 @@
+"""Sets of rows, by fragment: few as numbers, many as bitmaps of at most about a bit per row."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.table.protocol import Offsets
+
+__all__ = ["RowSet", "offsets_by_fragment"]
+
+_WAITING_ROWS: Final = 1 << 18
+"""Rows that are kept as they came until they are added to the sets of their fragments."""
+
+_LISTED_ROWS: Final = 1 << 14
+"""Rows of a fragment up to which a list of them is small enough."""
+
+
+class RowSet(Mapping[int, Offsets]):
+    """Rows of a dataset: physical offsets, ascending, by fragment id.
+
+    Offsets are made when a fragment is asked for. Not to be changed by several threads.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[NDArray[np.uint64]] = []
+        self._waiting_rows = 0
+        self._parts: dict[int, Any] = {}  # an array of offsets, or a roaring bitmap
+
+    def add(self, addresses: NDArray[np.uint64]) -> None:
+        """Add rows, in any order."""
+        if not len(addresses):
+            return
+        self._waiting.append(addresses)
+        self._waiting_rows += len(addresses)
+        if self._waiting_rows >= _WAITING_ROWS:
+            self._settle()
+
+    def add_offsets(self, fragment_id: int, offsets: Offsets) -> None:
+        """Add rows of one fragment, ascending."""
+        known = self._parts.get(fragment_id)
+        if known is None:
+            many = len(offsets) > _LISTED_ROWS
+            self._parts[fragment_id] = _bitmap(offsets) if many else offsets
+        else:
+            self._parts[fragment_id] = _as_bitmap(known) | _bitmap(offsets)
+
+    def overlap(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which of these rows are in the set."""
+        self._settle()
+        found = np.zeros(len(addresses), np.bool_)
+        fragments = addresses >> np.uint64(32)
+        for fragment_id in np.unique(fragments).tolist():
+            if fragment_id in self._parts:
+                here = np.flatnonzero(fragments == fragment_id)
+                found[here] = np.isin(addresses[here].astype(np.uint32), self[fragment_id])
+        return found
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        self._settle()
+        return sum(map(len, self._parts.values()))
+
+    def count_of(self, fragment_id: int) -> int:
+        """Rows of a fragment; no offsets are made."""
+        self._settle()
+        return len(self._parts.get(fragment_id, ()))
+
+    def __getitem__(self, fragment_id: int) -> Offsets:
+        self._settle()
+        part = self._parts[fragment_id]
+        if isinstance(part, np.ndarray):
+            return part
+        return np.asarray(part.to_array(), np.uint32)
+
+    def __iter__(self) -> Iterator[int]:
+        self._settle()
+        return iter(sorted(self._parts))
+
+    def __len__(self) -> int:
+        self._settle()
+        return len(self._parts)
+
+    def _settle(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
+        rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+        for fragment_id, offsets in offsets_by_fragment(rows).items():
+            self.add_offsets(fragment_id, offsets)
+
+
+def _bitmap(offsets: Offsets) -> Any:
+    from pyroaring import BitMap
+
+    # An array is by far the fastest input of pyroaring.
+    bitmap = BitMap(array("I", offsets.astype(np.uint32, copy=False).tobytes()))
+    bitmap.run_optimize()
+    return bitmap
+
+
+def _as_bitmap(part: Any) -> Any:
+    return _bitmap(part) if isinstance(part, np.ndarray) else part
+
+
+def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
+    """Physical offsets by fragment id, ascending, from row addresses in any order."""
+    if not (addresses[1:] > addresses[:-1]).all():
+        addresses = np.sort(addresses)
+    fragments = (addresses >> np.uint64(32)).astype(np.int64)
+    offsets = addresses.astype(np.uint32)  # the low half
+    cuts = np.flatnonzero(np.diff(fragments)) + 1
+    starts = [0, *cuts.tolist()] if len(addresses) else []
+    parts = np.split(offsets, cuts)
+    return {int(fragments[start]): part for start, part in zip(starts, parts, strict=False)}
