@@ -183,9 +183,8 @@ class ValueEncoding(ABC):
         """
         from glaive.arrow.gather import take_block
 
-        block = self.decode_mini(chunks)
         first = np.cumsum(chunks.counts) - chunks.counts
-        return take_block(block, first[chunk] + index)
+        return take_block(self.decode_mini(chunks), first[chunk] + index)
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Which values of all chunks pass, one bit each without gaps.
@@ -338,6 +337,11 @@ class PageReader(ABC):
     def nbytes(self) -> int:
         """Bytes of memory held after the first read; an estimate that reads nothing."""
         return PAGE_BYTES
+
+    @property
+    def entries(self) -> int:
+        """Entries of all rows, by what the page says of itself; the rows, where it says nothing."""
+        return self.rows
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:

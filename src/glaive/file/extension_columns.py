@@ -35,6 +35,11 @@ class ExtensionColumn(Searchable):
         storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
         self._has_storage_type = column.field.type.equals(storage)
 
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a decoded value, about."""
+        return self._column.value_bytes
+
     def cuts(self) -> Int64s:
         """Row numbers at which pages begin."""
         return self._column.cuts()

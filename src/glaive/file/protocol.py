@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition
+from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
@@ -30,12 +31,20 @@ Entries = Callable[[pa.Array], pa.BooleanArray]
 
 
 class Searchable:
-    """Finds the rows that pass a condition without building an array of their values.
+    """What a :class:`BoundColumn` may know beside its values, and what holds where it does not.
 
-    By default callers must ``read`` the values and apply the condition's ``mask``.
+    Finds the rows that pass a condition without building an array of their values. By default
+    callers must ``read`` the values and apply the condition's ``mask``.
     """
 
     __slots__ = ()
+
+    field: pa.Field
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a decoded value, about; at least 1. By default by its type alone."""
+        return value_bytes(self.field.type)
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass, ascending.
@@ -89,6 +98,10 @@ class BoundColumn(Protocol):
 
     field: pa.Field
     num_rows: int
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a decoded value, about; at least 1."""
 
     def cuts(self) -> Int64s:
         """Row numbers at which pages of this field begin, ascending, both ends included."""

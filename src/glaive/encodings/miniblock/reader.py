@@ -105,6 +105,11 @@ class MiniBlockReader(PageReader):
     def load(self, buffers: list[pa.Buffer]) -> Opened:
         """Read and check the small buffers: chunk words, dictionary, repetition index."""
 
+    @property
+    def entries(self) -> int:
+        """Visible entries."""
+        return self.num_items
+
     # ------------------------------------------------------------------ entry points
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:

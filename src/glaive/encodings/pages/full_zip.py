@@ -117,6 +117,11 @@ class FullZipPage(PageReader):
             _check_sizes(message, entry, page),
         )
 
+    @property
+    def entries(self) -> int:
+        """All entries."""
+        return self.num_items
+
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``: a view of plain values, else unzipped."""
         if not 0 <= start <= stop <= self.rows:

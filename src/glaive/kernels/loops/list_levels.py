@@ -14,7 +14,7 @@ import numpy as np
 
 from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width, tail_is_packed
 from glaive.kernels.loops.blocks import unpack_block_16
-from glaive.kernels.loops.chunks import count_levels, load_size
+from glaive.kernels.loops.chunks import LANES, count_levels, load_size
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
@@ -80,19 +80,31 @@ def decode_levels(
     lengths = source + 8 + head
     at = target
     remaining = count
+    fill_zero(target, 2 * count)
     for run in range(head >> 1):
         length = np.int64(load_u8(lengths + run))
         if length > remaining:
             return False
-        value = repeat_word(16, np.uint64(load_u16(source + 8 + 2 * run)))
+        level = np.uint64(load_u16(source + 8 + 2 * run))
         end = at + 2 * length
         # Writes up to 64 bytes too many; the next run overwrites them.
-        while at < end:
-            fill(at, value)
-            at += 64
+        if level == np.uint64(0):  # the usual level: no loop whose end is hard to predict
+            fill(at, level)
+        else:
+            value = repeat_word(16, level)
+            while at < end:
+                fill(at, value)
+                at += 64
         at = end
         remaining -= length
     return remaining == 0
+
+
+@kernel
+def fill_vector(target: int) -> None:
+    """Store 64 levels of 0."""
+    fill(target, np.uint64(0))
+    fill(target + 64, np.uint64(0))
 
 
 @kernel
@@ -142,10 +154,16 @@ def chunk_levels(
         if not good:
             return BROKEN
         position += (size + 7) & ~7
+    # Whole vectors are counted: the levels of 0 behind the last begin no rows, and are visible.
+    padded = (levels + LANES - 1) & ~(LANES - 1)
+    fill_vector(rep + 2 * levels)
+    if def_encoding != 0:
+        fill_vector(definition + 2 * levels)
     row_count, visible, bad_rep, bad_def = count_levels(
-        rep, definition if def_encoding != 0 else 0, levels, load_i64(page + PAGE.max_rep),
+        rep, definition if def_encoding != 0 else 0, padded, load_i64(page + PAGE.max_rep),
         load_i64(page + PAGE.visible_max), load_i64(page + PAGE.max_def),
     )  # fmt: skip
+    visible -= padded - levels
     if bad_rep != 0 or bad_def != 0 or row_count != rows or visible != count or levels < 1:
         return BROKEN
     if (np.int64(load_u16(rep)) != load_i64(page + PAGE.max_rep)) != (enters != 0):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of
 from glaive.arrow.capacity import in_parts
-from glaive.arrow.widths import value_bytes
 from glaive.errors import CapacityError, FilterError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns
@@ -369,7 +368,7 @@ def _answers(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]:
 
 def _cut(bound: BoundFragment, part: RowRange, fields: Sequence[int]) -> Iterator[RowRange]:
     """Windows of a range in which these fields are decoded."""
-    width = sum(value_bytes(bound.stored[at].field.type) for at in fields)
+    width = sum(bound.stored[at].value_bytes for at in fields)
     rows = (_WINDOW_BYTES if bound.mapped else _FETCH_BYTES) // max(1, width)
     most = _MAX_WINDOW_ROWS if bound.mapped else part.stop - part.start
     rows = max(ALIGNED_ROWS, min(rows, most))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.capacity import in_parts
-from glaive.arrow.widths import has_known_width, value_bytes
+from glaive.arrow.widths import has_known_width
 from glaive.scan.bound import BoundFragment
 from glaive.scan.passed_pages import PassedPages
 from glaive.scan.plan import WINDOW_BYTES, FragmentRows, row_bytes, windows
@@ -179,7 +179,7 @@ class FragmentWindows:
                 kind = column.field.type
                 # Where the width is a guess, pieces cost more than threads bring: half as many.
                 size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
-                most = max(ALIGNED_ROWS, size // value_bytes(kind) // ALIGNED_ROWS * ALIGNED_ROWS)
+                most = max(ALIGNED_ROWS, size // column.value_bytes // ALIGNED_ROWS * ALIGNED_ROWS)
                 for begin, end in pairwise(cuts.tolist()):
                     step = most if end - begin >= 2 * most else end - begin
                     for first in range(begin, end, step):

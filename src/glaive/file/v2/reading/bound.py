@@ -18,6 +18,7 @@ import pyarrow as pa
 from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
 from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.page_run import join_mapped
@@ -43,6 +44,9 @@ __all__ = ["Column", "FieldColumns"]
 
 COLUMN_BYTES = 512
 """Bytes of memory of a column besides its pages."""
+
+OFFSET_BYTES = 8
+"""Bytes of an offset at most."""
 
 
 class Column:
@@ -72,6 +76,11 @@ class Column:
     def rows(self) -> int:
         """Rows of the column."""
         return self.starts[-1]
+
+    @property
+    def entries(self) -> int:
+        """Entries of all rows, by what the pages say of themselves."""
+        return sum(page.entries for page in self.pages)
 
     def with_values(self, end: int) -> Column:
         """The same column with blobs as values, which are stored before ``end``."""
@@ -109,6 +118,11 @@ class _GroupedPage(PageReader):
         self.size = size
         self.rows = page.rows // size
         self.cuts = [cut // size for cut in page.cuts if cut % size == 0]
+
+    @property
+    def entries(self) -> int:
+        """Those of the page."""
+        return self.page.entries
 
     @property
     def nbytes(self) -> int:
@@ -153,6 +167,19 @@ class FieldColumns(BoundField):
         """Bytes of memory held by all columns below; an estimate."""
         own = sum(column.nbytes for column in self.leaf_columns if column is not None)
         return COLUMN_BYTES + own + 8 * len(self._preferred_cuts)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a decoded value, about: pages say how many items their lists have."""
+        leaves = [
+            (leaf, column)
+            for leaf, column in zip(self.node.leaves(), self.leaf_columns, strict=True)
+            if column is not None
+        ]
+        if not any(any(leaf.layers) for leaf, _ in leaves):
+            return super().value_bytes
+        size = sum(column.entries * value_bytes(leaf.type) for leaf, column in leaves)
+        return OFFSET_BYTES + size // max(1, self.num_rows)
 
     def cuts(self) -> Int64s:
         """Row numbers at which to divide a read of all rows, ascending, both ends included."""
