@@ -12,6 +12,7 @@ from glaive.arrow.blocks import Block, FixedWidth, Variable
 from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
+from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.byte_stream_split import ByteStreamSplit
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.fsst import Fsst
@@ -20,6 +21,7 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.errors import CorruptFileError
 from glaive.kernels.fsst_train import train_symbols
 from glaive.kernels.strings import Strings
+from glaive.memory import as_buffer
 from glaive.testing import force_tier
 from glaive.types import Where
 
@@ -134,3 +136,22 @@ def test_every_width_and_row_of_a_packed_block(bits: int) -> None:
                 decoded = encoding.decode_mini(chunks)
             assert taken.values.to_pybytes()[: values.nbytes] == values.tobytes()
             assert decoded.values.to_pybytes()[: values.nbytes] == values.tobytes()
+
+
+@given(
+    width=st.integers(0, 16),
+    count=st.integers(1, 3000),
+    position=st.floats(0, 1),
+    seed=st.integers(0, 9),
+)
+def test_levels_with_one_width(width: int, count: int, position: float, seed: int) -> None:
+    encoding = OutOfLineBitpacking(16, width)
+    values = np.random.default_rng(seed).integers(0, 1 << width, count).astype("<u2")
+    encoded = encoding.encode_blocks(FixedWidth(as_buffer(values), 16, count), np.array([count]))
+    data, size = as_buffer(encoded.data), int(encoded.sizes[0])
+    index = min(int(position * count), count - 1)
+    taken = encoding.take_one(data, [(0, size)], count, index, WHERE)
+    assert _content(taken) == [16, 1, values[index].tobytes()]
+    for wrong, at in ((size + 1, index), (size, count)):
+        with pytest.raises(CorruptFileError):
+            encoding.take_one(data, [(0, wrong)], count, at, WHERE)

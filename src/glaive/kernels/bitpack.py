@@ -35,6 +35,7 @@ __all__ = [
     "take_inline",
     "unpack_inline",
     "unpack_one",
+    "unpack_one_of_blocks",
     "unpack_out_of_line",
 ]
 
@@ -122,16 +123,71 @@ def unpack_one(
             found=f"{packed} bits in {size} bytes",
             where=where,
         )
-    if not packed:
+    return _value_of_block(data, start + width, packed, index, word_bits)
+
+
+def unpack_one_of_blocks(
+    data: pa.Buffer,
+    start: int,
+    size: int,
+    count: int,
+    index: int,
+    word_bits: int,
+    width: int,
+    where: object,
+) -> int:
+    """Unpack one of the values of an out-of-line block, in plain Python.
+
+    Parameters
+    ----------
+    data, start, size, count
+        The block ``data[start : start + size]`` of ``count`` values.
+    index, word_bits, width
+        Number of the value; width of a value, and that to which all are packed.
+    where
+        File, column and page, for messages.
+
+    Raises
+    ------
+    CorruptFileError
+        The size does not match count and width.
+    """
+    tail = count & (BLOCK - 1)
+    is_packed = width * (BLOCK - tail) < (word_bits - width) * tail
+    blocks = (count >> 10) + is_packed
+    raw = 0 if is_packed else tail * (word_bits // 8)
+    packed_bytes = blocks * width * BLOCK_BYTES_PER_BIT
+    if (
+        not 0 <= index < count
+        or start < 0
+        or start + size > data.size
+        or size != packed_bytes + raw
+    ):
+        ranges = np.array([start]), np.array([size]), np.array([count])
+        checks.check_blocks(data, *ranges, word_bits, width, where)
+        raise _not_in_chunk(index, count, size, where)
+    block, within = divmod(index, BLOCK)
+    if block < blocks:
+        at = start + block * width * BLOCK_BYTES_PER_BIT
+        return _value_of_block(data, at, width, within, word_bits)
+    return int(
+        _WORDS[word_bits].unpack_from(data, start + packed_bytes + within * word_bits // 8)[0]
+    )
+
+
+def _value_of_block(data: pa.Buffer, start: int, width: int, index: int, word_bits: int) -> int:
+    """Value ``index`` of the packed block at ``start``, which lies within the data."""
+    if not width:
         return 0
+    word = _WORDS[word_bits]
     row, lane = _row_and_lane(index, word_bits)
     lanes = BLOCK // word_bits
-    first, shift = divmod(row * packed, word_bits)
-    at = start + width + (first * lanes + lane) * width
+    first, shift = divmod(row * width, word_bits)
+    at = start + (first * lanes + lane) * word.size
     value = word.unpack_from(data, at)[0] >> shift
-    if shift + packed > word_bits:
-        value |= word.unpack_from(data, at + lanes * width)[0] << (word_bits - shift)
-    return int(value & ((1 << packed) - 1))
+    if shift + width > word_bits:
+        value |= word.unpack_from(data, at + lanes * word.size)[0] << (word_bits - shift)
+    return int(value & ((1 << width) - 1))
 
 
 def _row_and_lane(index: int, word_bits: int) -> tuple[int, int]:

@@ -25,6 +25,10 @@ from glaive.types import UInt16s
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]
 
 
+_NULL_BIT = pa.py_buffer(b"\0")
+"""Validity of a single null."""
+
+
 class ListLayer(NamedTuple):
     """The lists of one layer.
 
@@ -157,6 +161,10 @@ def validity_from_levels(
     are null.
     """
     entries = len(definition)
+    if entries == 1:  # a take of one row
+        level = definition.item()
+        null = level == null_level and level <= slot_max
+        return (_NULL_BIT if null else None), int(null), int(level <= slot_max)
     if use_compiled(entries):
         bitmap = allocate_bits(entries)
         definition = np.ascontiguousarray(definition)

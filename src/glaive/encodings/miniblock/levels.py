@@ -87,18 +87,13 @@ class LevelReader:
         start, size = piece
         if levels != count:
             raise self.uneven(levels, count)
-        if self._bits is not None and self._bits[1] == 1:
-            tail = levels & 1023
-            # Blocks of 1,024 levels are packed; so is a shorter last one that is worth it.
-            packed = index < levels - tail or tail > LEVEL_BITS * 4
-            at = index >> 10 << 7 | (index & 63) << 1
-            if packed and at + 2 <= size:
-                # Word l holds levels l, l + 128, l + 256, … and then l + 64, l + 192, …
-                bit = (index >> 7 & 7) | (index >> 6 & 1) << 3
-                word = int.from_bytes(data[start + at : start + at + 2], "little")
-                return word >> bit & 1
-        headers = ChunkHeaders(np.array([levels]), np.array([[start]]), np.array([[size]]))
-        level = self.decode(self._layout.definition, data, headers, 0).item(index)
+        codec = self._layout.definition
+        if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
+            block = codec.take_one(data, [piece], levels, index, self._where)
+            level = int.from_bytes(memoryview(block.values), "little")
+        else:
+            headers = ChunkHeaders(np.array([levels]), np.array([[start]]), np.array([[size]]))
+            level = self.decode(codec, data, headers, 0).item(index)
         if level > self._layout.limits.max_def:
             self.check(None, np.array([level], np.uint16))
         return level

@@ -21,12 +21,17 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
-from glaive.encodings.protocol import EncodedBlocks, ValueEncoding, newer_lance
+from glaive.encodings.protocol import ChunkBuffers, EncodedBlocks, ValueEncoding, newer_lance
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
-from glaive.kernels.bitpack import chunk_widths, pack_out_of_line, unpack_out_of_line
+from glaive.kernels.bitpack import (
+    chunk_widths,
+    pack_out_of_line,
+    unpack_one_of_blocks,
+    unpack_out_of_line,
+)
 from glaive.types import Int64s, Where
 
 __all__ = ["OutOfLineBitpacking"]
@@ -82,6 +87,14 @@ class OutOfLineBitpacking(ValueEncoding):
             )
         values = unpack_out_of_line(data, starts, sizes, counts, self.bits, self.width, where)
         return FixedWidth(values, self.bits, int(counts.sum()))
+
+    def take_one(
+        self, data: pa.Buffer, buffers: ChunkBuffers, count: int, index: int, where: Where
+    ) -> FixedWidth:
+        """Unpack one value of one block, from one or two words."""
+        start, size = buffers[0]
+        value = unpack_one_of_blocks(data, start, size, count, index, self.bits, self.width, where)
+        return FixedWidth(pa.py_buffer(value.to_bytes(self.bits // 8, "little")), self.bits, 1)
 
     def encode_blocks(self, block: Block, counts: Int64s) -> EncodedBlocks:
         """Pack all blocks.
