@@ -309,7 +309,7 @@ def chunk_widths(values: pa.Buffer, count: int, word_bits: int) -> UInt8s:
 
 
 def pack_inline(
-    values: pa.Buffer, count: int, word_bits: int, widths: UInt8s
+    values: pa.Buffer, count: int, word_bits: int, widths: UInt8s | None = None
 ) -> tuple[UInt8s, Int64s]:
     """Pack every 1,024 values into an inline chunk.
 
@@ -320,8 +320,8 @@ def pack_inline(
     word_bits
         Width of a value.
     widths
-        ``uint8`` of shape ``(chunks,)``: the result of :func:`chunk_widths`. Values are cut to
-        the width of their chunk.
+        ``uint8`` of shape ``(chunks,)``: bits per chunk, to which its values are cut; those that
+        its largest value needs by default.
 
     Returns
     -------
@@ -329,19 +329,25 @@ def pack_inline(
         The chunks back to back, and the size of each in bytes.
     """
     checks.check_values(values, count, word_bits)
-    widths = np.ascontiguousarray(widths, np.uint8)
-    if len(widths) != -(-count // BLOCK) or (count and int(widths.max()) > word_bits):
-        raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
-    sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word_bits // 8
-    target = as_array(allocate(int(sizes.sum())))
-    if use_compiled(count):
-        scratch = pa.allocate_buffer(BLOCK * 8)
-        compiled.pack_inline(
-            address(values), count, word_bits, address(widths), address(target), address(scratch)
-        )
-    else:
+    chunks, word = -(-count // BLOCK), word_bits // 8
+    if widths is not None:
+        widths = np.ascontiguousarray(widths, np.uint8)
+        if len(widths) != chunks or (count and int(widths.max()) > word_bits):
+            raise ValueError(f"{len(widths)} widths for {count} values of {word_bits} bits")
+    if not use_compiled(count):
+        widths = chunk_widths(values, count, word_bits) if widths is None else widths
+        sizes = widths.astype(np.int64) * BLOCK_BYTES_PER_BIT + word
+        target = as_array(allocate(int(sizes.sum())))
         reference.pack_inline(values, count, word_bits, widths, target)
-    return target, sizes
+        return target, sizes
+    sizes = np.empty(chunks, np.int64)
+    target = as_array(allocate(chunks * (word + BLOCK * word)))
+    scratch = pa.allocate_buffer(BLOCK * 8)
+    size = compiled.pack_inline(
+        address(values), count, word_bits, 0 if widths is None else address(widths),
+        address(target), address(sizes), address(scratch),
+    )  # fmt: skip
+    return target[:size], sizes
 
 
 def pack_out_of_line(
@@ -383,8 +389,7 @@ def pack_out_of_line(
 def exercise() -> None:
     """Call every wrapper once with little data."""
     values = as_buffer(np.arange(1500, dtype="<u2"))
-    widths = chunk_widths(values, 1500, 16)
-    packed, sizes = pack_inline(values, 1500, 16, widths)
+    packed, sizes = pack_inline(values, 1500, 16, chunk_widths(values, 1500, 16))
     starts = np.cumsum(sizes) - sizes
     counts = np.array([1024, 476], np.int64)
     unpack_inline(as_buffer(packed), starts, sizes, counts, 16, "warm-up")

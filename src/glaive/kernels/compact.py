@@ -14,7 +14,7 @@ from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import use_compiled
-from glaive.kernels.bitpack import chunk_widths, pack_inline, unpack_inline
+from glaive.kernels.bitpack import pack_inline, unpack_inline
 from glaive.kernels.native import compact as compiled
 from glaive.kernels.records import CompactInline
 from glaive.kernels.string_records import CompactVariable
@@ -266,7 +266,7 @@ def exercise() -> None:
     compact_fixed(pa.py_buffer(bytes(24)), 8, deleted)
     compact_fixed(pa.py_buffer(bytes(9)), 3, deleted)
     values = as_buffer(np.arange(3, dtype="<u2"))
-    packed, sizes = pack_inline(values, 3, 16, chunk_widths(values, 3, 16))
+    packed, sizes = pack_inline(values, 3, 16)
     each = np.zeros(1, np.int64), sizes, np.array([3])
     compact_inline(as_buffer(packed), *each, 16, 0, deleted, "warm-up")
     compact_bits(pa.py_buffer(b"\1"), 0, deleted)

@@ -31,7 +31,8 @@ __all__ = [
     "select_strings",
 ]
 
-_FIRST_SLOTS = 1024
+_LEAST_SLOTS = 8192
+"""Slots that few items may take: ``SPARSE_SLOTS`` of the kernels."""
 
 
 class NumberedStrings(NamedTuple):
@@ -159,7 +160,7 @@ def copy_ranges(data: pa.Buffer, starts: Int64s, sizes: Int64s, offset_bits: int
 def _tables(count: int, max_items: int) -> tuple[UInt32s, UInt64s, Int64s]:
     """Slots, hashes and first rows for the worst case; only used pages take memory."""
     items = min(max_items, count)
-    slots = max(_FIRST_SLOTS, 1 << max(2 * items - 1, 1).bit_length())
+    slots = max(_LEAST_SLOTS, 1 << max(2 * items - 1, 1).bit_length())
     return np.empty(slots, np.uint32), np.empty(items + 1, np.uint64), np.empty(items + 1, np.int64)
 
 

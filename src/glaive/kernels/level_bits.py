@@ -18,7 +18,6 @@ from glaive.kernels._addresses import address, allocate_bits
 from glaive.kernels._bitpack_checks import BLOCK
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.bitpack import (
-    chunk_widths,
     pack_inline,
     pack_out_of_line,
     unpack_inline,
@@ -171,6 +170,6 @@ def exercise() -> None:
     packed, sizes = pack_out_of_line(levels, counts, 16, 1)
     starts = np.cumsum(sizes) - sizes
     unpack_level_bits(as_buffer(packed), starts, sizes, counts, "out_of_line", "warm-up")
-    packed, sizes = pack_inline(levels, 1500, 16, chunk_widths(levels, 1500, 16))
+    packed, sizes = pack_inline(levels, 1500, 16)
     starts = np.cumsum(sizes) - sizes
     unpack_level_bits(as_buffer(packed), starts, sizes, counts, "inline", "warm-up")

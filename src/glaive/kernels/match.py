@@ -292,10 +292,10 @@ def _beyond(test: IntegerRanges, where: object) -> CorruptFileError:
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    from glaive.kernels.bitpack import chunk_widths, pack_inline
+    from glaive.kernels.bitpack import pack_inline
 
     values = as_buffer(np.arange(BLOCK, dtype="<u2"))
-    packed, sizes = pack_inline(values, BLOCK, 16, chunk_widths(values, BLOCK, 16))
+    packed, sizes = pack_inline(values, BLOCK, 16)
     counts = np.array([BLOCK], np.int64)
     test = test_of_flags(16, np.ones(BLOCK, np.bool_))
     match_inline(as_buffer(packed), np.zeros(1, np.int64), sizes, counts, test, "warm-up")

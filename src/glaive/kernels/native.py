@@ -48,7 +48,9 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import hashing as hashing
     from glaive.kernels.loops import json_members as json_members
     from glaive.kernels.loops import level_bits as level_bits
+    from glaive.kernels.loops import level_cuts as level_cuts
     from glaive.kernels.loops import levels as levels
+    from glaive.kernels.loops import list_entries as list_entries
     from glaive.kernels.loops import list_levels as list_levels
     from glaive.kernels.loops import list_rows as list_rows
     from glaive.kernels.loops import lookup as lookup

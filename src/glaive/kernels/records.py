@@ -27,6 +27,7 @@ __all__ = [
     "RepairGraph",
     "ResolveLists",
     "SelectRows",
+    "SpreadLists",
     "UnzipEntries",
     "WordRanges",
     "ZipEntries",
@@ -159,6 +160,21 @@ class ResolveLists(NamedTuple):
     next_rep: int
     next_def: int
     capacity: int
+
+
+class SpreadLists(NamedTuple):
+    """For ``list_entries.spread_lists``."""
+
+    rep: int
+    ended: int
+    outer: int
+    entries: int
+    lengths: int
+    valid: int
+    null_code: int
+    empty_code: int
+    rep_out: int
+    ended_out: int
 
 
 class ReadChunks(NamedTuple):

@@ -63,7 +63,7 @@ def variable(rows: int, *, wide: bool = False) -> pa.Array:
 
 def page_of(array: pa.Array, wanted: EncodingOptions | None = None) -> EncodedPage:
     valid = None if not array.null_count else np.asarray(array.is_valid())
-    levels = flat_levels(len(array), valid)
+    levels = flat_levels(valid)
     page = encode_page(array, levels, len(array), ALLOWED, wanted or EncodingOptions())
     assert page is not None
     return page

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glaive.encodings.leaf import Layer
+from glaive.kernels.list_entries import end_slots, number_ends, spread_lists
 from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
 __all__ = [
@@ -47,15 +48,15 @@ class Entries:
 
     ``rep`` numbers list layers from the outside (0 starts a row); ``ended`` is 0 for entries
     that continue, else ``2 * layer + 1`` (null) or ``2 * layer + 2`` (empty), layers counted
-    from the outside. ``slotted`` flags the entries that have a slot in the current array (None:
-    all): those that an outer list ended have none.
+    from the outside. ``outer`` is ``ended`` as it was inside the innermost list: entries that had
+    ended there have no slot in the current array. None stands for zeros.
     """
 
     count: int
     layers: tuple[Layer, ...]
     rep: UInt16s | None
     ended: UInt8s | None
-    slotted: Flags | None
+    outer: UInt8s | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,6 @@ class Levels:
     rep: UInt16s | None
     definition: UInt16s | None
     layers: tuple[Layer, ...]
-    visible: int
 
 
 def start(rows: int) -> Entries:
@@ -80,23 +80,21 @@ def add_items(entries: Entries, valid: Flags | None) -> Entries:
     the validity of the struct.
     """
     if valid is None or valid.all():
-        below_null = entries.ended is not None and _has_ended(entries)
+        # Only a null struct ends entries inside of the innermost list.
+        below_null = entries.ended is not entries.outer
         layer = Layer.NULLABLE_ITEM if below_null else Layer.ALL_VALID_ITEM
         return replace(entries, layers=(*entries.layers, layer))
-    code = np.uint8(2 * len(entries.layers) + 1)
-    ended = _ended(entries)
-    null = np.zeros(entries.count, np.bool_)
-    null[entries.slotted if entries.slotted is not None else slice(None)] = ~valid
-    ended[null & (ended == _ALIVE)] = code
+    code = 2 * len(entries.layers) + 1
+    ended = end_slots(entries.count, entries.ended, entries.outer, valid, code)
     return replace(entries, layers=(*entries.layers, Layer.NULLABLE_ITEM), ended=ended)
 
 
-def flat_levels(rows: int, valid: Flags | None) -> Levels:
+def flat_levels(valid: Flags | None) -> Levels:
     """Levels of a column without lists and structs: the same as by :func:`add_items`."""
     if valid is None or valid.all():
-        return Levels(None, None, (Layer.ALL_VALID_ITEM,), rows)
+        return Levels(None, None, (Layer.ALL_VALID_ITEM,))
     definition = np.logical_not(valid).view(np.uint8).astype(np.uint16)
-    return Levels(None, definition, (Layer.NULLABLE_ITEM,), rows)
+    return Levels(None, definition, (Layer.NULLABLE_ITEM,))
 
 
 def add_lists(
@@ -113,110 +111,66 @@ def add_lists(
     -------
     tuple
         The entries of the items, and which slots keep their items (None: all of them). The
-        caller drops the items of the others, so that items and slotted entries match.
+        caller drops the items of the others, so that items and entries with a slot match.
     """
     depth = len(entries.layers)
-    ended = _ended(entries) if entries.ended is not None else None
-    slot_lengths = lengths
-    keep: Flags | None = None
-    live = entries.ended is None
-    if entries.ended is not None:
-        in_slot = entries.ended if entries.slotted is None else entries.ended[entries.slotted]
-        alive = in_slot == _ALIVE
-        live = bool(alive.all())
-        if not live:
-            keep = alive
-    has_nulls = valid is not None and not valid.all()
-    if has_nulls and valid is not None:
-        keep = valid if keep is None else keep & valid
-    if keep is not None:
-        slot_lengths = np.where(keep, lengths, 0)
-    empty = slot_lengths == 0
-    if keep is not None:
-        empty &= keep
-    has_empty = bool(empty.any())
-    # A list below a null struct counts as null: pylance would see an item in it otherwise.
-    layer = (
-        (Layer.NULL_AND_EMPTY_LIST if has_empty else Layer.NULLABLE_LIST)
-        if has_nulls or not live
-        else (Layer.EMPTYABLE_LIST if has_empty else Layer.ALL_VALID_LIST)
-    )
-    where = entries.slotted if entries.slotted is not None else slice(None)
-    if has_nulls or has_empty:
-        if ended is None:
-            ended = np.zeros(entries.count, np.uint8)
-        in_slot = ended[where]
-        going = in_slot == _ALIVE
-        if has_nulls and valid is not None:
-            in_slot[going & ~valid] = 2 * depth + 1
-        in_slot[going & empty] = 2 * depth + 2
-        ended[where] = in_slot
-    counts = np.ones(entries.count, np.int64)
-    counts[where] = np.maximum(slot_lengths, 1)
-    total = int(counts.sum())
-    first = np.cumsum(counts) - counts
     # Items after the first of a list repeat at this layer; the first keeps the level of the list.
-    lists = 1 + sum(layer.is_list for layer in entries.layers)
-    rep = np.full(total, lists, np.uint16)
-    rep[first] = entries.rep if entries.rep is not None else 0
-    new_ended = slotted = None
-    if ended is not None and ended.any():
-        new_ended = np.zeros(total, np.uint8)
-        new_ended[first] = ended
-        slotted = new_ended == _ALIVE
-    if keep is not None and not lengths[~keep].any():
-        keep = None
-    after = Entries(total, (*entries.layers, layer), rep, new_ended, slotted)
-    return after, keep
+    repeated = 1 + sum(layer.is_list for layer in entries.layers)
+    lists = spread_lists(
+        entries.rep, entries.ended, entries.outer, lengths, valid,
+        entries=entries.count, repeated=repeated,
+        null_code=2 * depth + 1, empty_code=2 * depth + 2,
+    )  # fmt: skip
+    # A list below a null struct counts as null: pylance would see an item in it otherwise.
+    if lists.nulls or lists.ended_outside:
+        layer = Layer.NULL_AND_EMPTY_LIST if lists.empties else Layer.NULLABLE_LIST
+    else:
+        layer = Layer.EMPTYABLE_LIST if lists.empties else Layer.ALL_VALID_LIST
+    inside = (*entries.layers, layer)
+    after = Entries(len(lists.rep), inside, lists.rep, lists.ended, lists.ended)
+    return after, _kept(entries, valid, len(lengths)) if lists.dropped else None
+
+
+def _kept(entries: Entries, valid: Flags | None, slots: int) -> Flags:
+    """Which lists neither are null nor have ended outside."""
+    kept = np.ones(slots, np.bool_) if valid is None else valid
+    if entries.ended is None:
+        return kept
+    ended = entries.ended if entries.outer is None else entries.ended[entries.outer == _ALIVE]
+    alive: Flags = ended == _ALIVE
+    return kept & alive
 
 
 def multiply(entries: Entries, size: int) -> Entries:
     """Pass into lists of ``size`` items each, which add no layer; null lists have items, too."""
     if size == 1:
         return entries
-    rep, ended, slotted = entries.rep, entries.ended, entries.slotted
+    rep, ended, outer = entries.rep, entries.ended, entries.outer
+    wider = None if ended is None else ended.repeat(size)
     return Entries(
         entries.count * size,
         entries.layers,
         None if rep is None else rep.repeat(size),
-        None if ended is None else ended.repeat(size),
-        None if slotted is None else slotted.repeat(size),
+        wider,
+        wider if outer is ended else None if outer is None else outer.repeat(size),
     )
-
-
-def _has_ended(entries: Entries) -> bool:
-    """Whether a slot belongs to an entry that has ended."""
-    ended = _ended(entries)
-    return bool((ended if entries.slotted is None else ended[entries.slotted]).any())
-
-
-def _ended(entries: Entries) -> UInt8s:
-    if entries.ended is None:
-        return np.zeros(entries.count, np.uint8)
-    return entries.ended.copy()
 
 
 def to_levels(entries: Entries) -> Levels:
     """Number the levels from the inside, once all layers are known."""
     layers = entries.layers[::-1]
-    lists = sum(layer.is_list for layer in layers)
-    rep = None
+    rep = definition = None
     if entries.rep is not None:
-        rep = (lists - entries.rep).astype(np.uint16, copy=False)
-    definition = None
-    top = sum(layer.def_levels for layer in layers)
-    if top:
+        lists = sum(layer.is_list for layer in layers)
+        rep = np.subtract(lists, entries.rep, dtype=np.uint16)
+    if any(layer.def_levels for layer in layers):
         table = np.zeros(2 * len(layers) + 1, np.uint16)
         for at, (null, empty) in enumerate(level_plan(layers)):
             outside = len(layers) - 1 - at
             table[2 * outside + 1], table[2 * outside + 2] = null, empty
-        definition = (
-            np.zeros(entries.count, np.uint16) if entries.ended is None else table[entries.ended]
-        )
-    visible = entries.count
-    if entries.slotted is not None:
-        visible = int(np.count_nonzero(entries.slotted))
-    return Levels(rep, definition, layers, visible)
+        ended = np.zeros(entries.count, np.uint8) if entries.ended is None else entries.ended
+        definition = number_ends(ended, table)
+    return Levels(rep, definition, layers)
 
 
 def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:

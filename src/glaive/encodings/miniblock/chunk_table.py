@@ -24,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
+from glaive.kernels.level_cuts import count_starts
 from glaive.memory import as_array
 from glaive.types import Flags, Int64s, UInt16s, UInt64s, Where
 
@@ -271,16 +272,11 @@ def chunk_words(counts: Int64s, sizes: Int64s, word_bytes: int) -> NDArray[np.un
 
 def repetition_index(rep: UInt16s, cuts: Int64s, max_rep: int) -> UInt64s:
     """Write the repetition index of chunks with the entries ``cuts[i]`` to ``cuts[i + 1]``."""
-    starts = np.flatnonzero(rep == max_rep)
-    begin, end = cuts[:-1], cuts[1:]
-    first = np.searchsorted(starts, begin, "left")
-    stop = np.searchsorted(starts, end, "left")
-    fresh = rep[begin] == max_rep
-    finished = stop - first - fresh
-    left = end - np.where(stop > first, starts[np.maximum(stop, 1) - 1], begin)
+    starts, behind = count_starts(rep, cuts, max_rep)
+    fresh = rep[cuts[:-1]] == max_rep
     # Where the next chunk begins with a new row, the row before is finished after all.
     done = np.append(fresh[1:], True)
-    pairs = np.empty((len(begin), 2), "<u8")
-    pairs[:, 0] = finished + done
-    pairs[:, 1] = np.where(done, 0, left)
+    pairs = np.empty((len(starts), 2), "<u8")
+    pairs[:, 0] = starts - fresh + done
+    pairs[:, 1] = np.where(done, 0, behind)
     return pairs.reshape(-1)

@@ -22,6 +22,7 @@ from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.chunks import assemble_chunks
+from glaive.kernels.level_cuts import cut_visible
 from glaive.types import Int64s, UInt8s, UInt16s
 
 __all__ = ["encode_mini_page"]
@@ -134,9 +135,8 @@ def _cut_levels(
     stream = rep if rep is not None else definition
     if stream is None:
         return cuts
-    if definition is not None and rep is not None and int(definition.max()) > visible_def:
-        visible = np.flatnonzero(definition <= visible_def)
-        cuts[1:-1] = visible[cuts[1:-1] - 1] + 1
+    if definition is not None and rep is not None:
+        cuts[1:-1] = cut_visible(definition, visible_def, chunks.counts[:-1])
     cuts[-1] = len(stream)
     return cuts
 

@@ -36,7 +36,6 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import (
     BLOCK,
-    chunk_widths,
     pack_inline,
     take_inline,
     unpack_inline,
@@ -122,8 +121,7 @@ class InlineBitpacking(ValueEncoding):
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Pack every 1,024 values with the width they need."""
         fixed = fixed_width(block, self.bits, self.wire_name)
-        widths = chunk_widths(fixed.values, fixed.count, self.bits)
-        data, sizes = pack_inline(fixed.values, fixed.count, self.bits, widths)
+        data, sizes = pack_inline(fixed.values, fixed.count, self.bits)
         counts = np.full(len(sizes), BLOCK, np.int64)
         if len(counts):
             counts[-1] = fixed.count - BLOCK * (len(counts) - 1)
@@ -150,6 +148,5 @@ class InlineBitpacking(ValueEncoding):
             padded = np.zeros((len(counts), BLOCK), f"<u{self.bits // 8}")
             padded[np.arange(BLOCK) < counts[:, None]] = as_array(values, padded.dtype)[:count]
             values, count = as_buffer(padded), padded.size
-        widths = chunk_widths(values, count, self.bits)
-        data, sizes = pack_inline(values, count, self.bits, widths)
+        data, sizes = pack_inline(values, count, self.bits)
         return EncodedBlocks(data, sizes)

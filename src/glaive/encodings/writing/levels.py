@@ -12,12 +12,12 @@ Specification: "Levels" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-import numpy as np
-
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.bitpack import BLOCK, out_of_line_sizes
+from glaive.kernels.runs import count_pairs
+from glaive.memory import as_buffer
 from glaive.types import Int64s, UInt16s, Where
 
 __all__ = ["choose_level_encoding"]
@@ -26,7 +26,6 @@ LEVEL_BITS = 16
 LEVEL_BYTES = LEVEL_BITS // 8
 RUN_BYTES = LEVEL_BYTES + 1
 RUN_HEADER = 8
-MAX_RUN = 255
 
 _WHERE = Where("levels to be written")
 
@@ -54,23 +53,12 @@ def choose_level_encoding(levels: UInt16s, counts: Int64s, *, runs: bool) -> Val
         packed = int(out_of_line_sizes(counts, LEVEL_BITS, width).sum())
         if packed < smallest:
             best, smallest = _out_of_line(width), packed
-    if runs and _run_bytes(levels, counts, smallest) < smallest:
-        lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
-        best = pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))
+    if runs:
+        pairs = count_pairs(as_buffer(levels), counts, LEVEL_BITS)
+        if RUN_HEADER * len(counts) + RUN_BYTES * int(pairs.sum()) < smallest:
+            lengths = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8))
+            best = pb.CompressiveEncoding(rle=pb.Rle(values=flat, run_lengths=lengths))
     return read_encoding(best, _WHERE)
-
-
-def _run_bytes(levels: UInt16s, counts: Int64s, limit: int) -> int:
-    """Bytes of the run-length encoded levels; any number ≥ ``limit`` if they exceed it."""
-    changes = levels[1:] != levels[:-1]
-    least = RUN_HEADER * len(counts) + RUN_BYTES * (int(np.count_nonzero(changes)) + 1)
-    if least >= limit:
-        return least
-    # Runs end where the level changes and at the end of a chunk.
-    ends = np.union1d(np.flatnonzero(changes) + 1, np.cumsum(counts))
-    lengths = np.diff(ends, prepend=0)
-    runs = int((-(-lengths // MAX_RUN)).sum())
-    return RUN_HEADER * len(counts) + RUN_BYTES * runs
 
 
 def _inline() -> pb.CompressiveEncoding:

@@ -69,7 +69,7 @@ def encode_small(
     plain = plain_page(array)
     if plain is not None:
         return plain
-    return _tiny(array, flat_levels(rows, validity_flags(array)), rows, options, wanted)
+    return _tiny(array, flat_levels(validity_flags(array)), rows, options, wanted)
 
 
 def _tiny(

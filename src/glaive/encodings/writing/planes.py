@@ -113,7 +113,7 @@ def encode_sparse_page(
         if len(constant.scalar) <= MAX_INLINE:
             return _sparse(encodings23_pb2.ValuePlane(constant=constant), [], layers, rows)
     count = len(array)
-    plain = Levels(None, None, (Layer.ALL_VALID_ITEM,), count)
+    plain = Levels(None, None, (Layer.ALL_VALID_ITEM,))
     page = encode_page(array, plain, count, options, wanted, symbols)
     if page is None:
         raise SchemaError(f"values of type {array.type} do not fit one page; write fewer rows")

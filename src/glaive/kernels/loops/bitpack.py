@@ -14,6 +14,7 @@ from glaive.kernels.loops.blocks import low_bits, pack_block, unpack_block
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
+    leading_zeros,
     load_i64,
     load_u8,
     load_u16,
@@ -26,6 +27,7 @@ from glaive.kernels.loops.memory import (
 )
 
 BLOCK = 1024
+WORD = 64
 
 
 @kernel
@@ -185,32 +187,6 @@ def unpack_out_of_line(
 
 
 @kernel
-def pack_inline(
-    source: int, count: int, word_bits: int, widths: int, target: int, scratch: int
-) -> None:
-    """``widths`` is the address of one byte per 1,024 values."""
-    word = word_bits >> 3
-    at = target
-    chunk = 0
-    done = 0
-    while done < count:
-        width = np.int64(load_u8(widths + chunk))
-        store_word(word_bits, at, np.uint64(width))
-        at += word
-        if width > 0:
-            here = source + done * word
-            if count - done < BLOCK:
-                size = (count - done) * word
-                copy(scratch, here, size)
-                fill_zero(scratch + size, BLOCK * word - size)
-                here = scratch
-            pack_block(word_bits, here, width, at)
-            at += width * 128
-        chunk += 1
-        done += BLOCK
-
-
-@kernel
 def pack_out_of_line(
     source: int, counts: int, blocks: int, word_bits: int, width: int, target: int, scratch: int,
 ) -> None:  # fmt: skip
@@ -240,41 +216,78 @@ def pack_out_of_line(
 
 
 @kernel
+def width_of(source: int, size: int, word_bits: int) -> int:
+    """Bits that the largest word in ``size`` bytes needs."""
+    a = np.uint64(0)
+    b = np.uint64(0)
+    c = np.uint64(0)
+    d = np.uint64(0)
+    at = 0
+    while at + 32 <= size:
+        a |= load_u64(source + at)
+        b |= load_u64(source + at + 8)
+        c |= load_u64(source + at + 16)
+        d |= load_u64(source + at + 24)
+        at += 32
+    a |= b | c | d
+    if word_bits < 64:
+        a |= a >> np.uint64(32)
+    if word_bits < 32:
+        a |= a >> np.uint64(16)
+    if word_bits < 16:
+        a |= a >> np.uint64(8)
+    while at < size:
+        a |= load_word(word_bits, source + at)
+        at += word_bits >> 3
+    if word_bits < 64:
+        a &= low_bits(word_bits)
+    return WORD - np.int64(leading_zeros(a))
+
+
+@kernel
 def chunk_widths(source: int, count: int, word_bits: int, target: int) -> None:
     """Store one byte per 1,024 values: the bits that their largest value needs."""
     word = word_bits >> 3
     chunk = 0
     done = 0
     while done < count:
-        here = source + done * word
-        size = min(count - done, BLOCK) * word
-        a = np.uint64(0)
-        b = np.uint64(0)
-        c = np.uint64(0)
-        d = np.uint64(0)
-        at = 0
-        while at + 32 <= size:
-            a |= load_u64(here + at)
-            b |= load_u64(here + at + 8)
-            c |= load_u64(here + at + 16)
-            d |= load_u64(here + at + 24)
-            at += 32
-        a |= b | c | d
-        if word_bits < 64:
-            a |= a >> np.uint64(32)
-        if word_bits < 32:
-            a |= a >> np.uint64(16)
-        if word_bits < 16:
-            a |= a >> np.uint64(8)
-        while at < size:
-            a |= load_word(word_bits, here + at)
-            at += word
-        if word_bits < 64:
-            a &= low_bits(word_bits)
-        width = 0
-        while a != np.uint64(0):
-            a >>= np.uint64(1)
-            width += 1
+        width = width_of(source + done * word, min(count - done, BLOCK) * word, word_bits)
         store_u8(target + chunk, np.uint64(width))
         chunk += 1
         done += BLOCK
+
+
+@kernel
+def pack_inline(
+    source: int, count: int, word_bits: int, widths: int, target: int, sizes: int, scratch: int
+) -> int:
+    """Pack every 1,024 values; store the ``sizes`` of the chunks.
+
+    ``widths`` is the address of one byte per 1,024 values, 0 for the bits that they need.
+
+    Returns the bytes stored.
+    """
+    word = word_bits >> 3
+    at = target
+    chunk = 0
+    done = 0
+    while done < count:
+        here = source + done * word
+        if widths != 0:
+            width = np.int64(load_u8(widths + chunk))
+        else:
+            width = width_of(here, min(count - done, BLOCK) * word, word_bits)
+        store_word(word_bits, at, np.uint64(width))
+        store_u64(sizes + 8 * chunk, word + width * 128)
+        at += word
+        if width > 0:
+            if count - done < BLOCK:
+                size = (count - done) * word
+                copy(scratch, here, size)
+                fill_zero(scratch + size, BLOCK * word - size)
+                here = scratch
+            pack_block(word_bits, here, width, at)
+            at += width * 128
+        chunk += 1
+        done += BLOCK
+    return at - target

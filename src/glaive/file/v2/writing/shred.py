@@ -64,7 +64,7 @@ def _shred(
         if entries.layers:
             levels = repdef.to_levels(repdef.add_items(entries, valid))
         else:
-            levels = repdef.flat_levels(rows, valid)
+            levels = repdef.flat_levels(valid)
         leaves.append(Shredded(node, array, levels, rows * node.entries_per_row))
         return
     inside = entries
