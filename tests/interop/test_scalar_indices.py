@@ -8,8 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.index.scalar.built import build, check, segments
+from pyroaring import BitMap64
+from tests.index.scalar.built import answers, build, check, segments
 from tests.index.scalar.values import TYPES, conditions, values_of
+
+from glaive.index.queries import HasLabels
+from glaive.index.scalar.rowsets import row_set_of
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
@@ -90,3 +94,74 @@ def test_b_trees_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) -
     for condition in conditions(parts[0]):
         check(theirs, "x", condition)
     check_theirs(ours, questions(kind))
+
+
+@pytest.mark.spec("bitmap-1")
+@STABLE
+@EVERY_TYPE
+def test_bitmaps_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) -> None:
+    parts = [values_of(kind, 1500, 1), values_of(kind, 1000, 2)]
+    theirs, ours = both_ways(tmp_path, parts, "BITMAP", "bitmap", stable=stable)
+    for condition in conditions(parts[0]):
+        check(theirs, "x", condition)
+    check_theirs(ours, questions(kind))
+
+
+@pytest.mark.spec("labels-1")
+@STABLE
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.large_list(pa.string())], ids=str)
+def test_label_lists_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) -> None:
+    lists: list[Any] = [None, [], [1, None], [1, 2], [None], [2, 2], [3]] * 30
+    if pa.types.is_string(kind.value_type):
+        lists = [one and [None if item is None else str(item) for item in one] for one in lists]
+    parts = [pa.array(lists, kind), pa.array(lists[::-1], kind)]
+    theirs, ours = both_ways(tmp_path, parts, "LABEL_LIST", "labellist", stable=stable)
+    first, second = (pa.scalar(lists[3][at], kind.value_type) for at in (0, 1))
+    for values, every in (([first], False), ([first, second], True), ([first, second], False)):
+        query = HasLabels(pa.array([one.as_py() for one in values], kind.value_type), every)
+        found = [answers(path, query, nulls=True) for path in (theirs, ours)]
+        assert found[0].rows.rows().tolist() == found[1].rows.rows().tolist()
+        assert found[0].nulls.rows().tolist() == found[1].nulls.rows().tolist()  # type: ignore[union-attr]
+    literal = "'1'" if pa.types.is_string(kind.value_type) else "1"
+    check_theirs(ours, [f"array_has(x, {literal})", f"NOT array_has(x, {literal})"])
+
+
+def both_ways(
+    path: Path, parts: list[Any], theirs: Any, ours: str, *, stable: bool = False, **options: Any
+) -> tuple[Path, Path]:
+    """A dataset indexed by pylance, and a copy indexed by glaive, which say and hold the same."""
+    paths = write(path / "theirs", *parts, stable=stable), path / "ours"
+    shutil.copytree(*paths)
+    lance.dataset(paths[0]).create_scalar_index("x", theirs)
+    build(paths[1], "x", ours, **options)
+    entries = [segments(one)[0].entry for one in paths]
+    assert entries[0].index_version == entries[1].index_version
+    assert entries[0].index_details == entries[1].index_details
+    names = [{file.path for file in entry.files} for entry in entries]
+    assert names[0] == names[1]
+    for name in names[0]:
+        stored = [segments(one)[0].open(name) for one in paths]
+        assert stored[0].schema.equals(stored[1].schema, check_metadata=True)
+        assert stored[0].metadata == stored[1].metadata
+        tables = [file.read() for file in stored]
+        for column in tables[0].column_names:
+            assert readable(tables[0], column) == readable(tables[1], column)
+        for key in ("null_bitmap", "lance:label_list_nulls"):
+            if key in stored[0].metadata:
+                rows = [rows_of(file.buffer(file.number(key)).to_pybytes()) for file in stored]
+                assert rows[0] == rows[1]
+    return paths
+
+
+def readable(table: pa.Table, column: str) -> Any:
+    """Values of a column, sets of rows as such; NaN equals NaN."""
+    values = table[column].to_pylist()
+    if column == "bitmaps":
+        return [rows_of(one) for one in values]
+    if column == "posting_list":
+        return [list(BitMap64.deserialize(one)) for one in values]
+    return repr(values)
+
+
+def rows_of(data: bytes) -> list[int]:
+    return row_set_of(pa.array([data], pa.binary()), "here").rows().tolist()

@@ -17,6 +17,7 @@ from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.run_fetch import join, run_fetch
 from glaive.file.v2.reading.reader import FileV2
 from glaive.io.store import ObjectStore
+from glaive.types import Int64s
 
 __all__ = ["IndexFile"]
 
@@ -43,6 +44,11 @@ class IndexFile:
     def corrupt_column(self, name: str, expected: str, found: str) -> CorruptFileError:
         """The error for damage in a column."""
         return self.corrupt(f"column {name!r} of an index", expected, found)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.reader.size
 
     @property
     def nbytes(self) -> int:
@@ -179,6 +185,16 @@ class IndexFile:
             bound = self._bind(tuple(columns))
             steps += [bound.plan_read(start, stop) for start, stop in ranges]
         return run_fetch(self._file.reader, join(steps, list))
+
+    def take(self, columns: Sequence[str], rows: Int64s) -> list[pa.Array]:
+        """The rows at some positions, one array per column. All bytes are requested at once.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedFeatureError
+            The file is damaged, or needs a newer version of glaive.
+        """
+        return self._bind(tuple(columns)).take(rows)
 
     def _bind(self, names: tuple[str, ...]) -> BoundColumns:
         if names not in self._bound:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.arrow.conditions import IsNull, IsOneOf
 
-from .built import build, check
+from .built import build, check, merge, opened, segments
 from .values import TYPES, conditions, values_of
 
 EVERY_TYPE = pytest.mark.parametrize("kind", TYPES.values(), ids=TYPES)
@@ -36,3 +38,40 @@ def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
     build(path, "x", "btree")
     matches = [check(path, "x", condition) for condition in conditions(parts[0])]
     assert sum(map(bool, matches)) > 10
+
+
+@pytest.mark.parametrize("memory_limit", [1, 100_000, 1 << 30])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.string(), pa.decimal128(20, 2)])
+def test_merged_segments_have_the_rows_of_all(tmp_path: Path, memory_limit: int, kind: Any) -> None:
+    parts = [values_of(kind, 6000, seed) for seed in range(4)]
+    path = write(tmp_path / "d", parts)
+    build(path, "x", "btree", fragments=[0, 1], memory_limit=memory_limit)
+    build(path, "x", "btree", fragments=[2], memory_limit=memory_limit)
+    merge(path, "x", "btree", new=[3])
+    assert len(segments(path)) == 1
+    for condition in conditions(parts[3]):
+        check(path, "x", condition)
+
+
+@pytest.mark.spec("btree-2")
+@pytest.mark.parametrize("memory_limit", [1, 1 << 30])
+def test_pages_are_the_same_whatever_the_limit_of_memory(tmp_path: Path, memory_limit: int) -> None:
+    values = pa.array(np.random.default_rng(3).permutation(20_000))
+    path = write(tmp_path / "d", [values[:9000], values[9000:]])
+    build(path, "x", "btree", memory_limit=memory_limit)
+    (segment,) = segments(path)
+    pages = segment.open("page_data.lance").read()
+    assert pages["values"].to_pylist() == list(range(20_000))
+    numbers = glaive.dataset(str(path)).to_table(with_row_id=True).sort_by("x")
+    assert pages["ids"].to_pylist() == numbers["_rowid"].to_pylist()
+    lookup = segment.open("page_lookup.lance").read()
+    assert lookup["min"].to_pylist() == list(range(0, 20_000, 4096))
+    assert lookup["max"].to_pylist() == [4095, 8191, 12_287, 16_383, 19_999]
+
+
+def test_an_empty_index_finds_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", [pa.array([], pa.int64()), pa.array([7])])
+    build(path, "x", "btree", fragments=[])
+    assert [one.search(IsNull()).rows.count for one in opened(path)] == [0]
+    merge(path, "x", "btree", new=[0])
+    assert check(path, "x", IsOneOf(pa.array([7]))) == 1

@@ -5,21 +5,29 @@ Specification: "BITMAP" and "LABEL_LIST" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, RebuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment, ScalarIndex
 from glaive.index.registry import index_kind
-from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets
+from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.scalar.bitmap_search import OpenedBitmap, OpenedLabelList
+from glaive.index.scalar.key_sets import LOOKUP, STATS, KeySets, grouped, merged_keys, write_keys
+from glaive.index.scalar.ordering import is_sortable
+from glaive.index.scalar.parameters import check_type, no_parameters
+from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of, union_of_rowsets
+from glaive.index.scalar.sorted_runs import sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.source import IndexSource, ValueBatch
 
 __all__ = ["Bitmap", "LabelList"]
 
-LOOKUP = "bitmap_page_lookup.lance"
-STATS = "lance:index_stats"
 NULLS = "lance:label_list_nulls"
 
 
@@ -54,6 +62,36 @@ class Bitmap(IndexKind):
         )
         return RebuiltSegment()
 
+    def open(self, segment: Segment) -> ScalarIndex:
+        """Read the keys, and the sets if they are small."""
+        return OpenedBitmap(KeySets.open(segment.open(LOOKUP)))
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Sort the values, within the source's limit of memory; there are no parameters."""
+        no_parameters("BITMAP", parameters)
+        kind = source.field.type
+        check_type("BITMAP", source.field, supported=is_sortable(kind))
+        with sorted_runs(source.batches(), source.memory_limit) as runs:
+            write_keys(out, kind, grouped(runs, source.memory_limit))
+        return BuiltSegment("/lance.table.BitmapIndexDetails")
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Join the sets of equal values; all encoded sets are in memory."""
+        opened = [KeySets.open(segment.open(LOOKUP)) for segment in segments]
+        batches = chain.from_iterable(keys.batches() for keys in opened)
+        kind = _shared_type(opened)
+        if source is None:
+            write_keys(out, kind, merged_keys(batches))
+        else:
+            with sorted_runs(source.batches(), source.memory_limit) as runs:
+                new = grouped(runs, source.memory_limit)
+                write_keys(out, kind, merged_keys(chain(batches, new)))
+        return BuiltSegment("/lance.table.BitmapIndexDetails")
+
 
 @index_kind
 class LabelList(Bitmap):
@@ -62,6 +100,91 @@ class LabelList(Bitmap):
     name: ClassVar[str] = "labellist"
     newest: ClassVar[int] = 1
     marker: ClassVar[str] = ""
+
+    def open(self, segment: Segment) -> ScalarIndex:
+        """Read the items, the rows of null lists, and the sets if they are small."""
+        lookup = segment.open(LOOKUP)
+        return OpenedLabelList(KeySets.open(lookup), _null_lists(lookup))
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Sort the items, within the source's limit of memory; there are no parameters."""
+        no_parameters("LABEL_LIST", parameters)
+        kind = _item_type(source.field)
+        labels = _Labels(source)
+        with sorted_runs(labels.items(), source.memory_limit) as runs:
+            nulls = {NULLS: labels.nulls_encoded()}
+            write_keys(out, kind, grouped(runs, source.memory_limit), nulls)
+        return BuiltSegment("/lance.table.LabelListIndexDetails", version=1)
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Join the sets of equal items; all encoded sets are in memory."""
+        files = [segment.open(LOOKUP) for segment in segments]
+        absent = next((file for file in files if NULLS not in file.metadata), None)
+        if absent is not None:
+            raise UnsupportedFeatureError(
+                f"{absent.path}: an old writer did not say which lists are null: build it again"
+            )
+        opened = [KeySets.open(file) for file in files]
+        batches = chain.from_iterable(keys.batches() for keys in opened)
+        nulls = [file.buffer(file.number(NULLS)).to_pybytes() for file in files]
+        kind = _shared_type(opened)
+        if source is None:
+            write_keys(out, kind, merged_keys(batches), {NULLS: union_of_rowsets(nulls)})
+        else:
+            labels = _Labels(source)
+            with sorted_runs(labels.items(), source.memory_limit) as runs:
+                new = grouped(runs, source.memory_limit)
+                every = union_of_rowsets([*nulls, labels.nulls_encoded()])
+                write_keys(out, kind, merged_keys(chain(batches, new)), {NULLS: every})
+        return BuiltSegment("/lance.table.LabelListIndexDetails", version=1)
+
+
+class _Labels:
+    """The lists of a source: their items, and the rows that are null."""
+
+    def __init__(self, source: IndexSource) -> None:
+        self._source = source
+        self._nulls: list[RowNumbers] = []
+
+    def items(self) -> Iterator[ValueBatch]:
+        """All items, each with the row of its list."""
+        for values, rows in self._source.batches():
+            lists: Any = values
+            if lists.null_count:
+                self._nulls.append(rows[np.asarray(lists.is_null())])
+            counts = lists.value_lengths().fill_null(0).to_numpy()
+            yield ValueBatch(lists.flatten(), np.repeat(rows, counts))
+
+    def nulls_encoded(self) -> bytes:
+        """The rows that are null, as a set, once all items were read."""
+        return encode_rowset(np.sort(np.concatenate([np.empty(0, np.uint64), *self._nulls])))
+
+
+def _item_type(field: pa.Field[Any]) -> Any:
+    kind: Any = field.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    check_type("LABEL_LIST", field, supported=is_list and is_sortable(kind.value_type))
+    return kind.value_type
+
+
+def _shared_type(opened: Sequence[KeySets]) -> pa.DataType:
+    shared: pa.DataType = opened[0].keys.type
+    for one in opened:
+        if one.keys.type != shared:
+            raise one.file.corrupt_column("keys", f"type {shared}", f"{one.keys.type}")
+    return shared
+
+
+def _null_lists(lookup: IndexFile) -> RowSet | None:
+    """Rows with a null list, if the file says which."""
+    if NULLS not in lookup.metadata:
+        return None
+    data = lookup.buffer(lookup.number(NULLS)).to_pybytes()
+    return row_set_of(pa.array([data], pa.binary()), lookup.path)
 
 
 def _nulls(lookup: IndexFile, address_map: AddressMap) -> dict[str, bytes]:

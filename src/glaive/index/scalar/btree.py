@@ -88,7 +88,7 @@ class BTree(IndexKind):
         """Sort the values, within the source's limit of memory; there are no parameters."""
         no_parameters("BTREE", parameters)
         check_type("BTREE", source.field, supported=is_sortable(source.field.type))
-        with sorted_runs(source) as runs:
+        with sorted_runs(source.batches(), source.memory_limit) as runs:
             _write(runs, source.field.type, source.memory_limit, out)
         return BuiltSegment(_DETAILS, version=int(source.stable_row_ids))
 
@@ -101,7 +101,7 @@ class BTree(IndexKind):
         if source is None:
             _write(runs, kind, _MERGE_BYTES, out)
         else:
-            with sorted_runs(source) as new:
+            with sorted_runs(source.batches(), source.memory_limit) as new:
                 _write([*runs, *new], kind, source.memory_limit, out)
         return BuiltSegment(_DETAILS, version=max(one.entry.index_version for one in segments))
 

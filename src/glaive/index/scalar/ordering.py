@@ -15,7 +15,16 @@ from glaive.arrow.conditions import float_order
 from glaive.memory import items_of
 from glaive.types import Int64s
 
-__all__ = ["SortKeys", "bytes_of", "is_number", "is_sortable", "sort_keys", "sort_order"]
+__all__ = [
+    "SortKeys",
+    "bytes_of",
+    "group_starts",
+    "is_number",
+    "is_sortable",
+    "key_of",
+    "sort_keys",
+    "sort_order",
+]
 
 SortKeys: TypeAlias = NDArray[Any]
 """Numbers, or Python objects, that compare as the values do."""
@@ -64,6 +73,11 @@ def sort_keys(values: pa.Array) -> SortKeys:
     return _numbers(values)
 
 
+def key_of(value: Any) -> SortKeys:
+    """The key of a scalar that is not null, in an array of one."""
+    return sort_keys(pa.repeat(value, 1))
+
+
 def _absent(kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         return 0
@@ -85,6 +99,23 @@ def _numbers(values: Any) -> NDArray[Any]:
         return np.zeros(len(values), dtype)
     words = items_of(values.buffers()[1], dtype, len(values), values.offset * width)
     return float_order(words) if pa.types.is_floating(kind) else words
+
+
+def group_starts(values: Any) -> Int64s:
+    """Where each distinct value of a sorted array begins, which has no nulls or nothing else."""
+    if not len(values):
+        return np.empty(0, np.int64)
+    if values.null_count:
+        return np.zeros(1, np.int64)
+    if is_number(values.type) or pa.types.is_boolean(values.type):
+        keys = sort_keys(values)
+        changes = keys[1:] != keys[:-1]
+    else:
+        import pyarrow.compute as pc
+
+        different: Any = pc.not_equal(values[1:], values[:-1])
+        changes = np.asarray(different)
+    return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(changes) + 1))
 
 
 def sort_order(values: pa.Array) -> Int64s | None:

@@ -8,14 +8,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import Addresses, AddressMap
+from glaive.index.row_set import RowNumbers, RowSet
 from glaive.table.bitmaps import bitmap_of, offsets_of
+from glaive.types import Int64s
 
-__all__ = ["decode_rowset", "encode_rowset", "remap_rowsets", "remap_sets"]
+__all__ = [
+    "decode_rowset",
+    "encode_rowset",
+    "encode_rowsets",
+    "remap_rowsets",
+    "remap_sets",
+    "row_set_of",
+    "union_of_rowsets",
+]
 
 _COUNT = struct.Struct("<I")
 _ENTRY = struct.Struct("<II")
@@ -78,6 +90,65 @@ def _corrupt(data: bytes, where: object) -> CorruptFileError:
 def encode_rowset(addresses: Addresses) -> bytes:
     """Encode ascending addresses as a row set."""
     return _joined(_bitmaps(addresses))
+
+
+def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
+    """Encode the sets between some bounds; rows of a set may be in any order, and be repeated."""
+    same = np.ones(len(rows), np.bool_)
+    same[bounds[:-1]] = False
+    if bool((same[1:] & (rows[1:] <= rows[:-1])).any()):
+        owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        order = np.lexsort((rows, owner))
+        rows, owner = rows[order], owner[order]
+        distinct = np.ones(len(rows), np.bool_)
+        distinct[1:] = (rows[1:] != rows[:-1]) | (owner[1:] != owner[:-1])
+        rows, owner = rows[distinct], owner[distinct]
+        bounds = np.searchsorted(owner, np.arange(len(bounds)))
+    sets = [encode_rowset(rows[start:stop]) for start, stop in pairwise(bounds.tolist())]
+    return pa.array(sets, pa.binary())
+
+
+def row_set_of(sets: pa.Array, where: object) -> RowSet:
+    """The rows that are in any of some stored sets.
+
+    Raises
+    ------
+    CorruptFileError
+        One is truncated, or a bitmap cannot be parsed.
+    """
+    rows: list[RowNumbers] = []
+    whole: list[int] = []
+    for data in cast("list[bytes]", sets.to_pylist()):
+        for fragment, bitmap in _entries(data, where):
+            if bitmap:
+                rows.append(_addresses(fragment, bitmap, where))
+            else:
+                whole.append(fragment)
+    found = np.sort(np.concatenate([np.empty(0, np.uint64), *rows]))
+    if len(found) and found[-1] == _HIGHEST:
+        raise CorruptFileError(
+            "row set", expected="rows below 2^64 - 1", found=f"{_HIGHEST}", where=where
+        )
+    known = RowSet.of(found)
+    if not whole:
+        return known
+    starts = np.array(whole, np.uint64) << _SHIFT
+    return RowSet.union([known, RowSet.of_ranges(starts, starts + np.uint64(2**32 - 1))])
+
+
+_HIGHEST = np.iinfo(np.uint64).max
+
+
+def union_of_rowsets(sets: Sequence[bytes]) -> bytes:
+    """The union of some sets that were encoded before, encoded."""
+    if len(sets) == 1:
+        return sets[0]
+    bitmaps: dict[int, bytes] = {}
+    for data in sets:
+        for fragment, bitmap in _entries(data, "a set of rows"):
+            known = bitmaps.get(fragment)
+            bitmaps[fragment] = bitmap if known is None else _union(known, bitmap, "a set of rows")
+    return _joined(bitmaps)
 
 
 def _bitmaps(addresses: Addresses) -> dict[int, bytes]:

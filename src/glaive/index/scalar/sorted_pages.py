@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.arrow.scalars import constants
-from glaive.index.scalar.ordering import SortKeys, sort_keys
+from glaive.index.scalar.ordering import SortKeys, key_of, sort_keys
 from glaive.types import Flags, Int64s
 
 __all__ = ["PageBounds", "PageSelection"]
@@ -205,7 +205,7 @@ class _Bound(NamedTuple):
 
 
 def _keys_of(bound: Any) -> SortKeys | None:
-    return None if bound is None else sort_keys(pa.repeat(bound, 1))
+    return None if bound is None else key_of(bound)
 
 
 def _object(key: bytes | None) -> SortKeys | None:

@@ -5,7 +5,7 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.index.scalar.ordering import is_number, sort_keys, sort_order
-from glaive.index.source import IndexSource, ValueBatch
+from glaive.index.source import ValueBatch
 
 __all__ = ["SortedRun", "merged", "sorted_runs"]
 
@@ -76,16 +76,16 @@ def _array(column: Any) -> Any:
 
 
 @contextmanager
-def sorted_runs(source: IndexSource) -> Iterator[list[SortedRun]]:
-    """All rows of a source as sorted runs: one, in memory, if the limit of memory allows.
+def sorted_runs(batches: Iterable[ValueBatch], memory_limit: int) -> Iterator[list[SortedRun]]:
+    """All rows as sorted runs: one, in memory, if the limit of memory allows.
 
     Spilled runs are Arrow IPC files in a temporary folder, which is removed at the end.
     """
     with TemporaryDirectory(prefix="glaive-sort-") as folder:
         runs: list[SortedRun] = []
         pending = _Pending()
-        limit = max(1, source.memory_limit // _COPIES)
-        for batch in source.batches():
+        limit = max(1, memory_limit // _COPIES)
+        for batch in batches:
             if pending.nbytes and pending.nbytes + batch.values.nbytes > limit:
                 runs.append(_spilled(pending.sorted(), Path(folder) / f"{len(runs)}.arrow"))
                 pending = _Pending()

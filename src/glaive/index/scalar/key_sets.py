@@ -1,0 +1,268 @@
+"""Keys with the set of rows of each: the file of BITMAP and LABEL_LIST, read and written.
+
+Specification: "BITMAP" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.errors import UnsupportedFeatureError
+from glaive.index.row_set import RowSet
+from glaive.index.scalar.ordering import (
+    SortKeys,
+    group_starts,
+    is_sortable,
+    key_of,
+    sort_keys,
+    sort_order,
+)
+from glaive.index.scalar.rowsets import encode_rowsets, row_set_of, union_of_rowsets
+from glaive.index.scalar.sorted_runs import SortedRun, merged
+from glaive.index.segment import IndexFile, SegmentWriter
+from glaive.types import Int64s
+
+__all__ = ["LOOKUP", "STATS", "KeyBatch", "KeySets", "grouped", "merged_keys", "write_keys"]
+
+LOOKUP = "bitmap_page_lookup.lance"
+STATS = "lance:index_stats"
+
+_RESIDENT_BYTES = 1 << 23
+"""Sets of files up to this size are read when they are opened."""
+
+
+class KeyBatch(NamedTuple):
+    """Some keys, and the sets of their rows as they are stored."""
+
+    keys: Any
+    sets: Any
+
+
+@dataclass(frozen=True, eq=False)
+class KeySets:
+    """The file, opened: its keys, and the sets if they are small.
+
+    Parameters
+    ----------
+    file
+        The file.
+    keys
+        All keys, ascending, null first.
+    present
+        Sort keys of those that are not null.
+    sets
+        The sets of all keys; None if they are read when they are needed.
+    """
+
+    file: IndexFile
+    keys: Any
+    present: SortKeys
+    sets: Any
+
+    @classmethod
+    def open(cls, file: IndexFile) -> Self:
+        """Read the keys.
+
+        Raises
+        ------
+        CorruptFileError
+            Keys are not in order.
+        UnsupportedFeatureError
+            Keys are of a type without order.
+        """
+        file.check(keys=None, bitmaps=pa.binary())
+        kind = file.schema.field("keys").type
+        if not is_sortable(kind):
+            raise UnsupportedFeatureError(f"{file.path}: keys of type {kind} are not searched")
+        resident = file.size <= _RESIDENT_BYTES
+        rows = file.read(["keys", "bitmaps"] if resident else ["keys"])
+        keys: Any = rows["keys"].combine_chunks()
+        nulls = int(keys.null_count)
+        present = sort_keys(keys[nulls:])
+        descends = keys[nulls:].null_count or bool((present[1:] <= present[:-1]).any())
+        if nulls > 1 or descends:
+            raise file.corrupt_column("keys", "distinct keys in ascending order", "others")
+        return cls(file, keys, present, rows["bitmaps"].combine_chunks() if resident else None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds, about."""
+        objects = 33 * len(self.present) if self.present.dtype == np.object_ else 0
+        sets = 0 if self.sets is None else self.sets.nbytes
+        return int(self.file.nbytes + self.keys.nbytes + self.present.nbytes + objects + sets)
+
+    def accepts(self, query: object) -> bool:
+        """Whether keys can be selected for a query."""
+        kind = self.keys.type
+        if isinstance(query, IsNull):
+            return True
+        if isinstance(query, IsOneOf):
+            return bool(query.values.type == kind)
+        if isinstance(query, InRange):
+            return all(one is None or one.type == kind for one in (query.low, query.high))
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return isinstance(query, HasText) and is_text
+
+    def select(self, condition: Condition) -> Int64s:
+        """Positions of the keys that pass a condition, ascending."""
+        nulls = int(self.keys.null_count)
+        if isinstance(condition, IsNull):
+            return np.arange(nulls) if not condition.negated else np.arange(nulls, len(self.keys))
+        if isinstance(condition, IsOneOf):
+            return self._one_of(condition)
+        if isinstance(condition, InRange):
+            return np.arange(*self._range(condition))
+        mask: Any = condition.mask(self.keys)
+        return np.flatnonzero(np.asarray(mask))
+
+    def _one_of(self, condition: IsOneOf) -> Int64s:
+        nulls = int(self.keys.null_count)
+        values: Any = condition.values
+        if condition.negated and values.null_count:
+            return np.empty(0, np.int64)
+        wanted = sort_keys(values.drop_null())
+        at = np.searchsorted(self.present, wanted)
+        known = np.flatnonzero(at < len(self.present))
+        at = at[known]
+        at = at[self.present[at] == wanted[known]]
+        chosen = np.zeros(len(self.present), np.bool_)
+        chosen[at] = True
+        return np.flatnonzero(~chosen if condition.negated else chosen) + nulls
+
+    def _range(self, condition: InRange) -> tuple[int, int]:
+        first, last = 0, len(self.present)
+        if condition.low is not None:
+            side: Any = "left" if condition.low_included else "right"
+            first = int(np.searchsorted(self.present, key_of(condition.low), side)[0])
+        if condition.high is not None:
+            side = "right" if condition.high_included else "left"
+            last = int(np.searchsorted(self.present, key_of(condition.high), side)[0])
+        nulls = int(self.keys.null_count)
+        return first + nulls, max(first, last) + nulls
+
+    def rows(self, at: Int64s) -> RowSet:
+        """The rows of any of the keys at some positions, which ascend."""
+        return row_set_of(self._sets(at), self.file.path)
+
+    def sets_of(self, at: Int64s) -> list[RowSet]:
+        """The rows of each of the keys at some positions."""
+        sets = self._sets(at)
+        return [row_set_of(sets[one : one + 1], self.file.path) for one in range(len(at))]
+
+    def _sets(self, at: Int64s) -> Any:
+        if not len(at):
+            return pa.array([], pa.binary())
+        first, last = int(at[0]), int(at[-1]) + 1
+        if self.sets is None:
+            found = self.file.take(["bitmaps"], at)[0]
+        elif last - first == len(at):
+            found = self.sets[first:last]
+        else:
+            found = self.sets.take(pa.array(at))
+        self.file.check_present(found)
+        return found
+
+    def batches(self) -> Iterator[KeyBatch]:
+        """All keys and sets."""
+        for start in range(0, len(self.keys), _KEYS_PER_BATCH):
+            stop = min(len(self.keys), start + _KEYS_PER_BATCH)
+            yield KeyBatch(self.keys[start:stop], self._sets(np.arange(start, stop)))
+
+
+_KEYS_PER_BATCH = 1 << 16
+
+
+# --- writing ------------------------------------------------------------------------------
+
+
+def grouped(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[KeyBatch]:
+    """The distinct values of sorted runs, ascending, with the set of rows of each.
+
+    Memory: windows of the runs, and the encoded sets of a batch.
+    """
+    pending: _Group | None = None
+    for batch in merged(runs, memory_limit):
+        values: Any = batch.values
+        rows, starts = batch.rows, group_starts(values)
+        keys: Any = values.take(pa.array(starts))
+        sets: Any = encode_rowsets(rows, np.append(starts, len(rows)))
+        first = 0
+        if pending is not None:
+            if pending.has(keys[:1]):
+                pending.parts.append(sets[0].as_py())
+                first = 1
+            if len(keys) > first:
+                yield pending.closed()
+                pending = None
+        last = len(keys) - 1
+        if pending is None:
+            if last > first:
+                yield KeyBatch(keys[first:last], sets[first:last])
+            pending = _Group(keys[last:], [sets[last].as_py()])
+    if pending is not None:
+        yield pending.closed()
+
+
+@dataclass(eq=False)
+class _Group:
+    """A key that may have more rows, and parts of the set of its rows."""
+
+    key: Any
+    parts: list[bytes]
+
+    def has(self, key: Any) -> bool:
+        """Whether another key is the same one."""
+        if self.key.null_count or key.null_count:
+            return bool(self.key.null_count == key.null_count)
+        return bool(sort_keys(self.key)[0] == sort_keys(key)[0])
+
+    def closed(self) -> KeyBatch:
+        """The key with the whole set."""
+        return KeyBatch(self.key, pa.array([union_of_rowsets(self.parts)], pa.binary()))
+
+
+def merged_keys(batches: Iterable[KeyBatch]) -> Iterator[KeyBatch]:
+    """Batches with keys in common as one, ascending. All encoded sets are in memory."""
+    found = list(batches)
+    if not found:
+        return
+    keys: Any = pa.concat_arrays([batch.keys for batch in found])
+    sets: Any = pa.chunked_array([batch.sets for batch in found], pa.binary())
+    order = sort_order(keys)
+    positions = np.arange(len(keys)) if order is None else order
+    keys = keys if order is None else keys.take(pa.array(order))
+    nulls = int(keys.null_count)
+    starts = group_starts(keys[nulls:]) + nulls
+    starts = np.concatenate((np.zeros(min(nulls, 1), np.int64), starts))
+    bounds = np.append(starts, len(keys)).tolist()
+    joined = []
+    for start, stop in pairwise(bounds):
+        parts = sets.take(pa.array(positions[start:stop])).to_pylist()
+        joined.append(parts[0] if len(parts) == 1 else union_of_rowsets(parts))
+    yield KeyBatch(keys.take(pa.array(starts)), pa.array(joined, pa.binary()))
+
+
+def write_keys(
+    out: SegmentWriter,
+    kind: pa.DataType,
+    batches: Iterable[KeyBatch],
+    buffers: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write the file, with global buffers by the metadata key that stores their number."""
+    schema = pa.schema([pa.field("keys", kind), pa.field("bitmaps", pa.binary())])
+    file = out.create(LOOKUP, schema)
+    count = 0
+    for keys, sets in batches:
+        file.write(pa.record_batch([keys, sets], schema=schema))
+        count += len(keys)
+    for key, data in (buffers or {}).items():
+        file.add_metadata({key: str(file.add_buffer(data))})
+    file.add_metadata({STATS: f'{{"num_bitmaps":{count}}}'})
+    file.finish()

@@ -1,0 +1,102 @@
+"""Bitmap indices and label lists: built, merged, searched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.arrow.conditions import HasText, IsNull
+from glaive.index.queries import HasLabels
+
+from .built import answers, build, check, merge, opened, segments
+from .test_btree import EVERY_TYPE, write
+from .values import conditions, values_of
+
+
+@pytest.mark.spec("bitmap-1")
+@EVERY_TYPE
+def test_rows_are_those_of_a_scan(tmp_path: Path, kind: Any) -> None:
+    parts = [values_of(kind, 3000, 1), values_of(kind, 2500, 2)]
+    path = write(tmp_path / "d", parts)
+    build(path, "x", "bitmap")
+    matches = [check(path, "x", condition) for condition in conditions(parts[0])]
+    assert sum(map(bool, matches)) > 10
+
+
+@pytest.mark.parametrize("memory_limit", [1, 20_000, 1 << 30])
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
+def test_merged_segments_have_the_rows_of_all(
+    tmp_path: Path, memory_limit: int, stable: bool
+) -> None:
+    parts = [values_of(pa.string(), 4000, seed) for seed in range(4)]
+    path = write(tmp_path / "d", parts, stable=stable)
+    build(path, "x", "bitmap", fragments=[0, 1], memory_limit=memory_limit)
+    build(path, "x", "bitmap", fragments=[2], memory_limit=memory_limit)
+    merge(path, "x", "bitmap", new=[3])
+    assert len(segments(path)) == 1
+    for condition in conditions(parts[3]):
+        check(path, "x", condition)
+
+
+def test_texts_are_found_by_any_part_of_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", [values_of(pa.string(), 1000, 1)])
+    build(path, "x", "bitmap")
+    for word in ("4", "ä", "z\0", "42"):
+        assert check(path, "x", HasText(word=word))
+        check(path, "x", HasText(word=word, ends=True))
+
+
+LISTS = [None, [], [1, None], [1, 2], [None], [2, 2], [3]]
+
+
+@pytest.mark.spec("labels-1")
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])
+def test_lists_are_found_by_their_items(tmp_path: Path, make: Any, stable: bool) -> None:
+    kind = make(pa.int64())
+    parts = [pa.array(LISTS * 50, kind), pa.array(LISTS[::-1] * 20, kind)]
+    path = write(tmp_path / "d", parts, stable=stable)
+    build(path, "x", "labellist", fragments=[0])
+    build(path, "x", "labellist", fragments=[1])
+    for merged in (False, True):
+        if merged:
+            merge(path, "x", "labellist")
+        for values, every, wanted in (
+            ([1], False, [[1, None], [1, 2]]),
+            ([1], True, [[1, None], [1, 2]]),
+            ([1, 3], False, [[1, None], [1, 2], [3]]),
+            ([1, 2], True, [[1, 2]]),
+            ([2, 2], True, [[1, 2], [2, 2]]),
+            ([1, 9], True, []),
+            ([9], False, []),
+        ):
+            query = HasLabels(pa.array(values, pa.int64()), every)
+            assert all(one.answers(query) for one in opened(path))
+            found = answers(path, query, nulls=True)
+            assert found.exact
+            assert found.nulls is not None
+            assert found.rows.count == 70 * len(wanted)
+            assert lists_at(path, found.rows.rows()) == sorted(map(str, wanted * 70))
+            assert lists_at(path, found.nulls.rows()) == ["None"] * 70
+        assert answers(path, IsNull()).rows.count == 70
+
+
+def lists_at(path: Path, rows: Any) -> list[str]:
+    table = glaive.dataset(str(path)).to_table(with_row_id=True)
+    chosen = np.isin(np.asarray(table["_rowid"]), rows)
+    return sorted(str(one) for one in table["x"].filter(pa.array(chosen)).to_pylist())
+
+
+def test_label_lists_do_not_answer_what_they_cannot_know(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", [pa.array(LISTS, pa.list_(pa.int64()))])
+    build(path, "x", "labellist")
+    (one,) = opened(path)
+    assert not one.answers(HasLabels(pa.array([1], pa.int32())))
+    assert not one.answers(HasLabels(pa.array([], pa.int64())))
+    assert not one.answers(HasLabels(pa.array([None], pa.int64())))
+    assert not one.answers(IsNull(negated=True))
