@@ -12,6 +12,8 @@ __all__ = [
     "DecodeState",
     "EncodeFsst",
     "FindStrings",
+    "FindTokens",
+    "NumberRanges",
     "NumberStrings",
     "SearchFsst",
     "SymbolSlot",
@@ -202,3 +204,36 @@ class UnpackOffsets(NamedTuple):
     out_offsets: int
     out: int
     capacity: int
+
+
+class FindTokens(NamedTuple):
+    """For ``token_bounds.find_tokens``."""
+
+    offsets: int
+    width: int
+    data: int
+    documents: int
+    parts: int
+    starts: int
+    sizes: int
+    counts: int
+
+
+class NumberRanges(NamedTuple):
+    """For ``vocabulary.number_ranges``."""
+
+    data: int
+    data_size: int
+    starts: int
+    sizes: int
+    first: int
+    stop: int
+    slots: int
+    slot_count: int
+    hashes: int
+    ends: int
+    max_items: int
+    pool: int
+    pool_size: int
+    items: int
+    numbers: int

@@ -23,7 +23,15 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.loops.offsets import load_offset
 from glaive.kernels.string_records import NumberStrings
 
-__all__ = ["number_strings", "number_words"]
+__all__ = [
+    "enter_again",
+    "hash_bytes",
+    "home_slot",
+    "load_word",
+    "mixed",
+    "number_strings",
+    "number_words",
+]
 
 FIRST_SLOTS = 1024
 SPARSE_SLOTS = 8192
@@ -31,7 +39,7 @@ MIX = 0x9E3779B97F4A7C15
 
 
 @kernel
-def _word(address: int, size: int, end: int) -> int:
+def load_word(address: int, size: int, end: int) -> int:
     """Load ``size`` < 8 bytes as a number; reads nothing at or behind ``end``."""
     if address + 8 <= end:
         mask = (np.uint64(1) << np.uint64(8 * size)) - np.uint64(1)
@@ -40,28 +48,30 @@ def _word(address: int, size: int, end: int) -> int:
 
 
 @kernel
-def _mixed(state: int, word: int) -> int:
+def mixed(state: int, word: int) -> int:
+    """Take eight more bytes into a hash."""
     state = (state ^ word) * np.uint64(MIX)
     return (state ^ (state >> np.uint64(32))) * np.uint64(MIX)
 
 
 @kernel
-def _hash(address: int, size: int, end: int) -> int:
+def hash_bytes(address: int, size: int, end: int) -> int:
+    """Hash ``size`` bytes; reads nothing at or behind ``end``."""
     state = np.uint64(size) * np.uint64(MIX)
     if size < 8:
-        return _mixed(state, _word(address, size, end))
+        return mixed(state, load_word(address, size, end))
     at = address
     last = address + size - 8
     while at < last:
-        state = _mixed(state, load_u64(at))
+        state = mixed(state, load_u64(at))
         at += 8
-    return _mixed(state, load_u64(last))
+    return mixed(state, load_u64(last))
 
 
 @kernel
 def _equal(a: int, b: int, size: int, end: int) -> bool:
     if size < 8:
-        return _word(a, size, end) == _word(b, size, end)
+        return load_word(a, size, end) == load_word(b, size, end)
     last = size - 8
     at = 0
     while at < last:
@@ -72,7 +82,7 @@ def _equal(a: int, b: int, size: int, end: int) -> bool:
 
 
 @kernel
-def _home(value: int, size: int) -> int:
+def home_slot(value: int, size: int) -> int:
     """Slot of a hash: its upper bits, which all bytes of the value have reached."""
     return np.int64((value >> np.uint64(32)) & np.uint64(size - 1))
 
@@ -84,11 +94,11 @@ def _clear(slots: int, size: int) -> None:
 
 
 @kernel
-def _grow(slots: int, size: int, hashes: int, items: int) -> None:
+def enter_again(slots: int, size: int, hashes: int, items: int) -> None:
     """Enter all items again, in ``size`` slots."""
     _clear(slots, size)
     for item in range(items):
-        slot = _home(load_u64(hashes + 8 * item), size)
+        slot = home_slot(load_u64(hashes + 8 * item), size)
         while load_u32(slots + 4 * slot) != 0:
             slot = (slot + 1) & (size - 1)
         store_u32(slots + 4 * slot, item + 1)
@@ -104,7 +114,7 @@ def _enter(
     store_u32(slots + 4 * slot, item + 1)
     if (8 if size < SPARSE_SLOTS else 2) * (item + 1) > size:
         size *= 2
-        _grow(slots, size, hashes, item + 1)
+        enter_again(slots, size, hashes, item + 1)
     return size
 
 
@@ -126,8 +136,8 @@ def number_strings(
     for i in range(strings):
         stop = load_offset(offsets + width * (i + 1), width)
         length = stop - start
-        value = _hash(data + start, length, end)
-        slot = _home(value, size)
+        value = hash_bytes(data + start, length, end)
+        slot = home_slot(value, size)
         while True:
             item = np.int64(load_u32(slots + 4 * slot)) - 1
             if item < 0:
@@ -162,10 +172,10 @@ def number_words(
     width = 8 * words
     for i in range(count):
         here = values + width * i
-        value = _mixed(np.uint64(MIX), load_u64(here))
+        value = mixed(np.uint64(MIX), load_u64(here))
         if words == 2:
-            value = _mixed(value, load_u64(here + 8))
-        slot = _home(value, size)
+            value = mixed(value, load_u64(here + 8))
+        slot = home_slot(value, size)
         while True:
             item = np.int64(load_u32(slots + 4 * slot)) - 1
             if item < 0:

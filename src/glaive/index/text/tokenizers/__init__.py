@@ -1,0 +1,1 @@
+"""Tokenizers: how texts are cut into tokens, and what is done to these."""

@@ -1,0 +1,127 @@
+"""What is done to tokens: each distinct one once.
+
+Dropped if too long, lower-cased, stemmed, dropped if a stop word, folded to ASCII: in this order.
+
+Specification: "Filters" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from typing import Any, Final
+
+from glaive.errors import MissingDependencyError
+from glaive.index.text.params import TextParams
+from glaive.index.text.tokenizers.stop_words import stop_words
+
+__all__ = ["TokenFilters", "fold", "lower_case"]
+
+
+_LOWER: Final = {
+    ord("Σ"): ord("σ"),
+    # Letters of Unicode 15 to 17, which not every supported version of Python has.
+    0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3,
+    0xA7D4: 0xA7D5, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B,
+    **{capital: capital + 0x20 for capital in range(0x10D50, 0x10D66)},
+    **{capital: capital + 0x1B for capital in range(0x16EA0, 0x16EB9)},
+}  # fmt: skip
+"""Small letters of capitals that Python has no rule for, or one that looks at neighbours."""
+
+
+def lower_case(token: str) -> str:
+    """The token in small letters, each letter by itself."""
+    return token.lower() if token.isascii() else token.translate(_LOWER).lower()
+
+
+_LETTERS: Final = {
+    "æ": "ae", "Æ": "AE", "ð": "d", "Ð": "D", "ø": "o", "Ø": "O", "þ": "th", "Þ": "TH",
+    "ß": "ss", "ẞ": "SS", "đ": "d", "Đ": "D", "ħ": "h", "Ħ": "H",
+    "\N{LATIN SMALL LETTER DOTLESS I}": "i", "ĸ": "k", "ł": "l", "Ł": "L",
+    "ŋ": "n", "Ŋ": "N", "œ": "oe", "Œ": "OE", "ŧ": "t", "Ŧ": "T",
+}  # fmt: skip
+"""Letters that do not decompose."""
+
+_OUTLINED: Final = {
+    "\ua7f1": "S",
+    **{chr(0x1CCD6 + at): chr(ord("A") + at) for at in range(26)},
+    **{chr(0x1CCF0 + at): chr(ord("0") + at) for at in range(10)},
+}
+"""Letters and digits of Unicode 16 and 17 that decompose into those of ASCII."""
+
+
+class _Folded(dict[int, str]):
+    """What stands for a character in ASCII, or itself: for ``str.translate``."""
+
+    def __missing__(self, number: int) -> str:
+        character = chr(number)
+        parts = unicodedata.normalize("NFKD", _OUTLINED.get(character, character))
+        folded = "".join(part if part.isascii() else _LETTERS.get(part, "") for part in parts)
+        self[number] = folded or character
+        return self[number]
+
+
+_FOLDED: Final = _Folded()
+
+
+def fold(token: str) -> str:
+    """The token with characters of ASCII where its own decompose into such."""
+    return token if token.isascii() else token.translate(_FOLDED)
+
+
+class TokenFilters:
+    """The filters of an index.
+
+    Parameters
+    ----------
+    params
+        Which, and with which words.
+
+    Raises
+    ------
+    MissingDependencyError
+        Tokens are to be stemmed, and PyStemmer is not installed.
+    """
+
+    def __init__(self, params: TextParams) -> None:
+        self._max_bytes = params.max_token_length
+        self._lower_case, self._fold = params.lower_case, params.ascii_folding
+        self._stop_words: frozenset[str] = frozenset()
+        if params.remove_stop_words:
+            words = params.custom_stop_words
+            self._stop_words = stop_words(params.language) if words is None else frozenset(words)
+        self._language = params.language.lower() if params.stem else None
+        if params.stem:
+            _stemmer(params.language.lower())
+
+    def apply(self, tokens: list[bytes]) -> list[str | None]:
+        """What becomes of each token; None: it is dropped."""
+        limit = self._max_bytes
+        kept = [at for at, token in enumerate(tokens) if limit is None or len(token) < limit]
+        # Damaged text has characters that stand for what cannot be decoded.
+        words = [tokens[at].decode(errors="replace") for at in kept]
+        if self._lower_case:
+            words = [lower_case(word) for word in words]
+        if self._language is not None:
+            # Stemmers are not safe to share between threads.
+            words = _stemmer(self._language)(words)
+        results: list[str | None] = [None] * len(tokens)
+        stopped, folds = self._stop_words, self._fold
+        for at, word in zip(kept, words, strict=True):
+            if word not in stopped:
+                results[at] = fold(word) if folds else word
+        return results
+
+
+def _stemmer(language: str) -> Callable[[list[str]], list[str]]:
+    try:
+        from Stemmer import Stemmer
+    except ImportError as error:
+        raise MissingDependencyError(
+            "stemming needs PyStemmer: pip install 'PyStemmer>=3.1', or set stem=False"
+        ) from error
+    stem: Any = Stemmer(language)
+    # Tokens are distinct: a cache of them is only in the way.
+    stem.maxCacheSize = 0
+    stems: Callable[[list[str]], list[str]] = stem.stemWords
+    return stems

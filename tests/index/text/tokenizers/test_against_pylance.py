@@ -1,0 +1,121 @@
+"""Tokens of glaive and of pylance are the same, positions included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.errors import OptionError
+from glaive.index.text.params import LANGUAGES, TextParams
+from glaive.index.text.tokenizers.filters import fold, lower_case
+from glaive.index.text.tokenizers.stop_words import stop_words
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.testing import force_tier
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+pytestmark = pytest.mark.interop
+
+PLAIN = {"stem": False, "remove_stop_words": False, "ascii_folding": False, "lower_case": False}
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
+    "aAeE sßİΣé日本-_.,'0 9\t\n\x0b\u0301\u3000𝄞", max_size=40
+)
+WORDS = st.lists(
+    st.sampled_from(["the", "running", "Runs", "of", "CATS", "connection's", "I", "Über", "日本"])
+    | st.text("abcdefghijklmnoprstuvy", max_size=44),
+    max_size=8,
+).map(" ".join)
+
+
+def by_pylance(text: str, **options: Any) -> list[tuple[str, int]]:
+    return [(token.text, token.position) for token in lance.tokenize(text, **options)]
+
+
+def by_glaive(text: str, **options: Any) -> list[tuple[str, int]]:
+    """Tokens with the first one at position 0, as pylance's function counts."""
+    with force_tier("numpy"):
+        tokens = Tokenizer.of(TextParams.of(options)).tokens(text)
+    return [(token, position - tokens[0][1]) for token, position in tokens]
+
+
+@pytest.mark.parametrize("base", ["simple", "whitespace", "raw", "ngram"])
+@given(text=TEXTS)
+def test_any_text(base: str, text: str) -> None:
+    assert by_glaive(text, base_tokenizer=base) == by_pylance(text, base_tokenizer=base)
+
+
+@given(
+    text=TEXTS,
+    shortest=st.integers(1, 4),
+    more=st.integers(0, 3),
+    prefix=st.booleans(),
+)
+def test_ngrams(text: str, shortest: int, more: int, prefix: bool) -> None:
+    options: dict[str, Any] = {
+        "base_tokenizer": "ngram", "min_ngram_length": shortest,
+        "max_ngram_length": shortest + more, "prefix_only": prefix,
+    }  # fmt: skip
+    assert by_glaive(text, **options) == by_pylance(text, **options)
+
+
+@given(
+    text=WORDS,
+    flags=st.fixed_dictionaries(dict.fromkeys(PLAIN, st.booleans())),
+    longest=st.sampled_from([None, 0, 3, 40, 100]),
+    words=st.sampled_from([None, ["run", "cat"], []]),
+)
+def test_filters(text: str, flags: dict[str, bool], longest: int | None, words: Any) -> None:
+    options = {**flags, "max_token_length": longest, "custom_stop_words": words}
+    assert by_glaive(text, **options) == by_pylance(text, **options)
+
+
+def test_each_character_is_a_letter_or_not_has_a_small_one_and_one_of_ascii() -> None:
+    numbers = [number for number in range(0x110000) if not 0xD800 <= number < 0xE000]
+    text = " ".join(f"a{chr(number)}b" for number in numbers)
+    for change in ({}, {"lower_case": True}):
+        options = {**PLAIN, **change}
+        assert by_glaive(text, **options) == by_pylance(text, **options)
+    text = "".join(f"a{chr(number)}b " for number in numbers if chr(number) not in "\t\n\f\r ")
+    options = {**PLAIN, "lower_case": True, "ascii_folding": True, "base_tokenizer": "whitespace"}
+    assert [fold(lower_case(word)) for word in text.split(" ")[:-1]] == [
+        token for token, _ in by_pylance(text, **options)
+    ]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_stop_words_of_every_language(language: str) -> None:
+    candidates = sorted(frozenset().union(*map(stop_words, LANGUAGES)))
+    options = {**PLAIN, "base_tokenizer": "whitespace", "language": language}
+    options["remove_stop_words"] = True
+    text = " ".join(candidates)
+    assert by_glaive(text, **options) == by_pylance(text, **options)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_stems_of_every_language(language: str) -> None:
+    words = sorted(frozenset().union(*map(stop_words, LANGUAGES)))
+    text = " ".join(word + ending for word in words for ending in ("", "s", "en", "ами", "ler"))
+    options = {**PLAIN, "base_tokenizer": "whitespace", "language": language, "stem": True}
+    assert by_glaive(text, **options) == by_pylance(text, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_tokenizer": "none"},
+        {"language": "english"},
+        {"base_tokenizer": "ngram", "min_ngram_length": 0},
+        {"base_tokenizer": "ngram", "min_ngram_length": 4},
+        {"analyzer": "query"},
+        {"analyzer": "code", "base_tokenizer": "simple"},
+        {"index_operators": True},
+    ],
+    ids=str,
+)
+def test_what_one_refuses_the_other_does_too(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        by_glaive("text", **options)
+    with pytest.raises(ValueError, match=r"unknown|must|require|only|can't"):
+        by_pylance("text", **options)
