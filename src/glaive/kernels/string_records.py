@@ -13,6 +13,7 @@ __all__ = [
     "EncodeFsst",
     "FindStrings",
     "FindTokens",
+    "InvertTokens",
     "NumberRanges",
     "NumberStrings",
     "SearchFsst",
@@ -237,3 +238,18 @@ class NumberRanges(NamedTuple):
     pool_size: int
     items: int
     numbers: int
+
+
+class InvertTokens(NamedTuple):
+    """For ``inverting.invert_tokens``."""
+
+    numbers: int
+    counts: int
+    documents: int
+    last: int
+    ends: int
+    ids: int
+    frequencies: int
+    positions: int
+    position_ends: int
+    sorted_positions: int
