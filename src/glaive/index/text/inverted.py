@@ -6,20 +6,25 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, RebuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.source import IndexSource
+from glaive.index.text.building import METADATA, build_partitions, write_metadata
+from glaive.index.text.documents import check_column
 from glaive.index.text.partition import remap_partition
+from glaive.index.text.partition_write import partition_files
 from glaive.index.text.posting_layout import read_posting_layout
+from glaive.index.text.text_format import TextFormat
 
-__all__ = ["Inverted"]
+__all__ = ["Inverted", "read_format"]
 
-METADATA = "metadata.lance"
 _IGNORED = "deleted_fragments"
 _FORMATS = ("arrow", "fst")
 
@@ -52,6 +57,33 @@ class Inverted(IndexKind):
                 out.abort()
                 return None
         return RebuiltSegment()
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Tokenize the texts of a source and write the lists of their tokens."""
+        form = TextFormat.of(parameters)
+        if check_column(source.field, by_element=form.by_element):
+            form = replace(form, params=replace(form.params, lance_tokenizer="json"))
+        write_metadata(out, form, build_partitions(source, form, out))
+        return form.built()
+
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The parameters that the segment was built with."""
+        return read_format(segment).options()
+
+
+def read_format(segment: Segment) -> TextFormat:
+    """How a segment was built.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError
+        Its metadata is damaged or absent.
+    """
+    file = segment.open(METADATA)
+    numbers = _partitions(file) if "partitions" in file.metadata else []
+    return TextFormat.read(file, segment.open(partition_files(numbers[0])[0]) if numbers else None)
 
 
 def _partitions(file: IndexFile) -> list[int]:

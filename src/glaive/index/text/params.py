@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from glaive.errors import CorruptFileError, OptionError
 
@@ -27,11 +27,12 @@ BASE_TOKENIZERS: Final = ("simple", "whitespace", "raw", "ngram", "icu", "icu/sp
 DICTIONARY_TOKENIZERS: Final = ("jieba", "lindera")
 """Names, or their parts before a slash, of tokenizers with a dictionary."""
 
-_CODE_FLAGS: Final = frozenset(
-    ("split_identifiers", "split_on_numerics", "preserve_original", "index_operators")
-)
+_CODE_FLAGS: Final = (
+    "split_identifiers", "split_on_numerics", "preserve_original", "index_operators",
+)  # fmt: skip
 _NUMBERS: Final = ("max_token_length", "min_ngram_length", "max_ngram_length")
-_FLAGS: Final = _CODE_FLAGS | {
+_FLAGS: Final = {
+    *_CODE_FLAGS,
     "with_position", "lower_case", "stem", "remove_stop_words", "ascii_folding", "prefix_only",
 }  # fmt: skip
 
@@ -83,6 +84,9 @@ class TextParams:
     preserve_original: bool = False
     index_operators: bool = False
 
+    CODE_FLAGS: ClassVar[tuple[str, ...]] = _CODE_FLAGS
+    """Parameters of the tokenizer of program code."""
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """The parameters that users ask for; what they leave out has the tokenizer's default.
@@ -105,9 +109,11 @@ class TextParams:
                 )
         given = {name: value for name, value in options.items() if name != "analyzer"}
         base = _base_tokenizer(options.get("analyzer"), given)
-        flags = _CODE_FLAGS & given.keys()
+        flags = given.keys() & set(_CODE_FLAGS)
         if flags and base != "code":
             raise OptionError(f"{min(flags)} is an option of base_tokenizer='code' only")
+        if base == "code" and options.get("analyzer") == "text":
+            raise OptionError("base_tokenizer='code' needs analyzer='code', or none")
         plain = base in ("ngram", "code")
         code = base == "code"
         params = cls(

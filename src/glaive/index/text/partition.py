@@ -14,9 +14,13 @@ from glaive.arrow.chunked import one_array
 from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
-from glaive.index.text.columns import bytes_array, elements_of, lists_array, lists_of, numbers_of
-from glaive.index.text.impacts import encode_impacts
-from glaive.index.text.positions import decode_positions, encode_positions, occurrences
+from glaive.index.text.columns import elements_of, lists_array, lists_of, numbers_of
+from glaive.index.text.positions import decode_positions, occurrences
+from glaive.index.text.posting_columns import (
+    DocumentLengths,
+    posting_columns,
+    shared_position_columns,
+)
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import (
     Blocks,
@@ -24,9 +28,8 @@ from glaive.index.text.postings import (
     Postings,
     blocks_of,
     decode_postings,
-    encode_postings,
 )
-from glaive.index.text.scores import best_scores, length_codes
+from glaive.index.text.scores import length_codes
 from glaive.index.text.tokens import TOKEN_COLUMNS, read_tokens, write_tokens
 from glaive.types import Flags, Int64s
 
@@ -96,9 +99,8 @@ class _Lists:
     def __init__(
         self, file: IndexFile, layout: PostingLayout, kept: Flags, lengths: Int64s
     ) -> None:
-        self._file, self._layout, self._kept, self._lengths = file, layout, kept, lengths
-        self._total = int(lengths.sum())
-        self._codes = length_codes(lengths)
+        self._file, self._layout, self._kept = file, layout, kept
+        self._lengths = DocumentLengths(lengths, length_codes(lengths), int(lengths.sum()))
         self._renumbered = np.cumsum(kept) - 1
         self._has = frozenset(file.schema.names)
         file.check(**{_SCORE: pa.float32()})
@@ -153,28 +155,12 @@ class _Lists:
             postings.frequencies[stays],
         )
         blocks = blocks_of(surviving.starts, layout.block)
-        columns = self._columns(surviving, blocks)
+        columns = posting_columns(
+            surviving, blocks, self._lengths, layout, impacts=_IMPACTS in self._has
+        )
         columns |= self._positions(rows, nonempty, before, postings, stays, surviving, blocks)
         arrays = [columns[field.name] for field in file.schema]
         return pa.Table.from_arrays(arrays, schema=file.schema), nonempty
-
-    def _columns(self, surviving: Postings, blocks: Blocks) -> dict[str, Any]:
-        """All columns except those of positions."""
-        schema = self._file.schema
-        by_block, best = best_scores(surviving, blocks, self._lengths, self._total)
-        encoded = encode_postings(surviving, by_block, self._layout)
-        begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
-        columns = {
-            _POSTING: lists_array(begins, bytes_array(encoded), schema.field(_POSTING).type),
-            _SCORE: pa.array(best),
-            _LENGTH: pa.array(np.diff(surviving.starts), pa.uint32()),
-        }
-        if _IMPACTS in self._has:
-            impacts, of_list = encode_impacts(surviving, blocks, self._codes)
-            begins = np.concatenate([[0], np.cumsum(of_list)])
-            kind = schema.field(_IMPACTS).type
-            columns[_IMPACTS] = lists_array(begins, bytes_array(impacts), kind)
-        return columns
 
     def _positions(
         self,
@@ -211,15 +197,7 @@ class _Lists:
         counts = occurrences(before, postings.frequencies)
         values = decode_positions(Elements(offsets, streams.data), counts, file.path)
         values = values[np.repeat(stays, postings.frequencies)]
-        encoded = encode_positions(values, occurrences(blocks, surviving.frequencies))
-        begins = np.concatenate([[0], np.cumsum(blocks.of_list)])
-        stream = Elements(encoded.offsets[begins], encoded.data)
-        own = encoded.offsets[:-1] - np.repeat(stream.offsets[:-1], blocks.of_list)
-        kind = file.schema.field(_STREAM_AT).type
-        return {
-            _STREAM: bytes_array(stream),
-            _STREAM_AT: lists_array(begins, pa.array(own, pa.uint32()), kind),
-        }
+        return shared_position_columns(values, blocks, surviving.frequencies)
 
 
 def _wrong(file: IndexFile, column: str) -> CorruptFileError:

@@ -14,9 +14,15 @@ from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.postings import Blocks, Elements
 from glaive.index.text.varints import decode_varints, encode_varints
-from glaive.types import Int64s
+from glaive.types import Int64s, UInt8s
 
-__all__ = ["decode_positions", "encode_positions", "occurrences"]
+__all__ = [
+    "decode_positions",
+    "encode_document_positions",
+    "encode_positions",
+    "occurrences",
+    "position_steps",
+]
 
 GROUP: Final = 128
 _LANES = 4
@@ -97,6 +103,51 @@ def encode_positions(values: Int64s, counts: Int64s) -> Elements:
     pack(packed, bits, data, at + 1, _LANES)
     data[spread(offsets[:-1] + group_bytes, tail_sizes)] = tail
     return Elements(offsets, data)
+
+
+def position_steps(positions: Int64s, frequencies: Int64s) -> Int64s:
+    """The first position of each document, then the steps from one to the next."""
+    steps = np.diff(positions, prepend=0)
+    first = np.cumsum(frequencies) - frequencies
+    steps[first] = positions[first]
+    return steps
+
+
+def encode_document_positions(positions: Int64s, frequencies: Int64s) -> tuple[Elements, Int64s]:
+    """The elements of each document of format version 1, and how many each has.
+
+    Its number of positions; of each 128 the first, and the packed steps; the others as they are.
+    """
+    groups, rest = frequencies // GROUP, frequencies % GROUP
+    of_document = 1 + groups + (rest > 0)
+    first = np.cumsum(frequencies) - frequencies
+    head = np.cumsum(of_document) - of_document
+    owner = np.repeat(np.arange(len(groups)), groups)
+    within = spread(np.zeros(len(groups), np.int64), groups)
+    packed = positions[(first[owner] + within * GROUP)[:, None] + np.arange(GROUP)]
+    steps = np.diff(packed, axis=1, prepend=packed[:, :1])
+    bits = bits_of(steps)
+    sizes = np.zeros(int(of_document.sum()), np.int64)
+    sizes[head] = 4
+    of_group = head[owner] + 1 + within
+    sizes[of_group] = 5 + _UNIT * bits
+    ends = rest > 0
+    sizes[(head + of_document - 1)[ends]] = 4 * rest[ends]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    data = np.zeros(int(offsets[-1]), np.uint8)
+    data[offsets[head][:, None] + np.arange(4)] = _words(frequencies)
+    at = offsets[of_group]
+    data[at[:, None] + np.arange(4)] = _words(packed[:, 0])
+    data[at + 4] = bits
+    pack(steps, bits, data, at + 5, _LANES)
+    tail = positions[spread(first + groups * GROUP, rest)]
+    data[spread(offsets[:-1][head + of_document - 1][ends], 4 * rest[ends])] = _words(tail).ravel()
+    return Elements(offsets, data), of_document
+
+
+def _words(values: Int64s) -> UInt8s:
+    """Four bytes of each value."""
+    return values.astype("<u4").view(np.uint8).reshape(-1, 4)
 
 
 def _check(good: object, found: str, where: object) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Variable
-from glaive.arrow.build import block_from_array
+from glaive.arrow.build import block_from_array, validity_flags
 from glaive.errors import SchemaError
 from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.base import BaseTokenizer, base_tokenizer_of
+from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer_of
 from glaive.index.text.tokenizers.filters import TokenFilters
 from glaive.kernels.strings import Strings
 from glaive.kernels.vocabulary import Vocabulary
@@ -55,13 +55,20 @@ class Tokenizer:
         """Numbers for the tokens of many texts: a step of Python per distinct token only."""
         return TokenNumbers(self)
 
-    def split(self, texts: Any) -> Any:
+    def split(self, texts: Any) -> Pieces:
         """The tokens of an array of texts before the filters; nulls have none."""
-        block = block_from_array(texts.fill_null("") if texts.null_count else texts)
+        present = texts.drop_null() if texts.null_count else texts
+        block = block_from_array(present)
         if not isinstance(block, Variable):
             raise SchemaError(f"a full-text index takes text, not {texts.type}")
         strings = Strings(block.offsets, block.offset_bits, block.data)
-        return self._base.split(strings, len(texts))
+        pieces = self._base.split(strings, len(present))
+        valid = validity_flags(texts)
+        if valid is None:
+            return pieces
+        counts = np.zeros(len(texts), np.int64)
+        counts[valid] = pieces.counts
+        return pieces._replace(counts=counts)
 
     def filter(self, tokens: list[bytes]) -> list[str | None]:
         """What the filters make of distinct tokens; None: they are dropped."""
@@ -112,6 +119,11 @@ class TokenNumbers:
         """Distinct tokens."""
         return len(self._by_token)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, but for what each distinct token takes in Python."""
+        return self._pieces.nbytes + int(self._of_piece.nbytes)
+
     def number(self, texts: Any) -> NumberedTokens:
         """Tokenize an array of texts; nulls have no tokens.
 
@@ -127,7 +139,7 @@ class TokenNumbers:
         of_text = self._pieces.number(pieces.data, pieces.starts, pieces.sizes)
         self._filter_new()
         numbers = self._of_piece[of_text]
-        positions = pieces.positions
+        positions: Any = pieces.positions
         if positions is None:
             before = np.cumsum(pieces.counts) - pieces.counts
             positions = np.arange(len(numbers)) - np.repeat(before, pieces.counts)

@@ -1,0 +1,112 @@
+"""The documents of a batch of rows: their texts, and where they come from.
+
+Specification: "Documents" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.index.row_set import RowNumbers
+from glaive.index.source import ValueBatch
+from glaive.types import Int64s, UInt32s
+
+__all__ = ["Documents", "check_column", "documents_of"]
+
+_JSON = b"lance.json"
+_EXTENSION = b"ARROW:extension:name"
+
+
+class Documents(NamedTuple):
+    """Texts to be indexed.
+
+    Parameters
+    ----------
+    texts
+        Of each document; a null has no tokens.
+    rows
+        Row of each document.
+    elements
+        Which element of its row's list it is; None if documents are rows.
+    """
+
+    texts: pa.Array
+    rows: RowNumbers
+    elements: UInt32s | None
+
+
+def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
+    """Check that a column can be indexed; whether it holds JSON.
+
+    Raises
+    ------
+    OptionError
+        Its values are not texts or lists of them, or not lists where elements are documents.
+    UnsupportedFeatureError
+        It holds lists of lists.
+    """
+    kind: Any = field.type
+    is_json = (field.metadata or {}).get(_EXTENSION, b"").lower() in (_JSON, b"arrow.json")
+    if _is_list(kind) and _is_list(kind.value_type):
+        raise UnsupportedFeatureError(
+            f"column {field.name!r}: lists of lists cannot be indexed; index a list of texts"
+        )
+    if by_element and not _is_list(kind):
+        raise OptionError(
+            f"document_granularity: column {field.name!r} of type {kind} has no list elements"
+        )
+    value = kind.value_type if _is_list(kind) else kind
+    if not (_is_text(value) or (is_json and not _is_list(kind))):
+        raise OptionError(
+            f"column {field.name!r} of type {kind} cannot have an INVERTED index, which takes "
+            "text, lists of text, and JSON"
+        )
+    return is_json
+
+
+def documents_of(batch: ValueBatch, *, by_element: bool) -> Documents:
+    """The documents of some rows: the texts of a list are joined by a space, or one each."""
+    values: Any = batch.values
+    if not _is_list(values.type):
+        return Documents(values, batch.rows, None)
+    if pa.types.is_fixed_size_list(values.type):
+        values = values.cast(pa.large_list(values.type.value_type))
+    parents = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
+    texts: Any = values.flatten().cast(pa.large_string())
+    if by_element:
+        before = np.searchsorted(parents, parents, side="left")
+        elements = (np.arange(len(parents)) - before).astype(np.uint32)
+        return Documents(texts, batch.rows[parents], elements)
+    if texts.null_count:
+        valid = texts.is_valid()
+        parents, texts = parents[valid.to_numpy(zero_copy_only=False)], texts.drop_null()
+    return Documents(_joined(texts, parents, len(values)), batch.rows, None)
+
+
+def _joined(texts: Any, parents: Int64s, count: int) -> pa.Array:
+    """The texts of each row joined by a space; null for rows without any."""
+    sizes = np.bincount(parents, minlength=count)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    list_type: Any = pa.LargeListArray
+    lists = list_type.from_arrays(pa.array(offsets, pa.int64()), texts)
+    joined: Any = pc.binary_join(lists, pa.scalar(" ", pa.large_string()))
+    if not (sizes == 0).any():
+        return joined  # type: ignore[no-any-return]  # an array
+    none = pa.scalar(None, pa.large_string())
+    chosen: pa.Array = pc.if_else(pa.array(sizes > 0), joined, none)
+    return chosen
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -1,0 +1,120 @@
+"""Write a partition: documents, tokens, and the posting list of each token.
+
+Specification: "Files" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.index.row_set import RowNumbers
+from glaive.index.segment import SegmentWriter, batches
+from glaive.index.text.positions import position_steps
+from glaive.index.text.posting_columns import (
+    DocumentLengths,
+    document_position_columns,
+    posting_columns,
+    shared_position_columns,
+)
+from glaive.index.text.postings import Postings, blocks_of
+from glaive.index.text.scores import length_codes
+from glaive.index.text.text_format import TextFormat
+from glaive.index.text.tokens import Tokens, write_tokens
+from glaive.kernels.inverting import Inversion
+from glaive.types import Int64s, UInt32s
+
+__all__ = ["PartitionContent", "partition_files", "write_partition"]
+
+_BATCH = 1 << 19
+"""Postings that are encoded at a time, about."""
+
+
+class PartitionContent(NamedTuple):
+    """What is to be written.
+
+    Parameters
+    ----------
+    tokens
+        ``large_binary``, ascending; the number of a token is its place.
+    rows
+        Row of each document.
+    elements
+        Which element of its row's list each document is; None if documents are rows.
+    lengths
+        Tokens of each document.
+    lists
+        Documents of each token; positions where they are stored.
+    """
+
+    tokens: pa.Array
+    rows: RowNumbers
+    elements: UInt32s | None
+    lengths: Int64s
+    lists: Inversion
+
+
+def partition_files(number: int) -> tuple[str, str, str]:
+    """Names of the files of a partition: of its documents, tokens and postings."""
+    return (
+        f"part_{number}_docs.lance",
+        f"part_{number}_tokens.lance",
+        f"part_{number}_invert.lance",
+    )
+
+
+def write_partition(
+    out: SegmentWriter, number: int, content: PartitionContent, form: TextFormat
+) -> None:
+    """Write the three files of a partition.
+
+    Cost: memory for the encoded form of half a million postings at a time, beside the content.
+    """
+    documents, tokens, postings = partition_files(number)
+    lengths = content.lengths
+    columns: list[Any] = [pa.array(content.rows, pa.uint64()), pa.array(lengths, pa.uint32())]
+    if content.elements is not None:
+        columns.append(pa.array(content.elements, pa.uint32()))
+    total = int(lengths.sum())
+    rows = pa.Table.from_arrays(columns, schema=form.document_schema())
+    out.write(documents, rows, metadata={"total_tokens": str(total)})
+    names = Tokens(content.tokens, np.arange(len(content.tokens)))
+    out.write(tokens, write_tokens(names, form.token_schema()))
+    measured = DocumentLengths(lengths, length_codes(lengths), total)
+    file = out.create(postings, form.posting_schema())
+    for batch in _posting_tables(content.lists, measured, form):
+        file.write(batch)
+    file.finish()
+
+
+def _posting_tables(
+    lists: Inversion, lengths: DocumentLengths, form: TextFormat
+) -> Iterator[pa.Table]:
+    """The posting lists, some at a time."""
+    schema, occurrences_before = form.posting_schema(), 0
+    for first, last in batches(lists.starts, _BATCH):
+        begin, end = int(lists.starts[first]), int(lists.starts[last])
+        frequencies = lists.frequencies[begin:end].astype(np.int64)
+        postings = Postings(
+            lists.starts[first : last + 1] - begin,
+            lists.documents[begin:end].astype(np.int64),
+            frequencies,
+        )
+        blocks = blocks_of(postings.starts, form.layout.block)
+        columns = posting_columns(postings, blocks, lengths, form.layout)
+        if lists.positions is not None:
+            occurrences = int(frequencies.sum())
+            stop = occurrences_before + occurrences
+            positions = lists.positions[occurrences_before:stop].astype(np.int64)
+            occurrences_before = stop
+            if form.shares_positions:
+                steps = position_steps(positions, frequencies)
+                columns |= shared_position_columns(steps, blocks, frequencies)
+            else:
+                columns |= document_position_columns(positions, postings)
+        yield pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    if len(lists.starts) == 1:
+        yield schema.empty_table()
