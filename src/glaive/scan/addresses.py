@@ -15,7 +15,7 @@ from glaive.scan.take import positions, take_physical
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 
-__all__ = ["RowLocations", "find_rows", "take_ids"]
+__all__ = ["RowLocations", "find_rows", "locate_ids", "take_ids"]
 
 
 class RowLocations:
@@ -100,13 +100,15 @@ def _by_address(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
 def _by_id(snapshot: Snapshot, wanted: Int64s) -> RowLocations:
     if not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
         return _by_address(snapshot, wanted)
-    fragment, row = _locate_stable(snapshot, wanted, deleted=False)
+    fragment, row = locate_ids(snapshot, wanted, deleted=False)
     if (fragment < 0).any():
         raise _no_row("id", int(wanted[fragment < 0][0]), "no live row has it")
     return RowLocations(snapshot, fragment, row)
 
 
-def _locate_stable(snapshot: Snapshot, wanted: Int64s, *, deleted: bool) -> tuple[Int64s, Int64s]:
+def locate_ids(
+    snapshot: Snapshot, wanted: Int64s, *, deleted: bool = False
+) -> tuple[Int64s, Int64s]:
     """Fragment and row of stable row ids; fragment -1 for ids that no row has.
 
     With ``deleted``, deleted rows are found too, where no live row has the id.
@@ -141,7 +143,7 @@ def take_ids(view: BoundProjection, given: object, *, deleted: bool = False) -> 
     """
     snapshot, wanted = view.snapshot, positions(given)
     if snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
-        fragment, row = _locate_stable(snapshot, wanted, deleted=deleted)
+        fragment, row = locate_ids(snapshot, wanted, deleted=deleted)
     else:
         fragment, row = _locate_addresses(snapshot, wanted, deleted=deleted)
     known = fragment >= 0

@@ -17,12 +17,14 @@ from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, OpenedIndex
 from glaive.index.registry import kind_of
+from glaive.index.retained import RetainedRows
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.segment import Segment
+from glaive.scan.addresses import locate_ids
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import covered_fragments, holds_addresses
 from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = ["FragmentIds", "IndexedSegment", "LogicalIndex", "SnapshotIndices", "union_of"]
 
@@ -30,6 +32,8 @@ FragmentIds: TypeAlias = frozenset[int]
 
 _SHIFT = np.uint64(32)
 _MEMO = "indices"
+_MOST_HALVES = 1 << 16
+"""Upper halves of row ids that are looked at: no dataset has had so many rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +197,48 @@ class SnapshotIndices:
             moved, kept = self._relocated.apply(rows.rows())
             rows = RowSet.of(moved[kept])
         return rows.within_ranges(self.extent(fragments))
+
+    def has_moved_rows(self, segment: IndexedSegment, fragments: Iterable[int]) -> bool:
+        """Whether rows of a segment may be in other fragments, with the ids that it has of them."""
+        if self.holds_addresses(segment):
+            return False
+        known = self.snapshot.row_id_index.segments
+        ids = self.snapshot.manifest.fragment_ids[known.fragment]
+        covered = np.isin(ids, list(segment.fragments))
+        others = np.isin(ids, list(fragments))
+        if not covered.any() or not others.any():
+            return False
+        # Rows that were added later have higher ids.
+        return bool(known.start[others].min() < known.end[covered].max())
+
+    def retained(self, segment: IndexedSegment) -> RetainedRows:
+        """The live rows that a segment answers for, among those that it has."""
+        manifest, extent = self.snapshot.manifest, self.extent(segment.fragments)
+        if self.holds_addresses(segment):
+            ids, rows = manifest.fragment_ids.tolist(), manifest.physical_rows.tolist()
+            return RetainedRows(dict(zip(ids, rows, strict=True)), self._retains_addresses(extent))
+
+        def retains(row_ids: RowNumbers) -> Flags:
+            position, row = locate_ids(self.snapshot, row_ids.astype(np.int64))
+            fragment = manifest.fragment_ids[np.maximum(position, 0)].astype(np.uint64)
+            flags = extent.contains((fragment << _SHIFT) | row.astype(np.uint64))
+            return flags & (position >= 0)
+
+        count = int(manifest.wire.next_row_id)
+        halves = range(min(count >> 32, _MOST_HALVES) + 1)
+        limits = {half: min(count - (half << 32), 1 << 32) for half in halves}
+        return RetainedRows(limits, retains)
+
+    def _retains_addresses(self, extent: RowSet) -> Callable[[RowNumbers], Flags]:
+        relocated = self._relocated
+
+        def retains(addresses: RowNumbers) -> Flags:
+            if relocated is None:
+                return extent.contains(addresses)
+            moved, kept = relocated.apply(addresses)
+            return kept & extent.contains(moved)
+
+        return retains
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
         """Whether a segment numbers rows by address, not by stable id."""

@@ -17,6 +17,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment
+from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.relocated_rows import REUSE_INDEX, followed
@@ -131,13 +132,21 @@ def _optimized(
     ids, live = manifest.fragment_ids.tolist(), dataset.snapshot.live_counts.tolist()
     added = sum(rows for number, rows in zip(ids, live, strict=True) if number not in covered)
     merged = segments[len(segments) - _to_merge(segments, added, count) :]
+    indices = SnapshotIndices.of(dataset.snapshot)
+    if any(
+        indices.has_moved_rows(IndexedSegment(old.entry, kind, old.fragments), missing)
+        for old in segments
+    ):
+        merged = segments  # Pylance would find these rows by their old values, too.
     if not merged:
         return CreateIndex(new=(extend_index(dataset, first, missing),))
     entries = tuple(segment.entry for segment in merged)
     try:
         return CreateIndex(new=(merge_segments(dataset, entries, missing),), removed=entries)
-    except UnsupportedFeatureError:  # They have models of their own.
-        return built_again()
+    except UnsupportedFeatureError:  # They have models of their own, or zones.
+        if count is None and missing:
+            return CreateIndex(new=(extend_index(dataset, first, missing),))
+        return CreateIndex() if count is None else built_again()
 
 
 def _to_merge(segments: Sequence[_Segment], added: int, count: int | None) -> int:

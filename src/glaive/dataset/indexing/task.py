@@ -6,20 +6,22 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.describe import path_of
 from glaive.dataset.indexing.source import ColumnSource, CountRows
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import BuiltSegment, IndexKind
 from glaive.index.registry import index_kinds, kind_of
 from glaive.index.segment import Segment, SegmentWriter
+from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.table.bitmaps import bitmap_of
 from glaive.table.index_coverage import covered_fragments
 
@@ -122,15 +124,48 @@ def merge_segments(
     """
     first, manifest = entries[0], dataset.manifest
     kind = _kind_of(first)
-    segments = [Segment.of(dataset.store, manifest, entry) for entry in entries]
     source = _source_like(dataset, kind, first, fragment_ids) if fragment_ids else None
     live = frozenset(manifest.fragment_ids.tolist())
-    covered = frozenset(fragment_ids).union(
-        *((covered_fragments(entry) or frozenset()) & live for entry in entries)
-    )
-    return _written(
-        dataset, first.name, first.fields, covered, lambda out: kind.merge(segments, source, out)
-    )
+    current = [
+        IndexedSegment(entry, kind, (covered_fragments(entry) or frozenset()) & live)
+        for entry in entries
+    ]
+    covered = frozenset(fragment_ids).union(*(segment.fragments for segment in current))
+    with ExitStack() as retained:
+        segments = [retained.enter_context(_retained(dataset, segment)) for segment in current]
+        return _written(
+            dataset,
+            first.name,
+            first.fields,
+            covered,
+            lambda out: kind.merge(segments, source, out),
+        )
+
+
+@contextmanager
+def _retained(dataset: OpenedVersion, segment: IndexedSegment) -> Iterator[Segment]:
+    """A segment without rows that it does not answer for; its files are removed afterwards."""
+    entry = segment.entry
+    stored = Segment.of(dataset.store, dataset.manifest, entry)
+    rows = SnapshotIndices.of(dataset.snapshot).retained(segment)
+    out = SegmentWriter(dataset.store, dataset.manifest.data_format)
+    try:
+        rebuilt = segment.kind.remap(stored, rows, out)
+        if rebuilt is None:
+            raise UnsupportedFeatureError(f"{stored.where}: such segments cannot be merged")
+        without = Entry()
+        without.CopyFrom(entry)
+        without.ClearField("base_id")
+        without.uuid.uuid = out.id.bytes
+        del without.files[:]
+        without.files.extend(out.finish())
+        if rebuilt.details is not None:
+            without.index_details.value = rebuilt.details
+        if rebuilt.version is not None:
+            without.index_version = rebuilt.version
+        yield Segment(dataset.store, without)
+    finally:
+        out.abort()
 
 
 def _written(

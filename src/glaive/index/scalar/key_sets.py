@@ -59,12 +59,15 @@ class KeySets:
         Sort keys of those that are not null.
     sets
         The sets of all keys; None if they are read when they are needed.
+    null_is_last
+        Whether the null is the last key in the file, not the first.
     """
 
     file: IndexFile
     keys: Any
     present: SortKeys
     sets: Any
+    null_is_last: bool = False
 
     @classmethod
     def open(cls, file: IndexFile) -> Self:
@@ -84,12 +87,18 @@ class KeySets:
         resident = file.size <= _RESIDENT_BYTES
         rows = file.read(["keys", "bitmaps"] if resident else ["keys"])
         keys: Any = rows["keys"].combine_chunks()
+        sets = rows["bitmaps"].combine_chunks() if resident else None
         nulls = int(keys.null_count)
+        null_is_last = bool(nulls) and not keys[-1].is_valid and len(keys) > 1
+        if null_is_last:  # as pylance writes them when it trains an index again
+            keys = pa.concat_arrays([keys[-1:], keys[:-1]])
+            if sets is not None:
+                sets = pa.concat_arrays([sets[-1:], sets[:-1]])
         present = sort_keys(keys[nulls:])
         descends = keys[nulls:].null_count or bool((present[1:] <= present[:-1]).any())
         if nulls > 1 or descends:
             raise file.corrupt_column("keys", "distinct keys in ascending order", "others")
-        return cls(file, keys, present, rows["bitmaps"].combine_chunks() if resident else None)
+        return cls(file, keys, present, sets, null_is_last=null_is_last)
 
     @property
     def nbytes(self) -> int:
@@ -161,13 +170,21 @@ class KeySets:
             return pa.array([], pa.binary())
         first, last = int(at[0]), int(at[-1]) + 1
         if self.sets is None:
-            found = self.file.take(["bitmaps"], at)[0]
+            found = self._read_sets(at)
         elif last - first == len(at):
             found = self.sets[first:last]
         else:
             found = self.sets.take(pa.array(at))
         self.file.check_present(found)
         return found
+
+    def _read_sets(self, at: Int64s) -> Any:
+        if not self.null_is_last:
+            return self.file.take(["bitmaps"], at)[0]
+        if at[0] > 0:
+            return self.file.take(["bitmaps"], at - 1)[0]
+        found = self.file.take(["bitmaps"], np.append(at[1:] - 1, len(self.keys) - 1))[0]
+        return pa.concat_arrays([found[-1:], found[:-1]])
 
     def batches(self) -> Iterator[KeyBatch]:
         """All keys and sets."""
