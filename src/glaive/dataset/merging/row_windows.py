@@ -12,7 +12,7 @@ from glaive.arrow.buffers import inverse_permutation
 from glaive.arrow.chunked import take_rows
 from glaive.types import Int64s
 
-__all__ = ["gather_rows", "row_bytes", "selected_rows"]
+__all__ = ["WINDOW_BYTES", "gather_rows", "row_bytes", "selected_rows"]
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024
 """Bytes of rows that are taken at a time, about."""

@@ -30,7 +30,12 @@ from glaive.dataset.merging.old_values import (
     padded_rows,
     with_old_values,
 )
-from glaive.dataset.merging.row_windows import row_bytes, selected_rows
+from glaive.dataset.merging.row_windows import (
+    WINDOW_BYTES,
+    gather_rows,
+    row_bytes,
+    selected_rows,
+)
 from glaive.dataset.merging.source import HELD_SHARE, MergeSource, check_source
 from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
 from glaive.dataset.rows.row_set import RowSet
@@ -71,7 +76,8 @@ def merge(
     schema = dataset.manifest.schema
     fits = check_source(schema, source.rows.schema, clauses, where=dataset.uri)
     rows: Any = conform(source.rows, fits.to_arrow())
-    run = _Merge(dataset, clauses, fits, rows, source, meter)
+    ids = RelocatedIds(kept=dataset.manifest.uses(Feature.STABLE_ROW_IDS))
+    run = _Merge(dataset, clauses, fits, rows, source, meter, ids)
     return run.replaced() if clauses.mode == "rewrite_columns" else run.rewritten()
 
 
@@ -106,10 +112,10 @@ class _Merge:
     rows: pa.Table
     source: MergeSource
     meter: Meter
+    ids: RelocatedIds
     matched: RowSet = field(default_factory=RowSet)
     deleted: RowSet = field(default_factory=RowSet)
     inserted: list[NDArray[np.uint8]] = field(default_factory=list)
-    ids: RelocatedIds = field(default_factory=RelocatedIds)
     keys: InsertedKeys | None = None
     num_inserted: int = 0
     num_changed: int = 0
@@ -243,6 +249,9 @@ class _Merge:
 
         def parts() -> Iterator[pa.Table]:
             for block in blocks:
+                if self._are_few(block):
+                    yield self._at_once(block)
+                    return
                 spans.append((block.start, block.stop))
                 if self.clauses.update:
                     yield from self._updated(block)
@@ -254,12 +263,29 @@ class _Merge:
         bases = [base.name or base.path for base in dataset.manifest.wire.base_paths]
         return write_relocated(dataset, parts(), self.ids, self.clauses.options(bases))
 
+    def _are_few(self, block: _Block) -> bool:
+        """Whether all rows to be written are in this block, and fit one window."""
+        rows = self.rows
+        if block.stop - block.start < rows.num_rows or self.source.on_disk:
+            return False
+        whole = is_complete(self.fits, self.dataset.manifest.schema)
+        return whole and (self.num_changed + self.num_inserted) * row_bytes(rows) <= WINDOW_BYTES
+
+    def _at_once(self, block: _Block) -> pa.Table:
+        """Updated rows, in the order of the source, then the inserted ones."""
+        order = [np.empty(0, np.int64)]
+        if self.clauses.update:
+            changed = block.changed.in_order_of_source(block.stop)
+            self.ids.add(changed.ids)
+            order.append(changed.source)
+        order += [np.flatnonzero(np.unpackbits(bits, count=block.stop)) for bits in self.inserted]
+        return gather_rows(self.rows, np.concatenate(order))
+
     def _updated(self, block: _Block) -> Iterator[pa.Table]:
         """Updated rows, in the order of the source."""
         dataset, rows = self.dataset, self.rows.slice(block.start, block.stop - block.start)
         changed = block.changed.in_order_of_source(rows.num_rows)
-        if dataset.manifest.uses(Feature.STABLE_ROW_IDS):
-            self.ids.add(changed.ids)
+        self.ids.add(changed.ids)
         if is_complete(self.fits, dataset.manifest.schema):
             yield from self._windows(rows, changed.source)
             return

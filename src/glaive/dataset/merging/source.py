@@ -91,7 +91,8 @@ def read_rows(
     ordered = pa.schema([given.field(name) for name in wanted.names])
     if len(first) < 2 and ordered.equals(wanted, check_metadata=False):
         return MergeSource(_in_place(first, wanted), limit)
-    batches = _joined(_conformed(chain(first, rows), wanted))
+    size = max(1, min(_BATCH_BYTES, limit // 16))
+    batches = _joined(_conformed(chain(first, rows), wanted, size), size)
     return _held(batches, wanted, limit)
 
 
@@ -110,24 +111,24 @@ def _up_to(rows: Iterator[Rows], count: int) -> Iterator[Rows]:
         yield part
 
 
-def _conformed(parts: Iterable[Rows], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
     """The rows with columns as in the dataset; large parts are cut, as a cast may copy them."""
     for part in parts:
-        step = max(1, _BATCH_BYTES * part.num_rows // max(1, part.nbytes))
+        step = max(1, most * part.num_rows // max(1, part.nbytes))
         for start in range(0, part.num_rows, step):
             fitted = conform(part.slice(start, step), wanted)
             yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
 
 
-def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches."""
+def _joined(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, of about ``enough`` bytes."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+        if rows >= _BATCH_ROWS or size >= enough:
             yield from _one(waiting)
             waiting, rows, size = [], 0, 0
     yield from _one(waiting)

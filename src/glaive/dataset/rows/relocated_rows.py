@@ -13,7 +13,6 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import Rows
-from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.rowids import decode_row_ids, encode_row_ids
 
@@ -24,17 +23,24 @@ __all__ = ["RelocatedIds", "write_relocated"]
 
 
 class RelocatedIds:
-    """Row ids in the order in which rows are written; encoded, which takes few bytes per row."""
+    """Row ids in the order in which rows are written; encoded, which takes few bytes per row.
 
-    __slots__ = ("_ends", "_parts")
+    Parameters
+    ----------
+    kept
+        Whether the rows keep their ids; otherwise none are added.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_ends", "_parts", "kept")
+
+    def __init__(self, *, kept: bool) -> None:
+        self.kept = kept
         self._parts: list[bytes] = []
         self._ends = [0]
 
     def add(self, ids: NDArray[np.uint64]) -> None:
         """Append the ids of some rows."""
-        if len(ids):
+        if self.kept and len(ids):
             self._parts.append(encode_row_ids(ids))
             self._ends.append(self._ends[-1] + len(ids))
 
@@ -66,8 +72,8 @@ def write_relocated(
     rows
         The rows, with at least the non-nullable columns of the dataset.
     ids
-        Ids of the first rows; filled while ``rows`` are produced. Used with stable row ids; the
-        commit assigns new ids to rows beyond them.
+        Ids of the first rows; filled while ``rows`` are produced. The commit assigns new ids to
+        the others.
     options
         Format and locations of the files; default: those of the dataset.
 
@@ -80,7 +86,7 @@ def write_relocated(
     options = options or WriteOptions(mode="append")
     plan = plan_write(dataset.store, manifest.schema, options, manifest)
     written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
-    if not manifest.uses(Feature.STABLE_ROW_IDS):
+    if not ids.kept:
         return written
     moved, start = [], 0
     for fragment in written:

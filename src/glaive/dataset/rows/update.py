@@ -58,7 +58,7 @@ def update_where(
     columns += sorted(needed - set(columns))
     reading = replace(ScanOptions.of(columns=columns, filter=where), blob_handling=TO_WRITE_AGAIN)
     scanner = Scanner(Views(dataset.snapshot), reading)
-    updated, ids = RowSet(), RelocatedIds()
+    updated, ids = RowSet(), RelocatedIds(kept=stable)
     change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
 
     def rows() -> Iterator[pa.RecordBatch]:
