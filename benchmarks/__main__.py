@@ -103,13 +103,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4, help="per workload and engine")
     parser.add_argument("--format", default="2.2", help="data storage version")
     parser.add_argument("--cache", type=Path, default=CACHE, help="where the files are kept")
+    parser.add_argument(
+        "--memory-gb", type=float, default=0.25, help="largest source whose peak memory is measured"
+    )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--markdown", action="store_true", help="print the table of README.md too")
     options = parser.parse_args()
 
     chosen = _chosen(options.only)
     data = Data(options.cache, 500_000 if options.quick else options.rows, options.format)
-    bench = Bench(data, engines(), options.repeats, options.seconds)
+    bench = Bench(data, engines(), options.repeats, options.seconds, options.memory_gb)
     print(
         f"{data.rows:,} rows, format {data.version}, Python {platform.python_version()}, "
         f"pylance {version('pylance')}, pyarrow {version('pyarrow')}\n"

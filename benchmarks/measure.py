@@ -117,6 +117,7 @@ def now():
     with open("/proc/self/statm") as statm:
         _, resident, shared = statm.read().split()[:3]
     return (int(resident) - int(shared)) * page, int(resident) * page
+{before}
 start, peak, done = now(), [0, 0], threading.Event()
 def watch():
     while not done.wait(0.002):
@@ -130,14 +131,21 @@ for i, size in enumerate(now()):
 """
 
 
-def peak_memory(script: str) -> tuple[float, float]:
+def peak_memory(script: str, before: str = "") -> tuple[float, float]:
     """Run a script in a new process; return its peak memory above the interpreter, in MB.
 
     First what belongs to the process alone, then with the pages of mapped files, which the
     system takes back when it needs them. Linux only.
+
+    Parameters
+    ----------
+    script
+        What is measured.
+    before
+        A script that runs first and whose memory does not count.
     """
     done = subprocess.run(
-        [sys.executable, "-c", _WATCHED.format(script=script)],
+        [sys.executable, "-c", _WATCHED.format(script=script, before=before)],
         check=True,
         capture_output=True,
         text=True,

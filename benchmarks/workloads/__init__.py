@@ -24,6 +24,7 @@ TOPICS = (
     "writes",
     "changes",
     "processes",
+    "memory",
 )
 
 

@@ -8,6 +8,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ Change = Callable[[Any], object]
 def without_parquet(bench: Bench) -> Bench:
     """The same for what Parquet files cannot do."""
     chosen = [engine for engine in bench.engines if engine.name != "parquet"]
-    return Bench(bench.data, chosen, bench.repeats, bench.seconds)
+    return replace(bench, engines=chosen)
 
 
 def measure_fresh(

@@ -17,12 +17,13 @@ __all__ = ["Bench", "Row", "Run", "Workload", "each", "run", "same", "scan", "ti
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all workloads share."""
+    """What all workloads share; ``memory_gb`` is the largest source whose memory is measured."""
 
     data: Data
     engines: Sequence[Engine]
     repeats: int
     seconds: float
+    memory_gb: float = 0.25
 
 
 @dataclass(slots=True)

@@ -307,3 +307,11 @@ def test_the_report_says_whether_the_source_was_on_disk(tmp_path: Path) -> None:
     merge = glaive.write_dataset(table, tmp_path / "d").merge_insert("id").when_matched_update_all()
     assert "source_on_disk: no" in merge.analyze_plan(in_batches(table))
     assert "source_on_disk: yes" in merge.memory_limit(LIMIT).analyze_plan(in_batches(table))
+
+
+def test_rows_matched_from_several_blocks_are_not_taken_for_unmatched(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset({"id": [5, 6], "w": [0, 0]}, tmp_path / "d")
+    source = pa.table({"id": [5, *range(10_000, 20_000), 5], "w": [1] * 10_002})
+    merge = dataset.merge_insert("id").when_not_matched_by_source_delete().memory_limit(LIMIT)
+    assert merge.execute(in_batches(source))["num_deleted_rows"] == 1
+    assert dataset.to_table().column("id").to_pylist() == [5]

@@ -542,3 +542,28 @@ class TestFaults:
         (tmp_path / "file").write_text("text")
         with pytest.raises(StoreError, match=str(tmp_path / "file")):
             glaive.write_dataset(TABLE, tmp_path / "file" / "t")
+
+
+def test_rows_as_mappings_with_a_schema_are_written_as_they_come(tmp_path: Path) -> None:
+    held: list[int] = []
+
+    class Row(dict[str, int]):
+        def __init__(self, at: int) -> None:
+            super().__init__(a=at)
+            held.append(1)
+
+        def __del__(self) -> None:
+            held.pop()
+
+    most = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal most
+        for at in range(30_000):
+            yield Row(at)
+            most = max(most, len(held))
+
+    schema = pa.schema([("a", pa.int64())])
+    dataset = glaive.write_dataset(rows(), tmp_path / "d", schema=schema)
+    assert dataset.to_table().column("a").to_pylist() == list(range(30_000))
+    assert most < 20_000

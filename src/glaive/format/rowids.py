@@ -41,6 +41,7 @@ __all__ = [
     "encode_version_array",
     "encode_versions",
     "select_row_ids",
+    "version_runs",
 ]
 
 UInt64s = NDArray[np.uint64]
@@ -279,11 +280,16 @@ def encode_versions(runs: Sequence[tuple[int, int]]) -> bytes:
 
 def encode_version_array(versions: NDArray[np.uint64]) -> bytes:
     """The sequence of one version per row, run-length encoded."""
+    return encode_versions(version_runs(versions))
+
+
+def version_runs(versions: NDArray[np.uint64]) -> list[tuple[int, int]]:
+    """Rows and version of each run of one version per row."""
     if not len(versions):
-        return encode_versions([])
+        return []
     starts = np.concatenate([[0], np.flatnonzero(versions[1:] != versions[:-1]) + 1])
     rows = np.diff(starts, append=len(versions)).tolist()
-    return encode_versions(list(zip(rows, versions[starts].tolist(), strict=True)))
+    return list(zip(rows, versions[starts].tolist(), strict=True))
 
 
 def _parse(kind: Any, data: bytes, where: object) -> Any:

@@ -14,7 +14,7 @@ from glaive.types import ByteRange
 
 __all__ = ["PassedPages"]
 
-_STREAMED_BYTES: Final = 32 * 1024 * 1024
+_STREAMED_BYTES: Final = 16 * 1024 * 1024
 """Decoded bytes after which pages are let go of.
 
 The next scan must map them again, so this is a matter of memory against time.

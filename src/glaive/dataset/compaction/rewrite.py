@@ -25,8 +25,9 @@ from glaive.format.rowids import (
     check_at_once,
     concatenate_row_ids,
     encode_row_ids,
-    encode_version_array,
+    encode_versions,
     select_row_ids,
+    version_runs,
 )
 from glaive.index.remap import any_holds_addresses
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
@@ -149,9 +150,10 @@ def _live_offsets(dataset: OpenedVersion, fragment: Fragment) -> NDArray[np.uint
 def _with_lineage(
     dataset: OpenedVersion, old: Sequence[Fragment], new: Sequence[Fragment]
 ) -> list[Fragment]:
-    """New fragments with the row ids and versions of their rows."""
+    """New fragments with the row ids and versions of their rows. Memory: those of one fragment."""
     where = dataset.manifest.where
-    ids, created, updated = [], [], []
+    ids: list[bytes] = []
+    created, updated = _Runs(new), _Runs(new)
     for fragment in old:
         offsets = _live_offsets(dataset, fragment)
         load = partial(load_lineage, dataset.store, dataset.manifest, fragment)
@@ -160,24 +162,49 @@ def _with_lineage(
         else:
             row_ids, rows = fragment.row_ids or b"", fragment.physical_rows
             ids.append(select_row_ids(row_ids, rows, offsets, where=where))
-        created.append(load("created_at").at(offsets))
-        updated.append(load("updated_at").at(offsets))
+        created.add(load("created_at").at(offsets))
+        updated.add(load("updated_at").at(offsets))
     sequence = concatenate_row_ids(ids, where=where)
-    created_at, updated_at = np.concatenate(created), np.concatenate(updated)
+    total = sum(fragment.physical_rows for fragment in new)
     numbered, start = [], 0
-    for fragment in new:
+    for at, fragment in enumerate(new):
         stop = start + fragment.physical_rows
         part = sequence
         if len(new) > 1:
             window = np.arange(start, stop, dtype=np.uint32)
-            part = select_row_ids(sequence, len(created_at), window, where=where)
+            part = select_row_ids(sequence, total, window, where=where)
         numbered.append(
             replace(
                 fragment,
                 row_ids=part,
-                created_at=encode_version_array(created_at[start:stop]),
-                updated_at=encode_version_array(updated_at[start:stop]),
+                created_at=encode_versions(created.parts[at]),
+                updated_at=encode_versions(updated.parts[at]),
             )
         )
         start = stop
     return numbered
+
+
+class _Runs:
+    """Versions of rows that come in order, as runs for each of the new fragments."""
+
+    def __init__(self, new: Sequence[Fragment]) -> None:
+        self._missing = [fragment.physical_rows for fragment in new]
+        self.parts: list[list[tuple[int, int]]] = [[] for _ in new]
+        self._at = 0
+
+    def add(self, versions: NDArray[np.uint64]) -> None:
+        """Append the versions of some rows."""
+        for length, version in version_runs(versions):
+            rows = length
+            while rows:
+                while not self._missing[self._at]:
+                    self._at += 1
+                taken = min(rows, self._missing[self._at])
+                runs = self.parts[self._at]
+                if runs and runs[-1][1] == version:
+                    runs[-1] = runs[-1][0] + taken, version
+                else:
+                    runs.append((taken, version))
+                self._missing[self._at] -= taken
+                rows -= taken

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glaive.table.protocol import Offsets
 
-__all__ = ["RowSet", "offsets_by_fragment"]
+__all__ = ["RowSet"]
 
 _WAITING_ROWS: Final = 1 << 18
 """Rows that are kept as they came until they are added to the sets of their fragments."""
@@ -32,7 +32,7 @@ class RowSet(Mapping[int, Offsets]):
         self._parts: dict[int, Any] = {}  # an array of offsets, or a roaring bitmap
 
     def add(self, addresses: NDArray[np.uint64]) -> None:
-        """Add rows, in any order."""
+        """Add rows, in any order, also some that were added before."""
         if not len(addresses):
             return
         self._waiting.append(addresses)
@@ -91,7 +91,7 @@ class RowSet(Mapping[int, Offsets]):
             return
         waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
         rows = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-        for fragment_id, offsets in offsets_by_fragment(rows).items():
+        for fragment_id, offsets in _by_fragment(rows).items():
             self.add_offsets(fragment_id, offsets)
 
 
@@ -108,10 +108,10 @@ def _as_bitmap(part: Any) -> Any:
     return _bitmap(part) if isinstance(part, np.ndarray) else part
 
 
-def offsets_by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
-    """Physical offsets by fragment id, ascending, from row addresses in any order."""
+def _by_fragment(addresses: NDArray[np.uint64]) -> dict[int, Offsets]:
+    """Physical offsets by fragment id, ascending, from row addresses in any order; each once."""
     if not (addresses[1:] > addresses[:-1]).all():
-        addresses = np.sort(addresses)
+        addresses = np.unique(addresses)
     fragments = (addresses >> np.uint64(32)).astype(np.int64)
     offsets = addresses.astype(np.uint32)  # the low half
     cuts = np.flatnonzero(np.diff(fragments)) + 1

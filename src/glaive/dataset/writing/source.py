@@ -1,13 +1,14 @@
 """Rows from any input: tables, readers, data frames, dictionaries, datasets.
 
-Every input becomes a schema and a stream of tables or record batches; streams are not collected.
+Every input becomes a schema and a stream of tables or record batches. Streams are not collected,
+except rows as mappings without a schema, whose types all of them decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ __all__ = ["Rows", "batches_of", "read_source"]
 
 Rows = pa.RecordBatch | pa.Table
 """An item of a stream of rows."""
+
+_MAPPINGS: Final = 8192
+"""Rows given as mappings that become a table at a time."""
 
 
 def batches_of(rows: Iterable[Rows]) -> Iterator[pa.RecordBatch]:
@@ -103,7 +107,9 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
             raise OptionError("data to write: no rows and no schema were given; pass schema=")
         return schema, iter([])
     if isinstance(first, Mapping):
-        table = _from_rows([first, *rest], schema)
+        if schema is not None:
+            return schema, _typed_rows(chain([first], rest), schema)
+        table = _from_rows([first, *rest])
         return table.schema, iter([table])
     if not isinstance(first, pa.RecordBatch | pa.Table):
         raise OptionError(
@@ -112,9 +118,13 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
     return first.schema, _checked(first, rest)
 
 
-def _from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> pa.Table:
-    if schema is not None:
-        return pa.Table.from_pylist(rows, schema=schema)
+def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterator[Rows]:
+    while some := list(islice(rows, _MAPPINGS)):
+        yield pa.Table.from_pylist(some, schema=schema)
+
+
+def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of unknown types: all of them are needed to know those."""
     names = dict.fromkeys(chain.from_iterable(rows))  # of all rows, in order of appearance
     return pa.table({name: [row.get(name) for row in rows] for name in names})
 

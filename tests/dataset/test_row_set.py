@@ -1,0 +1,82 @@
+"""Sets of rows hold what was added, however many rows there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.dataset.rows.relocated_rows import RelocatedIds
+from glaive.dataset.rows.row_set import RowSet
+from glaive.format.rowids import decode_row_ids
+
+
+def addresses(seed: int, rows: int, fragments: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    rng = np.random.default_rng(seed)
+    numbers = rng.choice(fragments * 40_000, rows, replace=False).astype(np.uint64)
+    return (numbers // 40_000 << np.uint64(32)) + numbers % 40_000
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    sizes=st.lists(st.sampled_from([0, 1, 100, 20_000, 90_000]), max_size=4),
+)
+def test_a_set_has_the_rows_that_were_added(seed: int, sizes: list[int]) -> None:
+    rows = RowSet()
+    expected: set[int] = set()
+    for at, size in enumerate(sizes):
+        some = addresses(seed + at, size, 3)
+        if at % 2 and size:  # of one fragment, in order
+            some = np.sort(some[some >> np.uint64(32) == 1])
+            rows.add_offsets(1, some.astype(np.uint32))
+        else:
+            rows.add(some)
+        expected |= set(some.tolist())
+    found = {fragment << 32 | offset for fragment, part in rows.items() for offset in part.tolist()}
+    assert found == expected
+    assert rows.count == len(expected)
+    assert list(rows) == sorted({address >> 32 for address in expected})
+    assert [rows.count_of(at) for at in rows] == [len(rows[at]) for at in rows]
+    assert all((np.diff(rows[at].astype(np.int64)) > 0).all() for at in rows)
+    asked = addresses(seed + 9, 5_000, 4)
+    assert rows.overlap(asked).tolist() == [one in expected for one in asked.tolist()]
+
+
+def test_many_rows_take_few_bytes() -> None:
+    tracemalloc = pytest.importorskip("tracemalloc")
+    rows = RowSet()
+    tracemalloc.start()
+    for start in range(0, 10_000_000, 100_000):
+        rows.add(np.arange(start, start + 100_000, dtype=np.uint64))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert rows.count == 10_000_000
+    assert held < 10_000_000  # a byte per row; numbers would take eight
+
+
+@given(
+    parts=st.lists(st.integers(0, 50), max_size=6),
+    cuts=st.lists(st.integers(0, 300), max_size=4).map(sorted),
+)
+def test_ids_come_back_by_ranges_of_rows(parts: list[int], cuts: list[int]) -> None:
+    ids = RelocatedIds(kept=True)
+    everything = np.random.default_rng(sum(parts)).permutation(sum(parts)).astype(np.uint64)
+    start = 0
+    for size in parts:
+        ids.add(everything[start : start + size])
+        start += size
+    for first, last in zip([0, *cuts], [*cuts, 400], strict=True):
+        wanted = everything[first:last]
+        encoded = ids.encoded(first, last)
+        if not len(wanted):
+            assert encoded is None
+        else:
+            assert encoded is not None
+            assert decode_row_ids(encoded, len(wanted), where="t").tolist() == wanted.tolist()
+
+
+def test_ids_are_not_kept_where_rows_have_none() -> None:
+    ids = RelocatedIds(kept=False)
+    ids.add(np.arange(3, dtype=np.uint64))
+    assert ids.encoded(0, 3) is None
