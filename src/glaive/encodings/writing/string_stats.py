@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
 from glaive.encodings.writing.symbol_table import Coding, PageSymbols, train
-from glaive.kernels.hashing import number_strings, number_words, select_strings
+from glaive.kernels.hashing import copy_ranges, number_strings, number_words
 from glaive.kernels.strings import Strings, as_offsets, value_lengths
 from glaive.memory import as_array
 from glaive.types import Int64s
@@ -39,6 +39,9 @@ MAX_ITEMS = 100_000
 
 SAMPLE = 4096
 """Values sampled before a dictionary is tried."""
+
+SAMPLED_BYTES = 1024
+"""Bytes that are compared of a sampled value: files that lie in a column are not copied."""
 
 MIN_SAMPLE = 1024
 """With fewer values a sample is not reliable; the dictionary is simply tried."""
@@ -213,6 +216,15 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
     return len(times), int((times == 1).sum())
 
 
+def _sample_strings(block: Variable, rows: Int64s) -> Strings:
+    """The strings at these rows; of long ones some bytes in the middle."""
+    ends = as_offsets(block.offsets, block.offset_bits)
+    starts = ends[rows].astype(np.int64)
+    sizes = ends[rows + 1] - starts
+    shown = np.minimum(sizes, SAMPLED_BYTES)
+    return copy_ranges(block.data, starts + (sizes - shown) // 2, shown, block.offset_bits)
+
+
 def _spread_rows(count: int) -> Int64s:
     """The rows of the sample, out of ``count``."""
     taken = min(count, SAMPLE)
@@ -227,7 +239,7 @@ def _occurrences(block: Variable | FixedWidth, rows: Int64s) -> Int64s:
     """How often each distinct value occurs at these rows."""
     taken = len(rows)
     if isinstance(block, Variable):
-        strings = select_strings(Strings(block.offsets, block.offset_bits, block.data), rows)
+        strings = _sample_strings(block, rows)
         numbered: Any = number_strings(strings, taken, taken, strings.data.size)
     else:
         dtype = np.dtype((np.void, block.bits // 8))

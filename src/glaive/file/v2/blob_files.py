@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from glaive.errors import StoreError
 from glaive.format.paths import blob_file_path
+from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore, Sink
 
 __all__ = ["BlobFiles"]
@@ -27,7 +28,7 @@ class BlobFiles:
         self._data_file = data_file
         self._ids: Iterator[int] = iter(range(1, _NAMED_IDS))
         self._done: list[str] = []
-        self._pack: Sink | None = None
+        self._pack: AlignedSink | None = None
         self._pack_id = 0
 
     def put_packed(self, value: pa.Buffer, limit: int) -> tuple[int, int]:
@@ -39,7 +40,7 @@ class BlobFiles:
             self._finish_pack()
         if self._pack is None:
             self._pack_id = next(self._ids)
-            self._pack = self._begin(self._pack_id)
+            self._pack = AlignedSink(self._begin(self._pack_id))
         position = self._pack.position
         self._pack.write([value])
         return self._pack_id, position

@@ -25,10 +25,11 @@ from glaive.encodings.pages.blob import value_ranges
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.row_ranges import join_buffers
 from glaive.file.v2.reading.array_fields import NodeReader, Step
-from glaive.file.v2.writing.pending_blobs import PendingBlobs, cut_values
+from glaive.file.v2.writing.blob_values import BlobValues
+from glaive.file.v2.writing.pending_blobs import PendingBlobs
 from glaive.format.blobs import DESCRIPTION
 from glaive.memory import as_buffer
-from glaive.types import ByteRange, Flags, Int64s, Where
+from glaive.types import Flags, Int64s, Where
 
 __all__ = ["BLOB_COLUMN", "BlobReader", "pending_array_page"]
 
@@ -87,12 +88,11 @@ def pending_array_page(array: Any) -> PendingBlobs:
     valid = validity_flags(array)
     layout: Any = None
     describe = partial(_describe, valid)
-    return PendingBlobs(layout, [], len(array), cut_values(array, valid), describe)
+    return PendingBlobs(layout, [], len(array), BlobValues.of(array, valid), describe)
 
 
-def _describe(valid: Flags | None, ranges: list[ByteRange]) -> EncodedPage:
-    table = np.array([pair if pair.size else (0, 0) for pair in ranges], np.uint64)
-    table = table.reshape(-1, 2)
+def _describe(valid: Flags | None, positions: Int64s, sizes: Int64s) -> EncodedPage:
+    table = np.stack((np.where(sizes > 0, positions, 0), sizes), axis=1).astype(np.uint64)
     if valid is not None:
         table[~valid, 0] = _NULL
     word = pa.uint64()

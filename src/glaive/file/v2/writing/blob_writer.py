@@ -8,6 +8,7 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,7 +21,7 @@ from glaive.errors import SchemaError
 from glaive.file.blob_options import BlobOptions, BlobThresholds
 from glaive.file.blob_references import BlobReference
 from glaive.file.v2.blob_files import BlobFiles
-from glaive.file.v2.writing.pending_blobs import cut_values
+from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.format.blobs import (
     DESCRIPTOR,
     EXTERNAL,
@@ -33,6 +34,7 @@ from glaive.format.blobs import (
 from glaive.format.field import Field
 from glaive.format.limits import is_file_name
 from glaive.io.sink import AlignedSink
+from glaive.memory import as_buffer
 from glaive.types import ByteRange, Flags, Int64s
 
 __all__ = ["BlobWriter"]
@@ -113,7 +115,8 @@ class BlobWriter:
                 f"column {path!r}, row {at} of a batch: expected either data or a uri, found "
                 f"{given_parts}. Give one of them, or None for a null."
             )
-        values = cut_values(given, valid & has_data)
+        values = BlobValues.of(given, valid & has_data)
+        fetched: dict[int, pa.Buffer] = {}
         table = _Table(rows)
         external = np.flatnonzero(valid & has_uri)
         own = np.ones(rows, np.bool_)
@@ -126,29 +129,42 @@ class BlobWriter:
             if self._options.external == "ingest":
                 own[external] = True
                 for row, uri, part in zip(external.tolist(), external_uris, ranges, strict=True):
-                    values[row] = self._fetch(uri, part)
+                    fetched[row] = self._fetch(uri, part)
             else:
                 self._refer(table, external, external_uris, ranges, path)
-        self._write_values(table, values, valid & own, BlobThresholds.of(field, self._options))
+        limits = BlobThresholds.of(field, self._options)
+        self._write_values(table, values, fetched, valid & own, limits)
         return table.build(None if flags is None else ~valid)
 
     def _write_values(
-        self, table: _Table, values: list[pa.Buffer], here: Flags, limits: BlobThresholds
+        self,
+        table: _Table,
+        values: BlobValues,
+        fetched: Mapping[int, pa.Buffer],
+        here: Flags,
+        limits: BlobThresholds,
     ) -> None:
-        """Write values; ``here`` are the rows that have one."""
-        sizes = np.fromiter((value.size for value in values), np.uint64, len(values))
+        """Write values, or what was fetched instead; ``here`` are the rows that have one."""
+        sizes = values.sizes.astype(np.uint64)
+        is_given = np.ones(len(sizes), np.bool_)
+        for row, value in fetched.items():
+            sizes[row], is_given[row] = value.size, False
         alone = here & (sizes > limits.own_file)
         packed = here & ~alone & (sizes > limits.inline)
-        inline = np.flatnonzero(here & ~alone & ~packed & (sizes > 0))
         table.size[here] = sizes[here]
-        written = self._sink.write_aligned([values[row] for row in inline.tolist()])
-        table.position[inline] = [part.offset for part in written]
+        inline = here & ~alone & ~packed & (sizes > 0)
+        rows = np.flatnonzero(inline & is_given)
+        table.position[rows] = values.take(rows).write(self._sink)
+        rows = np.flatnonzero(inline & ~is_given)
+        written = self._sink.write_aligned([fetched[row] for row in rows.tolist()])
+        table.position[rows] = [part.offset for part in written]
         table.kind[alone], table.kind[packed] = OWN_FILE, PACKED_FILE
         for row in np.flatnonzero(packed | alone).tolist():
+            value = values[row] if is_given[row] else fetched[row]
             if alone[row]:
-                table.blob_id[row] = self._files.put_alone(values[row])
+                table.blob_id[row] = self._files.put_alone(value)
             else:
-                number, position = self._files.put_packed(values[row], limits.pack_file)
+                number, position = self._files.put_packed(value, limits.pack_file)
                 table.blob_id[row], table.position[row] = number, position
 
     def _refer(
@@ -197,14 +213,21 @@ class _Table:
         self.position = np.zeros(rows, np.uint64)
         self.size = np.zeros(rows, np.uint64)
         self.blob_id = np.zeros(rows, np.uint32)
-        self.uri: list[str] = [""] * rows
+        self.uri: dict[int, str] = {}
 
     def build(self, null: Flags | None) -> Any:
         columns: list[Any] = [self.kind, self.position, self.size, self.blob_id]
         arrays: list[Any] = [pa.array(column) for column in columns]
-        arrays.append(pa.array(self.uri, pa.string()))
+        arrays.append(self._uris())
         mask = None if null is None else pa.array(null)
         return pa.StructArray.from_arrays(arrays, fields=list(DESCRIPTOR), mask=mask)
+
+    def _uris(self) -> Any:
+        rows = len(self.kind)
+        if self.uri:
+            return pa.array([self.uri.get(row, "") for row in range(rows)], pa.string())
+        offsets = as_buffer(np.zeros(rows + 1, np.int32))
+        return pa.Array.from_buffers(pa.string(), rows, [None, offsets, pa.py_buffer(b"")])
 
 
 def _keep_references(table: _Table, rows: Int64s, uris: list[str]) -> tuple[Int64s, list[str]]:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import validity_flags
@@ -21,11 +20,12 @@ from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.values.flat import Flat
 from glaive.errors import GlaiveError
+from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import as_buffer
-from glaive.types import ByteRange, Flags
+from glaive.types import Int64s
 
-__all__ = ["PendingBlobs", "cut_values", "pending_page"]
+__all__ = ["PendingBlobs", "pending_page"]
 
 _PAIR = [64, 64]
 _LEVEL_SHIFT = np.uint64(16)
@@ -35,27 +35,12 @@ _LEVEL_SHIFT = np.uint64(16)
 class PendingBlobs(EncodedPage):
     """A page of blobs whose positions are known only when they are written.
 
-    ``values`` has one buffer per row, empty ones included; ``describe`` builds the page from
-    the positions of the written values.
+    ``values`` has one per row, empty ones included; ``describe`` builds the page from the positions
+    of the written values, and their sizes.
     """
 
-    values: list[pa.Buffer]
-    describe: Callable[[list[ByteRange]], EncodedPage]
-
-
-def cut_values(array: Any, valid: Flags | None) -> list[pa.Buffer]:
-    """Cut an array of binary into its values, without a copy; nulls become empty."""
-    wide = array if array.type == pa.large_binary() else array.cast(pa.large_binary())
-    if not len(wide):
-        return []
-    _, offsets, data = wide.buffers()
-    ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
-    sizes = np.diff(ends)
-    if valid is not None:
-        sizes = sizes * valid
-    spans = zip(ends[:-1].tolist(), sizes.tolist(), strict=True)
-    empty = pa.py_buffer(b"")
-    return [data.slice(at, size) if size else empty for at, size in spans]
+    values: BlobValues
+    describe: Callable[[Int64s, Int64s], EncodedPage]
 
 
 def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -> PendingBlobs:
@@ -65,14 +50,13 @@ def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -
         valid = levels.definition == 0
     layout: Any = None
     describe = partial(_describe, levels, rows, large_chunks=large_chunks)
-    return PendingBlobs(layout, [], rows, cut_values(array, valid), describe)
+    return PendingBlobs(layout, [], rows, BlobValues.of(array, valid), describe)
 
 
 def _describe(
-    levels: Levels, rows: int, ranges: list[ByteRange], *, large_chunks: bool
+    levels: Levels, rows: int, positions: Int64s, sizes: Int64s, *, large_chunks: bool
 ) -> EncodedPage:
-    pairs = np.array(ranges, np.uint64).reshape(-1, 2)
-    pairs[pairs[:, 1] == 0, 0] = 0
+    pairs = np.stack((np.where(sizes > 0, positions, 0), sizes), axis=1).astype(np.uint64)
     if levels.definition is not None:
         # Valid values have level 0, and null values are not written.
         pairs[:, 0] |= levels.definition.astype(np.uint64) << _LEVEL_SHIFT

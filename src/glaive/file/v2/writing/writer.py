@@ -270,7 +270,7 @@ class FileV2Writer:
 
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):
-            page = page.describe(self._sink.write_aligned(page.values))
+            page = page.describe(page.values.write(self._sink), page.values.sizes)
         written = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
         message = self._columns[column].pages.add(
             buffer_offsets=[part.offset for part in written],
