@@ -10,23 +10,7 @@ from typing import ClassVar
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import index_kind
 
-__all__ = ["BloomFilter", "RTree", "SubstringIndex", "ZoneMap"]
-
-
-@index_kind
-class ZoneMap(IndexKind):
-    """Smallest and largest value of each zone of rows; a rewrite cuts other zones."""
-
-    name: ClassVar[str] = "zonemap"
-    newest: ClassVar[int] = 0
-
-
-@index_kind
-class BloomFilter(IndexKind):
-    """A filter for the values of each zone of rows; a rewrite cuts other zones."""
-
-    name: ClassVar[str] = "bloomfilter"
-    newest: ClassVar[int] = 0
+__all__ = ["RTree", "SubstringIndex"]
 
 
 @index_kind

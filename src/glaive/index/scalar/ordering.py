@@ -22,6 +22,7 @@ __all__ = [
     "is_number",
     "is_sortable",
     "key_of",
+    "prefix_range",
     "sort_keys",
     "sort_order",
 ]
@@ -76,6 +77,19 @@ def sort_keys(values: pa.Array) -> SortKeys:
 def key_of(value: Any) -> SortKeys:
     """The key of a scalar that is not null, in an array of one."""
     return sort_keys(pa.repeat(value, 1))
+
+
+def prefix_range(prefix: str) -> tuple[SortKeys, SortKeys | None]:
+    """Keys of the first string with a prefix, and of the first one after all that have it."""
+    word = prefix.encode()
+    stem = word.rstrip(b"\xff")
+    return _object(word), _object(stem[:-1] + bytes([stem[-1] + 1])) if stem else None
+
+
+def _object(key: bytes) -> SortKeys:
+    keys = np.empty(1, np.object_)
+    keys[0] = key
+    return keys
 
 
 def _absent(kind: Any) -> Any:

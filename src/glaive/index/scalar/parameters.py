@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 
-__all__ = ["check_type", "known_parameters", "no_parameters"]
+__all__ = ["check_type", "integer", "known_parameters", "no_parameters", "probability"]
 
 
 def no_parameters(kind: str, parameters: Mapping[str, Any]) -> None:
@@ -34,3 +34,22 @@ def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> N
         raise UnsupportedFeatureError(
             f"column {field.name!r} of type {field.type} cannot have a {kind} index"
         )
+
+
+_MAX_INTEGER = 2**31 - 1
+
+
+def integer(parameters: Mapping[str, Any], name: str, default: int) -> int:
+    """An integer from 1 on; raises an ``OptionError`` if the parameter is something else."""
+    value = parameters.get(name, default)
+    if type(value) is not int or not 1 <= value <= _MAX_INTEGER:
+        raise OptionError(f"{name}: expected an integer from 1 to {_MAX_INTEGER}, found {value!r}")
+    return value
+
+
+def probability(parameters: Mapping[str, Any], name: str, default: float) -> float:
+    """A number between 0 and 1; raises an ``OptionError`` if the parameter is something else."""
+    value = parameters.get(name, default)
+    if type(value) not in (int, float) or not 0 < value < 1:
+        raise OptionError(f"{name}: expected a number between 0 and 1, found {value!r}")
+    return float(value)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.arrow.scalars import constants
-from glaive.index.scalar.ordering import SortKeys, key_of, sort_keys
+from glaive.index.scalar.ordering import SortKeys, key_of, prefix_range, sort_keys
 from glaive.types import Flags, Int64s
 
 __all__ = ["PageBounds", "PageSelection"]
@@ -100,8 +100,8 @@ class PageBounds:
             return self._range(low, _Bound(_keys_of(condition.high), condition.high_included))
         if condition.ends:
             return self._one_of(constants([condition.word], self.kind))
-        word = condition.word.encode()
-        return self._range(_Bound(_object(word), True), _Bound(_object(_after(word)), False))
+        first, after = prefix_range(condition.word)
+        return self._range(_Bound(first, True), _Bound(after, False))
 
     def accepts(self, condition: object) -> bool:
         """Whether pages can be selected for a condition."""
@@ -206,17 +206,3 @@ class _Bound(NamedTuple):
 
 def _keys_of(bound: Any) -> SortKeys | None:
     return None if bound is None else key_of(bound)
-
-
-def _object(key: bytes | None) -> SortKeys | None:
-    if key is None:
-        return None
-    keys = np.empty(1, np.object_)
-    keys[0] = key
-    return keys
-
-
-def _after(word: bytes) -> bytes | None:
-    """The first string after all that begin with a word; None if there is none."""
-    stem = word.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -1,0 +1,187 @@
+"""Split-block bloom filters: eight words of 32 bits a block, a value sets a bit in each.
+
+Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.index.scalar.ordering import bytes_of, is_number
+from glaive.index.scalar.zones import ZoneBatch
+from glaive.kernels.strings import Strings
+from glaive.kernels.xxh64 import hash_strings, hash_words
+from glaive.memory import as_buffer, items_of
+from glaive.types import Flags, UInt64s
+
+__all__ = ["BLOCK_BYTES", "FilterBuilder", "filter_bytes", "hash_values", "is_hashed", "may_have"]
+
+BLOCK_BYTES: Final = 32
+_WORDS: Final = 8
+_SALT: Final = np.array(
+    [
+        0x47B6137B,
+        0x44974D91,
+        0x8824AD5B,
+        0xA2B7289D,
+        0x705495C7,
+        0x2DF1424B,
+        0x9EFC4947,
+        0x5C6BFB31,
+    ],
+    np.uint32,
+)
+_MAX_BYTES = 1 << 27
+
+
+def is_hashed(kind: pa.DataType) -> bool:
+    """Whether filters can be made for values of a type."""
+    types = pa.types
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    is_number_or_time = is_number(kind) and not (types.is_float16(kind) or types.is_duration(kind))
+    return is_number_or_time or any(test(kind) for test in texts)
+
+
+def hash_values(values: Any) -> UInt64s:
+    """XXH64 of the bytes of values of a hashed type, of which none is null."""
+    count = len(values)
+    if not count:
+        return np.empty(0, np.uint64)
+    if not is_number(values.type):
+        plain = bytes_of(values)
+        _, offsets, data = plain.buffers()
+        bits = 64 if pa.types.is_large_binary(plain.type) else 32
+        start = plain.offset * bits // 8
+        return hash_strings(Strings(offsets.slice(start), bits, data or pa.py_buffer(b"")), count)
+    width = values.type.bit_width // 8
+    words = items_of(values.buffers()[1], f"<u{width}", count, values.offset * width)
+    if width == 8:
+        return hash_words(words)
+    ends = as_buffer(np.arange(count + 1, dtype=np.int64) * width)
+    return hash_strings(Strings(ends, 64, as_buffer(np.ascontiguousarray(words))), count)
+
+
+class FilterBuilder:
+    """Makes the filter of each zone, batch by batch.
+
+    Parameters
+    ----------
+    size
+        Bytes of a filter.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._bits = np.empty((0, size * 8), np.bool_)
+        self._finished: list[NDArray[np.uint8]] = []
+        self._first = 0
+
+    def add(self, batch: ZoneBatch) -> None:
+        """Take the values of a batch into account."""
+        values, zones, starts = batch
+        for first in range(0, len(zones), self._at_once):
+            last = min(len(zones), first + self._at_once)
+            stop = starts[last] if last < len(zones) else len(values)
+            start = int(starts[first])
+            self._close(int(zones[first]))
+            self._open(int(zones[last - 1]))
+            part = values[start : int(stop)]
+            owner = np.repeat(
+                zones[first:last] - self._first,
+                np.diff(np.append(starts[first:last], stop)),
+            )
+            if part.null_count:
+                owner = owner[np.asarray(part.is_valid())]
+                part = part.drop_null()
+            self._set(owner, hash_values(part))
+
+    @property
+    def _at_once(self) -> int:
+        """Zones whose filters are made at a time."""
+        return max(1, _MAX_BYTES // (8 * self._size))
+
+    def _set(self, owner: NDArray[np.int64], hashes: UInt64s) -> None:
+        flat = self._bits.reshape(-1)
+        blocks = _blocks(hashes, self._size // BLOCK_BYTES)
+        base = (owner * self._size + blocks * BLOCK_BYTES) * 8
+        low = hashes.astype(np.uint32)
+        for word in range(_WORDS):
+            flat[base + word * 32 + ((low * _SALT[word]) >> np.uint32(27))] = True
+
+    def _open(self, zone: int) -> None:
+        """Make room for the filters up to a zone."""
+        missing = zone + 1 - self._first - len(self._bits)
+        if missing > 0:
+            more = np.zeros((missing, self._size * 8), np.bool_)
+            self._bits = np.concatenate((self._bits, more)) if len(self._bits) else more
+
+    def _close(self, zone: int) -> None:
+        """Finish the filters before a zone."""
+        done = min(zone - self._first, len(self._bits))
+        if done > 0:
+            packed = np.packbits(self._bits[:done], axis=1, bitorder="little")
+            self._finished.append(packed.reshape(-1))
+            self._bits = self._bits[done:]
+            self._first += done
+
+    def finish(self) -> pa.Array:
+        """The filters of all zones."""
+        self._close(self._first + len(self._bits))
+        data = np.concatenate([np.empty(0, np.uint8), *self._finished])
+        fixed: Any = pa.binary(self._size)
+        count = len(data) // self._size
+        filters: Any = pa.Array.from_buffers(fixed, count, [None, as_buffer(data)])
+        cast: pa.Array = filters.cast(pa.binary())
+        return cast
+
+
+def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
+    """Which filters may have which values.
+
+    Parameters
+    ----------
+    filters
+        Words of the filters. Shape ``(filters, words)``.
+    hashes
+        Shape ``(values,)``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(filters, values)``.
+    """
+    blocks = _blocks(hashes, filters.shape[1] // _WORDS)
+    words = filters[:, blocks[:, None] * _WORDS + np.arange(_WORDS)]
+    low = hashes.astype(np.uint32)
+    bits = np.uint32(1) << ((low[:, None] * _SALT) >> np.uint32(27))
+    flags: Flags = ((words & bits) == bits).all(axis=2)
+    return flags
+
+
+def _blocks(hashes: UInt64s, count: int) -> NDArray[np.int64]:
+    scaled = (hashes >> np.uint64(32)) * np.uint64(count)
+    return (scaled >> np.uint64(32)).astype(np.int64)
+
+
+@cache
+def filter_bytes(items: int, probability: float) -> int:
+    """Bytes of a filter of so many values: the smallest power of two with that probability."""
+    size = BLOCK_BYTES
+    while size < _MAX_BYTES and _false_positives(items, size // BLOCK_BYTES) > probability:
+        size *= 2
+    return size
+
+
+def _false_positives(items: int, blocks: int) -> float:
+    """Probability that a value that was not inserted is found: values per block are Poisson."""
+    mean = items / blocks
+    most = int(mean + 12 * mean**0.5 + 32)
+    counts = np.arange(most + 1)
+    logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
+    chances = np.exp(counts * np.log(mean) - mean - logs)
+    return float((chances * (1 - (1 - 1 / 32) ** counts) ** _WORDS).sum())

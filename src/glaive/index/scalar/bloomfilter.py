@@ -1,0 +1,125 @@
+"""BLOOMFILTER: a filter of the values of each zone of rows.
+
+Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from glaive.index.protocol import BuiltSegment, IndexKind
+from glaive.index.registry import index_kind
+from glaive.index.scalar.block_filters import FilterBuilder, filter_bytes, is_hashed
+from glaive.index.scalar.bloomfilter_search import OpenedBloomFilter
+from glaive.index.scalar.parameters import check_type, integer, known_parameters, probability
+from glaive.index.scalar.rowsets import union_of_rowsets
+from glaive.index.scalar.zones import (
+    NULLS,
+    ZONE_FIELDS,
+    StoredZones,
+    Zoned,
+    joined,
+    shared_setting,
+    stored_nulls,
+)
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.source import IndexSource
+
+__all__ = ["BloomFilter"]
+
+FILTERS = "bloomfilter.lance"
+_ITEMS, _PROBABILITY = "number_of_items", "probability"
+_STORED_ITEMS, _STORED_PROBABILITY = "bloomfilter_item", "bloomfilter_probability"
+_DEFAULT_ITEMS, _DEFAULT_PROBABILITY = 8192, 0.00057
+
+
+@index_kind
+class BloomFilter(IndexKind):
+    """A filter for the values of each zone of rows; a rewrite cuts other zones."""
+
+    name: ClassVar[str] = "bloomfilter"
+    newest: ClassVar[int] = 0
+    stores_addresses: ClassVar[bool] = True
+    marker: ClassVar[str] = FILTERS
+
+    def open(self, segment: Segment) -> OpenedBloomFilter:
+        """Read where the zones are; the filters too if they are small."""
+        file = segment.open(FILTERS)
+        file.check(has_null=pa.bool_(), bloom_filter_data=pa.binary())
+        return OpenedBloomFilter(file, StoredZones.read(file))
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Read the values once.
+
+        Parameters are ``number_of_items``, the rows of a zone and the distinct values that are
+        expected in it, 8,192 by default, and ``probability``, with which a zone is read in vain,
+        0.00057 by default.
+        """
+        known_parameters("BLOOMFILTER", parameters, (_ITEMS, _PROBABILITY))
+        items = integer(parameters, _ITEMS, _DEFAULT_ITEMS)
+        wanted = probability(parameters, _PROBABILITY, _DEFAULT_PROBABILITY)
+        check_type("BLOOMFILTER", source.field, supported=is_hashed(source.field.type))
+        zones, nulls = _zones_of(source, items, wanted)
+        return _write(zones, [nulls], str(items), _text(wanted), out)
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Put the zones of all segments behind each other, and those of the source."""
+        files = [segment.open(FILTERS) for segment in segments]
+        items = shared_setting(files, _STORED_ITEMS, str(_DEFAULT_ITEMS))
+        wanted = shared_setting(files, _STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY))
+        tables = [file.read() for file in files]
+        nulls = [stored_nulls(file) for file in files]
+        if source is not None:
+            given = {_ITEMS: files[0].number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
+            chance = _probability_of(files[0], wanted)
+            table, absent = _zones_of(source, integer(given, _ITEMS, _DEFAULT_ITEMS), chance)
+            tables.append(table)
+            nulls.append(absent)
+        return _write(joined(tables, files), nulls, items, wanted, out)
+
+
+def _probability_of(file: IndexFile, text: str) -> float:
+    """The probability of the metadata; raises a ``CorruptFileError`` if it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise file.corrupt(f"metadata {_STORED_PROBABILITY!r}", "a number from 0 to 1", repr(text))
+    return value
+
+
+def _text(value: float) -> str:
+    return f"{value:.17f}".rstrip("0") if value < 1e-4 else repr(value)
+
+
+def _zones_of(source: IndexSource, items: int, wanted: float) -> tuple[pa.Table, bytes]:
+    """The zones of a source with their filters, and the rows that are null."""
+    zoned = Zoned(source, items)
+    filters = FilterBuilder(filter_bytes(items, wanted))
+    for batch in zoned.batches():
+        filters.add(batch)
+    columns, nulls = zoned.columns()
+    schema = pa.schema(
+        [
+            *ZONE_FIELDS,
+            pa.field("has_null", pa.bool_(), nullable=False),
+            pa.field("bloom_filter_data", pa.binary(), nullable=False),
+        ]
+    )
+    return pa.table([*columns, pa.array(nulls > 0), filters.finish()], schema=schema), zoned.nulls()
+
+
+def _write(
+    zones: pa.Table, nulls: Sequence[bytes], items: str, wanted: str, out: SegmentWriter
+) -> BuiltSegment:
+    metadata = {_STORED_ITEMS: items, _STORED_PROBABILITY: wanted}
+    out.write(FILTERS, zones, metadata=metadata, buffers={NULLS: union_of_rowsets(nulls)})
+    return BuiltSegment("/lance.index.pb.BloomFilterIndexDetails")

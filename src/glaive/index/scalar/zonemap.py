@@ -1,0 +1,133 @@
+"""ZONEMAP: smallest and largest value of each zone of rows.
+
+Specification: "ZONEMAP" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.index.protocol import BuiltSegment, IndexKind
+from glaive.index.registry import index_kind
+from glaive.index.scalar.extremes import Extremes
+from glaive.index.scalar.ordering import is_sortable
+from glaive.index.scalar.parameters import check_type, integer, known_parameters
+from glaive.index.scalar.rowsets import union_of_rowsets
+from glaive.index.scalar.zonemap_search import OpenedZoneMap
+from glaive.index.scalar.zones import (
+    NULLS,
+    ZONE_FIELDS,
+    StoredZones,
+    Zoned,
+    joined,
+    shared_setting,
+    stored_nulls,
+)
+from glaive.index.segment import Segment, SegmentWriter
+from glaive.index.source import IndexSource
+from glaive.index.text.varints import encode_varints
+
+__all__ = ["ZoneMap"]
+
+ZONES = "zonemap.lance"
+_ROWS = "rows_per_zone"
+_DEFAULT_ROWS = 8192
+_COUNTS = ("null_count", "nan_count")
+
+
+@index_kind
+class ZoneMap(IndexKind):
+    """Smallest and largest value of each zone of rows; a rewrite cuts other zones."""
+
+    name: ClassVar[str] = "zonemap"
+    newest: ClassVar[int] = 0
+    stores_addresses: ClassVar[bool] = True
+    marker: ClassVar[str] = ZONES
+
+    def open(self, segment: Segment) -> OpenedZoneMap:
+        """Read all zones."""
+        file = segment.open(ZONES)
+        file.check(min=None, max=None, **dict.fromkeys(_COUNTS, pa.uint32()))
+        kinds = {file.schema.field(name).type for name in ("min", "max")}
+        if len(kinds) > 1:
+            raise file.corrupt("zones of an index", "bounds of one type", f"{kinds}")
+        rows = file.read(["min", "max", *_COUNTS])
+        low, high = (_decoded(rows[name].combine_chunks()) for name in ("min", "max"))
+        if not is_sortable(low.type):
+            raise UnsupportedFeatureError(
+                f"{file.path}: values of type {low.type} are not searched"
+            )
+        for name in _COUNTS:
+            file.check_present(rows[name])
+        nulls, nans = (rows[name].to_numpy() for name in _COUNTS)
+        return OpenedZoneMap(StoredZones.read(file), low, high, nulls, nans > 0)
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Read the values once; ``rows_per_zone`` is 8,192 unless it is given."""
+        known_parameters("ZONEMAP", parameters, (_ROWS,))
+        rows_per_zone = integer(parameters, _ROWS, _DEFAULT_ROWS)
+        check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
+        rows, nulls = _zones_of(source, rows_per_zone)
+        return _write(rows, [nulls], rows_per_zone, out)
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Put the zones of all segments behind each other, and those of the source."""
+        files = [segment.open(ZONES) for segment in segments]
+        rows_per_zone = shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
+        tables = [file.read() for file in files]
+        nulls = [stored_nulls(file) for file in files]
+        if source is not None:
+            new = _zones_of(source, int(rows_per_zone))
+            tables.append(new[0])
+            nulls.append(new[1])
+        return _write(joined(tables, files), nulls, int(rows_per_zone), out)
+
+
+def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
+    """The zones of a source, and the rows that are null."""
+    zoned, extremes = Zoned(source, rows_per_zone), Extremes(source.field.type)
+    for batch in zoned.batches():
+        extremes.add(batch)
+    columns, nulls = zoned.columns()
+    low, high, nans = extremes.finish()
+    counts = [pa.array(one.astype(np.uint32)) for one in (nulls, nans)]
+    schema = _schema(source.field.type)
+    return pa.table([low, high, *counts, *columns], schema=schema), zoned.nulls()
+
+
+def _write(
+    zones: pa.Table, nulls: Sequence[bytes], rows_per_zone: int, out: SegmentWriter
+) -> BuiltSegment:
+    metadata, buffers = {_ROWS: str(rows_per_zone)}, {NULLS: union_of_rowsets(nulls)}
+    out.write(ZONES, zones, metadata=metadata, buffers=buffers)
+    return BuiltSegment(_DETAILS, _details(rows_per_zone, zones.schema.field("min").type))
+
+
+_DETAILS = "/lance.table.ZoneMapIndexDetails"
+
+
+def _details(rows_per_zone: int, kind: pa.DataType) -> bytes:
+    """Rows per zone, ``use_seeds`` as pylance has it, and that it is known which rows are null."""
+    tests = ("string", "large_string", "binary", "large_binary", "decimal")
+    seeds = any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+    rows = bytes(encode_varints(np.array([rows_per_zone]))[0])
+    return b"\x08" + rows + bytes([0x10, int(seeds), 0x18, 1])
+
+
+def _schema(kind: pa.DataType) -> pa.Schema:
+    bounds = [pa.field("min", kind), pa.field("max", kind)]
+    counts = [pa.field(name, pa.uint32(), nullable=False) for name in _COUNTS]
+    return pa.schema([*bounds, *counts, *ZONE_FIELDS])
+
+
+def _decoded(bounds: Any) -> Any:
+    return bounds.dictionary_decode() if pa.types.is_dictionary(bounds.type) else bounds
