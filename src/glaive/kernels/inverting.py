@@ -34,6 +34,12 @@ class Inversion(NamedTuple):
     frequencies: UInt32s
     positions: UInt32s | None
 
+    def position_starts(self) -> Int64s:
+        """Where the positions of each token begin; and the end of the last."""
+        before = np.concatenate(([0], np.cumsum(self.frequencies, dtype=np.int64)))
+        starts: Int64s = before[self.starts]
+        return starts
+
 
 def invert_tokens(
     numbers: UInt32s, counts: Int64s, distinct: int, positions: UInt32s | None = None

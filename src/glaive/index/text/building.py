@@ -14,40 +14,46 @@ from glaive.index.segment import SegmentWriter
 from glaive.index.source import IndexSource, ValueBatch
 from glaive.index.text.collecting import Collector
 from glaive.index.text.documents import documents_of
-from glaive.index.text.partition_write import write_partition
+from glaive.index.text.partition_write import PartitionContent, write_partition
 from glaive.index.text.text_format import TextFormat
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["METADATA", "build_partitions", "write_metadata"]
+__all__ = ["METADATA", "build_partitions", "collect_partitions", "write_metadata"]
 
 METADATA = "metadata.lance"
 _IGNORED = "deleted_fragments"
 
 _TEXT_BYTES = 4 << 20
-"""Bytes of text that are tokenized at a time, or one document."""
+"""Bytes of text that are tokenized at a time, at most, or one document."""
+
+_TEXTS_OF_MEMORY = 32
+"""Tokens of a text take several times its memory: so many such texts make up the limit."""
 
 
-def build_partitions(
-    source: IndexSource, form: TextFormat, out: SegmentWriter, first: int = 0
-) -> list[int]:
-    """Write partitions with the rows of a source, numbered from ``first`` on; their numbers.
+def build_partitions(source: IndexSource, form: TextFormat, out: SegmentWriter) -> list[int]:
+    """Write partitions with the rows of a source; their numbers."""
+    numbers: list[int] = []
+    for content in collect_partitions(source, form):
+        numbers.append(len(numbers))
+        write_partition(out, numbers[-1], content, form)
+    return numbers
 
-    There is one, unless that would need more memory than the source allows, and none
-    without documents.
+
+def collect_partitions(source: IndexSource, form: TextFormat) -> Iterator[PartitionContent]:
+    """The rows of a source as partitions.
+
+    There is one, unless that would need more than half the memory that the source allows, and
+    none without documents.
     """
     tokenizer = Tokenizer.of(form.params)
-    numbers: list[int] = []
     collector = Collector(tokenizer, form)
     for part in _parts(source):
         if collector.nbytes > source.memory_limit // 2 and collector.documents:
-            numbers.append(first + len(numbers))
-            write_partition(out, numbers[-1], collector.content(), form)
+            yield collector.content()
             collector = Collector(tokenizer, form)
         collector.add(documents_of(part, by_element=form.by_element))
     if collector.documents:
-        numbers.append(first + len(numbers))
-        write_partition(out, numbers[-1], collector.content(), form)
-    return numbers
+        yield collector.content()
 
 
 def write_metadata(out: SegmentWriter, form: TextFormat, partitions: list[int]) -> None:
@@ -58,11 +64,11 @@ def write_metadata(out: SegmentWriter, form: TextFormat, partitions: list[int]) 
 
 
 def _parts(source: IndexSource) -> Iterator[ValueBatch]:
-    """The rows of a source, a few MiB of text at a time."""
+    """The rows of a source, little text at a time."""
+    limit = max(1024, min(_TEXT_BYTES, source.memory_limit // _TEXTS_OF_MEMORY))
     for batch in source.batches():
         count = len(batch.values)
-        size = max(1, batch.values.nbytes)
-        step = max(1, count * _TEXT_BYTES // size) if size > _TEXT_BYTES else max(1, count)
+        step = max(1, count * limit // max(limit, batch.values.nbytes))
         for start in range(0, count, step):
             stop = min(count, start + step)
             yield ValueBatch(batch.values.slice(start, stop - start), batch.rows[start:stop])

@@ -6,27 +6,36 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource
-from glaive.index.text.building import METADATA, build_partitions, write_metadata
+from glaive.index.text.building import (
+    METADATA,
+    build_partitions,
+    collect_partitions,
+    write_metadata,
+)
 from glaive.index.text.documents import check_column
+from glaive.index.text.merging import merge_partitions
 from glaive.index.text.partition import remap_partition
+from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import partition_files
 from glaive.index.text.posting_layout import read_posting_layout
-from glaive.index.text.text_format import TextFormat
+from glaive.index.text.text_format import TOKEN_SETS, TextFormat
 
 __all__ = ["Inverted", "read_format"]
 
 _IGNORED = "deleted_fragments"
-_FORMATS = ("arrow", "fst")
+
+_MEMORY_LIMIT = 1 << 30
+"""Bytes that a merge may hold if no source says so."""
 
 
 @index_kind
@@ -45,7 +54,7 @@ class Inverted(IndexKind):
             return None
         file = segment.open(METADATA)
         layout = read_posting_layout(file)
-        known = file.metadata.get("token_set_format", "arrow") in _FORMATS
+        known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
         if layout is None or not known or "partitions" not in file.metadata:
             return None
         if _ignores_any(file, address_map.rewritten):
@@ -68,6 +77,24 @@ class Inverted(IndexKind):
         write_metadata(out, form, build_partitions(source, form, out))
         return form.built()
 
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Join the partitions of segments as far as memory allows, and those of a source."""
+        form = read_format(segments[0])
+        stored: list[StoredPartition] = []
+        for segment in segments:
+            other = read_format(segment)
+            if replace(other, token_set=form.token_set) != form:
+                raise UnsupportedFeatureError(
+                    f"{segment.where} was built with other parameters than {segments[0].where}"
+                )
+            stored += _stored_partitions(segment, form)
+        limit = _MEMORY_LIMIT if source is None else source.memory_limit
+        added = iter(()) if source is None else collect_partitions(source, form)
+        write_metadata(out, form, merge_partitions(stored, added, form, limit, out))
+        return form.built()
+
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters that the segment was built with."""
         return read_format(segment).options()
@@ -86,6 +113,24 @@ def read_format(segment: Segment) -> TextFormat:
     return TextFormat.read(file, segment.open(partition_files(numbers[0])[0]) if numbers else None)
 
 
+def _stored_partitions(segment: Segment, form: TextFormat) -> Iterator[StoredPartition]:
+    """The partitions of a segment.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Postings or tokens have an unknown form, or documents are ignored by their fragment.
+    """
+    file = segment.open(METADATA)
+    layout = read_posting_layout(file)
+    if layout != form.layout or form.token_set not in TOKEN_SETS:
+        raise UnsupportedFeatureError(f"{segment.where}: postings of an unknown form")
+    if _ignores_any(file, None):
+        raise UnsupportedFeatureError(f"{segment.where} ignores the documents of some fragments")
+    for number in _partitions(file):
+        yield StoredPartition(segment, number, form)
+
+
 def _partitions(file: IndexFile) -> list[int]:
     """Numbers of the partitions."""
     text = file.metadata["partitions"]
@@ -100,8 +145,8 @@ def _partitions(file: IndexFile) -> list[int]:
     return numbers
 
 
-def _ignores_any(file: IndexFile, fragments: Iterable[int]) -> bool:
-    """Whether the documents of one of these fragments are ignored.
+def _ignores_any(file: IndexFile, fragments: Iterable[int] | None) -> bool:
+    """Whether the documents of one of these fragments, or of any (None), are ignored.
 
     The bitmaps are not expanded: a few bytes can stand for billions of fragments.
     """
@@ -109,11 +154,13 @@ def _ignores_any(file: IndexFile, fragments: Iterable[int]) -> bool:
         return False
     from pyroaring import BitMap
 
-    wanted, ignored = BitMap(fragments), False
+    wanted = None if fragments is None else BitMap(fragments)
+    ignored = False
     bitmaps: list[Any] = file.read([_IGNORED])[_IGNORED].to_pylist()
     for bitmap in bitmaps:
         try:
-            ignored |= bool(bitmap) and wanted.intersect(BitMap.deserialize(bitmap))
+            found = BitMap.deserialize(bitmap) if bitmap else BitMap()
+            ignored |= bool(found) if wanted is None else wanted.intersect(found)
         except (ValueError, IndexError, TypeError) as error:
             raise _corrupt(_IGNORED, str(error), file) from error
     return ignored

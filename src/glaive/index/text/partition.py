@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.chunked import one_array
-from glaive.errors import CorruptFileError
 from glaive.index.address_map import AddressMap
 from glaive.index.segment import IndexFile, Segment, SegmentWriter, batches
-from glaive.index.text.columns import elements_of, lists_array, lists_of, numbers_of
-from glaive.index.text.positions import decode_positions, occurrences
+from glaive.index.text.columns import lists_array, lists_of
+from glaive.index.text.lists_read import (
+    COLUMNS,
+    check_posting_columns,
+    list_starts,
+    read_postings,
+    read_steps,
+    wrong_lists,
+)
 from glaive.index.text.posting_columns import (
     DocumentLengths,
     posting_columns,
@@ -24,13 +29,11 @@ from glaive.index.text.posting_columns import (
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import (
     Blocks,
-    Elements,
     Postings,
     blocks_of,
-    decode_postings,
 )
 from glaive.index.text.scores import length_codes
-from glaive.index.text.tokens import TOKEN_COLUMNS, read_tokens, write_tokens
+from glaive.index.text.tokens import read_tokens, write_tokens
 from glaive.types import Flags, Int64s
 
 __all__ = ["remap_partition"]
@@ -39,16 +42,9 @@ _BATCH = 1 << 20
 """Postings that are decoded at a time, about."""
 
 _POSTING = "_posting"
-_LENGTH = "_length"
-_SCORE = "_max_score"
 _IMPACTS = "_impacts"
 _STREAM = "_compressed_position"
-_STREAM_AT = "_position_block_offset"
 _POSITION = "_position"
-
-_DOCUMENT_COLUMNS = frozenset(("_rowid", "_num_tokens"))
-_POSTING_COLUMNS = frozenset((_POSTING, _LENGTH, _SCORE, _IMPACTS, _STREAM, _STREAM_AT, _POSITION))
-_KNOWN = _DOCUMENT_COLUMNS | _POSTING_COLUMNS | TOKEN_COLUMNS
 
 
 def remap_partition(
@@ -68,7 +64,7 @@ def remap_partition(
     """
     documents, tokens, postings = (f"{name}_{part}.lance" for part in ("docs", "tokens", "invert"))
     opened = [segment.open(file_name) for file_name in (documents, tokens, postings)]
-    if any(not _KNOWN.issuperset(index_file.schema.names) for index_file in opened):
+    if any(not COLUMNS.issuperset(index_file.schema.names) for index_file in opened):
         return False
     file = opened[0]
     file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
@@ -103,21 +99,12 @@ class _Lists:
         self._lengths = DocumentLengths(lengths, length_codes(lengths), int(lengths.sum()))
         self._renumbered = np.cumsum(kept) - 1
         self._has = frozenset(file.schema.names)
-        file.check(**{_SCORE: pa.float32()})
-        file.check_lists(**{_POSTING: pa.large_binary()})
-        if _IMPACTS in self._has:
-            file.check_lists(**{_IMPACTS: pa.large_binary()})
-        if not self._has.isdisjoint((_STREAM, _STREAM_AT)):
-            file.check(**{_STREAM: pa.large_binary()})
-            file.check_lists(**{_STREAM_AT: pa.uint32()})
+        check_posting_columns(file)
 
     def write(self, out: SegmentWriter, name: str) -> Flags:
         """Write the file; returns which tokens still have documents."""
         file = self._file
-        list_lengths = numbers_of(file, file.read([_LENGTH]), _LENGTH, pa.uint32())
-        if list_lengths.max(initial=0) > len(self._kept):
-            raise _wrong(file, _LENGTH)
-        starts = np.concatenate([[0], np.cumsum(list_lengths)])
+        starts = list_starts(file, len(self._kept))
         into = out.create(name, file.schema)
         masks = [np.zeros(0, np.bool_)]
         for first, last in batches(starts, _BATCH):
@@ -125,9 +112,9 @@ class _Lists:
                 file.read(None, first, last), starts[first : last + 1] - starts[first]
             )
             masks.append(nonempty)
-            if len(rows) or (last == len(list_lengths) and not np.concatenate(masks).any()):
+            if len(rows) or (last == len(starts) - 1 and not np.concatenate(masks).any()):
                 into.write(rows)
-        if not len(list_lengths):
+        if not len(starts) - 1:
             into.write(file.read())
         into.finish()
         return np.concatenate(masks)
@@ -135,17 +122,7 @@ class _Lists:
     def _without(self, rows: pa.Table, starts: Int64s) -> tuple[pa.Table, Flags]:
         """Some lists without deleted documents, and which of them are not empty then."""
         file, layout = self._file, self._layout
-        of_list, array = lists_of(rows, _POSTING, file)
-        before = blocks_of(starts, layout.block)
-        elements = elements_of(array, _POSTING, file)
-        if (np.diff(of_list) != before.of_list).any():
-            raise _wrong(file, _POSTING)
-        postings = decode_postings(elements, starts, layout, file.path)
-        if (
-            len(postings.documents)
-            and not ((postings.documents >= 0) & (postings.documents < len(self._kept))).all()
-        ):
-            raise _wrong(file, _POSTING)
+        postings, before = read_postings(file, rows, starts, layout, len(self._kept))
         stays = self._kept[postings.documents]
         counted = np.concatenate([[0], np.cumsum(stays)])[starts]
         nonempty = np.diff(counted) > 0
@@ -177,28 +154,11 @@ class _Lists:
         if _POSITION in self._has:
             starts, array = lists_of(rows, _POSITION, file)
             if (starts != postings.starts).any():
-                raise _wrong(file, _POSITION)
+                raise wrong_lists(file, _POSITION)
             kind = file.schema.field(_POSITION).type
             return {_POSITION: lists_array(surviving.starts, array.filter(pa.array(stays)), kind)}
         if _STREAM not in self._has:
             return {}
-        streams = elements_of(one_array(rows[_STREAM]), _STREAM, file)
-        of_list, array = lists_of(rows, _STREAM_AT, file)
-        if array.null_count:
-            raise _wrong(file, _STREAM_AT)
-        if (np.diff(of_list) != before.of_list).any():
-            raise _wrong(file, _STREAM_AT)
-        within = array.to_numpy().astype(np.int64)
-        offsets = np.append(within + np.repeat(streams.offsets[:-1], before.of_list), 0)
-        offsets[-1] = streams.offsets[-1]
-        list_begins = np.cumsum(before.of_list) - before.of_list
-        if (np.diff(offsets) < 0).any() or within[list_begins[before.of_list > 0]].any():
-            raise _wrong(file, _STREAM_AT)
-        counts = occurrences(before, postings.frequencies)
-        values = decode_positions(Elements(offsets, streams.data), counts, file.path)
+        values = read_steps(file, rows, before, postings.frequencies)
         values = values[np.repeat(stays, postings.frequencies)]
         return shared_position_columns(values, blocks, surviving.frequencies)
-
-
-def _wrong(file: IndexFile, column: str) -> CorruptFileError:
-    return file.corrupt_column(column, "values that match the lengths of the lists", "others")

@@ -56,6 +56,16 @@ class PartitionContent(NamedTuple):
     lengths: Int64s
     lists: Inversion
 
+    @property
+    def postings(self) -> int:
+        """Postings of all lists."""
+        return len(self.lists.documents)
+
+    @property
+    def positions(self) -> int:
+        """Positions of all lists."""
+        return 0 if self.lists.positions is None else len(self.lists.positions)
+
 
 def partition_files(number: int) -> tuple[str, str, str]:
     """Names of the files of a partition: of its documents, tokens and postings."""

@@ -19,7 +19,7 @@ from glaive.index.protocol import BuiltSegment
 from glaive.index.text.params import TextParams
 from glaive.index.text.posting_layout import PostingLayout
 
-__all__ = ["ROW", "TextFormat"]
+__all__ = ["ELEMENT", "LIST_ELEMENT", "ROW", "TOKEN_SETS", "TextFormat"]
 
 ROW: Final = "row"
 LIST_ELEMENT: Final = "list_element"
@@ -32,6 +32,9 @@ _SHARED_POSITIONS: Final = {
     "positions_codec": "packed_delta_v1",
 }
 _LISTS: Final = pa.list_(pa.large_binary())
+ELEMENT: Final = "_doc_index_0"
+"""Column of documents: which element of its row's list a document is."""
+
 TOKEN_SETS: Final = ("fst", "arrow")
 """How token sets are stored."""
 
@@ -216,10 +219,6 @@ class TextFormat:
         return BuiltSegment(
             _TYPE_URL, details.SerializeToString(), 3 if self.by_element else self.version
         )
-
-
-ELEMENT: Final = "_doc_index_0"
-"""Column of documents: which element of its row's list a document is."""
 
 
 def _present(name: str, kind: pa.DataType) -> pa.Field[Any]:

@@ -1,0 +1,129 @@
+"""Read posting lists and positions, some lists at a time, checked.
+
+Specification: "Postings", "Positions" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.chunked import one_array
+from glaive.errors import CorruptFileError
+from glaive.index.index_file import IndexFile
+from glaive.index.text.columns import elements_of, lists_of, numbers_of
+from glaive.index.text.positions import decode_positions, occurrences
+from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text.postings import Blocks, Elements, Postings, blocks_of, decode_postings
+from glaive.index.text.text_format import ELEMENT
+from glaive.index.text.tokens import TOKEN_COLUMNS
+from glaive.types import Int64s
+
+__all__ = [
+    "COLUMNS",
+    "check_posting_columns",
+    "list_starts",
+    "read_postings",
+    "read_steps",
+    "wrong_lists",
+]
+
+_POSTING_COLUMNS: Final = (
+    "_posting", "_length", "_max_score", "_impacts", "_compressed_position",
+    "_position_block_offset", "_position",
+)  # fmt: skip
+
+COLUMNS: Final = frozenset(("_rowid", "_num_tokens", ELEMENT, *_POSTING_COLUMNS)) | TOKEN_COLUMNS
+"""Columns of the files of a partition that are known."""
+
+
+def check_posting_columns(file: IndexFile) -> None:
+    """Check the types of the columns of postings that are there.
+
+    Raises
+    ------
+    CorruptFileError
+        A column is of another type.
+    """
+    present = frozenset(file.schema.names)
+    file.check(_max_score=pa.float32(), _length=pa.uint32())
+    file.check_lists(_posting=pa.large_binary())
+    if "_impacts" in present:
+        file.check_lists(_impacts=pa.large_binary())
+    if not present.isdisjoint(("_compressed_position", "_position_block_offset")):
+        file.check(_compressed_position=pa.large_binary())
+        file.check_lists(_position_block_offset=pa.uint32())
+
+
+def list_starts(file: IndexFile, documents: int) -> Int64s:
+    """Where the postings of each list begin among all; and the end of the last.
+
+    Raises
+    ------
+    CorruptFileError
+        A list has more postings than there are documents.
+    """
+    lengths = numbers_of(file, file.read(["_length"]), "_length", pa.uint32())
+    if lengths.max(initial=0) > documents:
+        raise wrong_lists(file, "_length")
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def read_postings(
+    file: IndexFile, rows: pa.Table, starts: Int64s, layout: PostingLayout, documents: int
+) -> tuple[Postings, Blocks]:
+    """The postings of some rows of a file, and the blocks in which they were.
+
+    Parameters
+    ----------
+    starts
+        Where each list begins among these; and the end of the last.
+    documents
+        Of the partition.
+
+    Raises
+    ------
+    CorruptFileError
+        A list has other blocks than its length says, or a document that does not exist.
+    """
+    of_list, array = lists_of(rows, "_posting", file)
+    blocks = blocks_of(starts, layout.block)
+    elements = elements_of(array, "_posting", file)
+    if (np.diff(of_list) != blocks.of_list).any():
+        raise wrong_lists(file, "_posting")
+    postings = decode_postings(elements, starts, layout, file.path)
+    found = postings.documents
+    if len(found) and not ((found >= 0) & (found < documents)).all():
+        raise wrong_lists(file, "_posting")
+    return postings, blocks
+
+
+def read_steps(file: IndexFile, rows: pa.Table, blocks: Blocks, frequencies: Int64s) -> Int64s:
+    """Positions that are one stream for each list: the first of each document, then steps.
+
+    Raises
+    ------
+    CorruptFileError
+        A stream has another number of positions.
+    """
+    column = "_position_block_offset"
+    stream = "_compressed_position"
+    streams = elements_of(one_array(rows[stream]), stream, file)
+    of_list, array = lists_of(rows, column, file)
+    if array.null_count or (np.diff(of_list) != blocks.of_list).any():
+        raise wrong_lists(file, column)
+    within = array.to_numpy().astype(np.int64)
+    offsets = np.append(within + np.repeat(streams.offsets[:-1], blocks.of_list), 0)
+    offsets[-1] = streams.offsets[-1]
+    list_begins = np.cumsum(blocks.of_list) - blocks.of_list
+    if (np.diff(offsets) < 0).any() or within[list_begins[blocks.of_list > 0]].any():
+        raise wrong_lists(file, column)
+    counts = occurrences(blocks, frequencies)
+    return decode_positions(Elements(offsets, streams.data), counts, file.path)
+
+
+def wrong_lists(file: IndexFile, column: str) -> CorruptFileError:
+    """The error for a column that does not match the lengths of the lists."""
+    return file.corrupt_column(column, "values that match the lengths of the lists", "others")

@@ -1,0 +1,156 @@
+"""Read a partition whole: its documents, tokens and posting lists.
+
+Specification: "Files" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.buffers import spread
+from glaive.errors import UnsupportedFeatureError
+from glaive.index.segment import Segment, batches
+from glaive.index.text.columns import numbers_of
+from glaive.index.text.lists_read import (
+    COLUMNS,
+    check_posting_columns,
+    list_starts,
+    read_postings,
+    read_steps,
+)
+from glaive.index.text.partition_write import PartitionContent, partition_files
+from glaive.index.text.text_format import ELEMENT, TextFormat
+from glaive.index.text.tokens import read_tokens
+from glaive.kernels.inverting import Inversion
+from glaive.types import Int64s, UInt32s
+
+__all__ = ["StoredPartition"]
+
+_BATCH = 1 << 19
+"""Postings that are decoded at a time, about."""
+
+
+class StoredPartition:
+    """A partition of a segment.
+
+    Parameters
+    ----------
+    segment
+        Has the files.
+    number
+        Of the partition in the segment.
+    form
+        How the index was written.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A file has a column that is not known.
+    CorruptFileError, DataFileMissingError
+        A file is damaged or absent.
+    """
+
+    def __init__(self, segment: Segment, number: int, form: TextFormat) -> None:
+        self.segment, self._form = segment, form
+        self.names = partition_files(number)
+        self._documents, self._tokens, self._postings = map(segment.open, self.names)
+        for file in (self._documents, self._tokens, self._postings):
+            unknown = sorted(set(file.schema.names) - COLUMNS)
+            if unknown:
+                raise UnsupportedFeatureError(
+                    f"{file.path}: columns {', '.join(unknown)} are not known"
+                )
+        check_posting_columns(self._postings)
+
+    @cached_property
+    def _lengths(self) -> Int64s:
+        file = self._documents
+        return numbers_of(file, file.read(["_num_tokens"]), "_num_tokens", pa.uint32())
+
+    @cached_property
+    def _starts(self) -> Int64s:
+        return list_starts(self._postings, len(self._lengths))
+
+    @property
+    def documents(self) -> int:
+        """Documents."""
+        return len(self._lengths)
+
+    @property
+    def postings(self) -> int:
+        """Postings of all lists."""
+        return int(self._starts[-1])
+
+    @property
+    def positions(self) -> int:
+        """Positions of all lists."""
+        return int(self._lengths.sum()) if self._form.params.with_position else 0
+
+    def content(self) -> PartitionContent:
+        """All of it, decoded; lists are in the order of their tokens.
+
+        Raises
+        ------
+        CorruptFileError
+            A file is damaged.
+        """
+        file = self._documents
+        file.check(_rowid=pa.uint64())
+        names = ["_rowid", ELEMENT] if self._form.by_element else ["_rowid"]
+        rows = file.read(names)
+        for name in names:
+            file.check_present(rows[name])
+        elements = rows[ELEMENT].to_numpy().astype(np.uint32) if self._form.by_element else None
+        tokens = read_tokens(self._tokens, len(self._starts) - 1)
+        lists = _reordered(self._lists(), tokens.numbers)
+        row_numbers = rows["_rowid"].to_numpy().astype(np.uint64)
+        return PartitionContent(tokens.strings, row_numbers, elements, self._lengths, lists)
+
+    def _lists(self) -> Inversion:
+        """The lists in the order in which they are stored."""
+        file, layout, starts = self._postings, self._form.layout, self._starts
+        documents = np.empty(self.postings, np.uint32)
+        frequencies = np.empty(self.postings, np.uint32)
+        positions = [np.zeros(0, np.uint32)]
+        with_position = self._form.params.with_position
+        columns = ["_posting"]
+        if with_position:
+            columns += ["_compressed_position", "_position_block_offset"]
+        for first, last in batches(starts, _BATCH):
+            begin, end = int(starts[first]), int(starts[last])
+            rows = file.read(columns, first, last)
+            own = starts[first : last + 1] - begin
+            postings, blocks = read_postings(file, rows, own, layout, self.documents)
+            documents[begin:end] = postings.documents
+            frequencies[begin:end] = postings.frequencies
+            if with_position:
+                steps = read_steps(file, rows, blocks, postings.frequencies)
+                positions.append(_absolute(steps, postings.frequencies))
+        joined = np.concatenate(positions) if with_position else None
+        return Inversion(starts, documents, frequencies, joined)
+
+
+def _reordered(lists: Inversion, order: Int64s) -> Inversion:
+    """Lists in another order; themselves, if it is theirs."""
+    if (order == np.arange(len(order))).all():
+        return lists
+    sizes = np.diff(lists.starts)[order]
+    taken = spread(lists.starts[:-1][order], sizes)
+    positions = lists.positions
+    if positions is not None:
+        begins = lists.position_starts()
+        positions = positions[spread(begins[:-1][order], np.diff(begins)[order])]
+    starts = np.concatenate(([0], np.cumsum(sizes)))
+    return Inversion(starts, lists.documents[taken], lists.frequencies[taken], positions)
+
+
+def _absolute(steps: Int64s, frequencies: Int64s) -> UInt32s:
+    """Positions from the first and the steps of each document."""
+    sums = np.concatenate([[0], np.cumsum(steps)])
+    before = sums[np.cumsum(frequencies) - frequencies]
+    # What damage made too large comes back as another number.
+    positions: UInt32s = (sums[1:] - np.repeat(before, frequencies)).astype(np.uint32)
+    return positions

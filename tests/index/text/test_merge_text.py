@@ -1,0 +1,209 @@
+"""Segments of full-text indices are merged: the same lists as if all rows were built at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.index.text.sources import RowsInMemory
+
+from glaive.errors import GlaiveError, OptionError, UnsupportedFeatureError
+from glaive.format.pb import table_pb2
+from glaive.index.segment import Segment, SegmentWriter
+from glaive.index.text.inverted import Inverted, read_format
+from glaive.index.text.partition_read import StoredPartition
+from glaive.index.text.partition_write import PartitionContent
+from glaive.io.uri import open_store
+from glaive.types import FormatVersion
+
+STORE = open_store("memory://merged-text")
+
+
+def new_segment() -> SegmentWriter:
+    return SegmentWriter(STORE, FormatVersion(2, 2))
+
+
+def finished(out: SegmentWriter, built: Any) -> Segment:
+    entry = table_pb2.IndexMetadata(name="t_idx", files=out.finish(), index_version=built.version)
+    entry.uuid.uuid = out.id.bytes
+    entry.index_details.type_url, entry.index_details.value = built.type_url, built.details
+    return Segment(STORE, entry)
+
+
+def built(source: RowsInMemory, **options: Any) -> Segment:
+    out = new_segment()
+    return finished(out, Inverted().build(source, options, out))
+
+
+def merged(segments: list[Segment], source: RowsInMemory | None = None) -> Segment:
+    out = new_segment()
+    return finished(out, Inverted().merge(segments, source, out))
+
+
+def partitions_of(segment: Segment) -> list[PartitionContent]:
+    form = read_format(segment)
+    count = sum(name.endswith("_docs.lance") for name in segment.sizes())
+    return [StoredPartition(segment, number, form).content() for number in range(count)]
+
+
+def documents_of(segment: Segment) -> dict[Any, Any]:
+    """Of each token its documents, by row and element, with frequency and positions."""
+    found: dict[Any, Any] = {}
+    for part in partitions_of(segment):
+        lists = part.lists
+        begins = lists.position_starts() if lists.positions is not None else None
+        for token, name in enumerate(part.tokens.to_pylist()):
+            here = slice(int(lists.starts[token]), int(lists.starts[token + 1]))
+            ids = lists.documents[here]
+            own = found.setdefault(name, [])
+            for at, document in enumerate(ids.tolist()):
+                element = None if part.elements is None else int(part.elements[document])
+                own.append((int(part.rows[document]), element, int(lists.frequencies[here][at])))
+            if begins is not None and lists.positions is not None:
+                places = lists.positions[int(begins[token]) : int(begins[token + 1])].tolist()
+                found.setdefault((name, "positions"), []).extend(places)
+    return found
+
+
+def texts(count: int, seed: int) -> pa.Array:
+    words = np.random.default_rng(seed)
+    return pa.array(
+        [
+            " ".join(f"w{number}" for number in words.zipf(1.4, 1 + at % 30) % 3000)
+            for at in range(count)
+        ]
+    )
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"with_position": True},
+    {"with_position": True, "block_size": 256},
+    {"format_version": 1},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_merged_segments_are_as_if_built_at_once(options: dict[str, Any]) -> None:
+    parts = [texts(400, seed) for seed in range(3)]
+    first = built(RowsInMemory([parts[0]]), **options)
+    second = built(RowsInMemory([parts[1]], first=400), **options)
+    together = merged([first, second], RowsInMemory([parts[2]], first=800))
+    at_once = built(RowsInMemory(parts), **options)
+    assert documents_of(together) == documents_of(at_once)
+    for name in ("docs", "tokens", "invert"):
+        files = [part.open(f"part_0_{name}.lance") for part in (together, at_once)]
+        assert files[0].read() == files[1].read()
+        assert files[0].metadata == files[1].metadata
+    assert together.entry.index_details == at_once.entry.index_details
+    assert len(partitions_of(merged([first, second]))) == 1
+
+
+def test_positions_by_document_are_kept_in_partitions_of_their_own() -> None:
+    options = {"with_position": True, "format_version": 1}
+    segments = [built(RowsInMemory([texts(50, seed)], first=seed), **options) for seed in (0, 50)]
+    together = merged(segments, RowsInMemory([texts(10, 3)], first=100))
+    sizes = [together.sizes()[f"part_{number}_invert.lance"] for number in range(3)]
+    assert sizes[:2] == [segment.sizes()["part_0_invert.lance"] for segment in segments]
+
+
+def test_list_elements_stay_apart() -> None:
+    rows = [["a b", None], [], ["c a"]]
+    options = {"document_granularity": "list_element", "remove_stop_words": False}
+    segments = [built(RowsInMemory([pa.array(rows)], first=first), **options) for first in (0, 3)]
+    assert documents_of(merged(segments))[b"a"] == [(0, 0, 1), (2, 0, 1), (3, 0, 1), (5, 0, 1)]
+
+
+def test_nothing_merged_with_nothing_is_nothing() -> None:
+    empty = built(RowsInMemory([pa.array([None, "the"])]))
+    assert sorted(empty.sizes()) == ["metadata.lance"]
+    assert sorted(merged([empty, empty]).sizes()) == ["metadata.lance"]
+    added = merged([empty], RowsInMemory([pa.array(["word"])], first=7))
+    assert documents_of(added) == {b"word": [(7, None, 1)]}
+
+
+def test_memory_decides_how_many_partitions_there_are() -> None:
+    rows = [texts(4000, 5)]
+    limit = 1_000_000
+    parts = built(RowsInMemory(rows, limit), with_position=True)
+    at_once = built(RowsInMemory(rows), with_position=True)
+    assert len(partitions_of(parts)) > 1
+    assert documents_of(parts) == documents_of(at_once)
+    assert documents_of(merged([parts])) == documents_of(at_once)
+    assert len(partitions_of(merged([parts]))) == 1
+    small = RowsInMemory([texts(1, 1)], limit, first=9000)
+    assert len(partitions_of(merged([parts], small))) > 1
+
+
+def test_other_parameters_cannot_be_merged() -> None:
+    first = built(RowsInMemory([texts(5, 0)]))
+    for options in ({"stem": False}, {"with_position": True}, {"format_version": 1}):
+        with pytest.raises(UnsupportedFeatureError, match="other parameters"):
+            merged([first, built(RowsInMemory([texts(5, 1)]), **options)])
+
+
+def test_an_index_is_extended_with_its_own_parameters() -> None:
+    options = {"stem": False, "custom_stop_words": ["w1"], "max_token_length": None}
+    segment = built(RowsInMemory([pa.array(["w1 walking"])]), **options)
+    out = new_segment()
+    rows = RowsInMemory([pa.array(["w1 talking"])])
+    more = finished(out, Inverted().extend(segment, rows, out))
+    assert read_format(more) == read_format(segment)
+    assert list(documents_of(more)) == [b"talking"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"with_positions": True}, "with_positions"),
+        ({"format_version": 4}, "format_version"),
+        ({"format_version": True}, "format_version"),
+        ({"format_version": 2, "block_size": 256}, "block_size=256"),
+        ({"block_size": 64}, "block_size"),
+        ({"document_granularity": "word"}, "document_granularity"),
+        ({"document_granularity": "list_element"}, "list elements"),
+        ({"num_workers": -1}, "num_workers"),
+        ({"stem": 1}, "stem"),
+        ({"max_token_length": -1}, "max_token_length"),
+        ({"custom_stop_words": "the"}, "custom_stop_words"),
+        ({"language": "Klingon"}, "Klingon"),
+        ({"base_tokenizer": "standard"}, "standard"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        built(RowsInMemory([pa.array(["text"])]), **options)
+
+
+@pytest.mark.parametrize("values", [[1, 2], [[1]]], ids=str)
+def test_only_texts_are_indexed(values: list[Any]) -> None:
+    with pytest.raises(OptionError, match="takes text"):
+        built(RowsInMemory([pa.array(values)]))
+    with pytest.raises(UnsupportedFeatureError, match="lists of lists"):
+        built(RowsInMemory([pa.array([[["a"]]])]))
+
+
+def test_damaged_segments_are_errors_or_other_lists() -> None:
+    random = np.random.default_rng(0)
+    names = [f"part_0_{name}.lance" for name in ("docs", "tokens", "invert")]
+    source = built(RowsInMemory([texts(300, 0)]), with_position=True)
+    sound = {name: source.get(name).to_pybytes() for name in [*names, "metadata.lance"]}
+    failed = 0
+    for turn in range(150):
+        out = new_segment()
+        damaged = names[turn % 3]
+        for name, data in sound.items():
+            raw = bytearray(data)
+            if name == damaged:
+                for _ in range(3):
+                    raw[random.integers(0, len(raw))] = random.integers(0, 256)
+            out.put(name, [bytes(raw)])
+        segment = finished(out, read_format(source).built())
+        try:
+            merged([segment, source])
+        except GlaiveError:
+            failed += 1
+    assert failed > 30
