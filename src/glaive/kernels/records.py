@@ -20,6 +20,7 @@ from glaive.types import Int64s
 
 __all__ = [
     "CompactInline",
+    "FindNearest",
     "LevelPage",
     "MeasureEntries",
     "ReadChunks",
@@ -123,6 +124,19 @@ class RepairGraph(NamedTuple):
     into_counts: int
     into_nodes: int
     into_distances: int
+
+
+class FindNearest(NamedTuple):
+    """For ``nearest.find_nearest``."""
+
+    rows: int
+    row_count: int
+    dimension: int
+    table: int
+    blocks: int
+    scratch: int
+    ids: int
+    scores: int
 
 
 class CompactInline(NamedTuple):

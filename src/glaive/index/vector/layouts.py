@@ -15,7 +15,7 @@ import numpy as np
 
 from glaive.types import Flags, UInt8s
 
-__all__ = ["row_major", "select_packed", "select_transposed"]
+__all__ = ["packed", "row_major", "select_packed", "select_transposed", "transposed"]
 
 Codes = UInt8s
 """The bytes of a partition, as (rows, width) in every layout."""
@@ -36,6 +36,16 @@ def row_major(codes: Codes) -> Codes:
     """Turn transposed codes into rows."""
     rows, width = codes.shape
     return np.ascontiguousarray(codes.reshape(width, rows).T)
+
+
+def transposed(codes: Codes) -> Codes:
+    """Turn rows into transposed codes."""
+    return np.ascontiguousarray(codes.T).reshape(codes.shape)
+
+
+def packed(codes: Codes) -> Codes:
+    """Turn rows of bits into packed ones."""
+    return _pack(codes)
 
 
 def select_packed(codes: Codes, kept: Flags) -> Codes:

@@ -6,18 +6,22 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, RebuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFileWriter, Segment, SegmentWriter, batches
+from glaive.index.source import IndexSource
 from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
 from glaive.index.vector.graph_repair import without_nodes
+from glaive.index.vector.index_writer import build_index
 from glaive.index.vector.legacy import remap_legacy
+from glaive.index.vector.parameters import parse_parameters
 from glaive.index.vector.partitions import MODEL, Partitions
 from glaive.index.vector.storage import ADDRESSES, DETAILS, SIGNS, Storage
 from glaive.index.vector.vectors import Vectors
@@ -64,6 +68,12 @@ class VectorIndex(IndexKind):
         _write_codes(storage, new_addresses, kept, out, graphs)
         graphs.finish()
         return RebuiltSegment()
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Train a model and write the vectors of a source; see :meth:`IndexKind.build`."""
+        return build_index(source, parse_parameters(parameters, source.field), out)
 
 
 def _write_codes(

@@ -1,0 +1,58 @@
+"""The details message of a vector index.
+
+Specification: "Details" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from glaive.format.pb import vector_details_pb2
+from glaive.index.vector.parameters import VectorParameters
+
+__all__ = ["TYPE_URL", "details_of", "version_of"]
+
+TYPE_URL: Final = "/lance.index.pb.VectorIndexDetails"
+
+_Details = vector_details_pb2.VectorIndexDetails
+_VERSION: Final = 1
+_RABIT_VERSION: Final = 2
+
+
+def version_of(parameters: VectorParameters) -> int:
+    """Version of the index's own format."""
+    return _RABIT_VERSION if parameters.codes == "RQ" else _VERSION
+
+
+def details_of(parameters: VectorParameters) -> bytes:
+    """The content of the message."""
+    details = _Details(metric_type=parameters.column.metric.number)  # type: ignore[arg-type]  # an open enum
+    if parameters.target_partition_size is not None:
+        details.target_partition_size = parameters.target_partition_size
+    graph = parameters.graph
+    if graph is not None:
+        details.hnsw_index_config.max_connections = graph.neighbors
+        details.hnsw_index_config.construction_ef = graph.candidates
+        details.hnsw_index_config.max_level = graph.max_level
+    hints = {
+        "ivf.max_iters": str(parameters.max_iters),
+        "ivf.sample_rate": str(parameters.sample_rate),
+        "skip_transpose": "false" if parameters.transposed else "true",
+    }
+    match parameters.codes:
+        case "PQ":
+            details.pq.num_bits = parameters.num_bits
+            details.pq.num_sub_vectors = parameters.num_sub_vectors
+            hints["pq.max_iters"] = str(parameters.max_iters)
+            hints["pq.sample_rate"] = str(parameters.sample_rate)
+        case "SQ":
+            details.sq.num_bits = parameters.num_bits
+            hints["sq.sample_rate"] = str(parameters.sample_rate)
+        case "RQ":
+            details.rq.num_bits = parameters.num_bits
+            if parameters.rotation == "matrix":
+                details.rq.rotation_type = _Details.RabitQuantization.MATRIX
+        case _:
+            details.flat.SetInParent()
+    details.runtime_hints.update({f"lance.{key}": value for key, value in hints.items()})
+    return details.SerializeToString(deterministic=True)

@@ -1,0 +1,220 @@
+"""K-means: centroids that lie in the middle of the vectors nearest to them.
+
+Lloyd's iterations from random vectors, in ``float32``. Above 256 clusters in two levels: coarse
+clusters, each of which is divided in proportion to its size.
+
+Specification: "Training" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.index.vector.metric import Metric, normalized
+from glaive.io.pool import ordered_map
+from glaive.kernels.nearest import Centroids, find_nearest, sum_by_cluster
+from glaive.types import Float32s
+
+__all__ = ["Clusters", "Training", "assign_all", "train_clusters"]
+
+MAX_FLAT_CLUSTERS = 256
+TOLERANCE = 1e-4
+"""Relative decrease of the loss below which training stops."""
+
+_REFINEMENTS = 2
+"""Iterations over all clusters after those within coarse ones."""
+
+_ROWS_PER_CLUSTER = 256
+_PART = 8192
+"""Rows that one thread assigns at a time."""
+
+_SUMMED = 1 << 16
+"""Squares that are added up as ``float32``."""
+
+Int32s = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How centroids are trained.
+
+    Parameters
+    ----------
+    metric
+        L2 for the cosine distance, too, whose vectors have length one. For the dot product,
+        centroids have length one. For the hamming distance they are 0 or 1 in each dimension.
+    iterations
+        At most so many.
+    seed
+        Of the random choices; equal seeds give equal centroids.
+    parallel
+        Whether to use the threads of the pool. False within work that runs there.
+    """
+
+    metric: Metric = Metric.L2
+    iterations: int = 50
+    seed: int = 0
+    parallel: bool = True
+
+
+class Clusters:
+    """Centroids, ready to be assigned to. Immutable.
+
+    Parameters
+    ----------
+    centroids
+        ``float32`` of shape ``(clusters, dimension)``.
+    metric
+        As in :class:`Training`.
+    """
+
+    def __init__(self, centroids: Float32s, metric: Metric) -> None:
+        self.centroids = np.ascontiguousarray(centroids, np.float32)
+        self._dot = metric is Metric.DOT
+        # Near to the origin, squares and products of float32 lose less.
+        mean = self.centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._origin = None if self._dot or metric is Metric.HAMMING else mean
+        moved = self._moved(self.centroids)
+        squares = np.einsum("ij,ij->i", moved, moved)
+        self._table = Centroids(moved, 0 * squares if self._dot else -squares / 2)
+
+    def __len__(self) -> int:
+        return len(self.centroids)
+
+    def _moved(self, vectors: Float32s) -> Float32s:
+        return vectors if self._origin is None else vectors - self._origin
+
+    def assign(self, vectors: Float32s) -> Int32s:
+        """The nearest cluster of each vector."""
+        return find_nearest(self._moved(vectors), self._table).ids
+
+    def measure(self, vectors: Float32s) -> tuple[Int32s, float]:
+        """The nearest cluster of each vector, and the sum of the distances: squared for L2."""
+        moved = self._moved(vectors)
+        ids, scores = find_nearest(moved, self._table)
+        total = float(scores.sum(dtype=np.float64))
+        if self._dot:
+            return ids, len(ids) - total
+        flat = moved.reshape(-1)
+        squares = sum(
+            float(np.dot(part, part))
+            for part in (flat[at : at + _SUMMED] for at in range(0, len(flat), _SUMMED))
+        )
+        return ids, max(0.0, squares - 2 * total)
+
+
+def assign_all(clusters: Clusters, vectors: Float32s, *, parallel: bool) -> tuple[Int32s, float]:
+    """:meth:`Clusters.measure` on all cores."""
+    # Parts of one size, so that sums of floats do not depend on the number of cores.
+    parts = [vectors[start : start + _PART] for start in range(0, len(vectors), _PART)]
+    found = list((ordered_map if parallel else map)(clusters.measure, parts))
+    return np.concatenate([ids for ids, _ in found]), sum(loss for _, loss in found)
+
+
+def train_clusters(vectors: Float32s, count: int, training: Training) -> tuple[Float32s, float]:
+    """Train centroids.
+
+    Parameters
+    ----------
+    vectors
+        ``float32`` of shape ``(n, dimension)``, ``n`` at least 1, contiguous. Of fewer
+        vectors than clusters some are taken twice.
+    count
+        Clusters, at least 1.
+    training
+        How.
+
+    Returns
+    -------
+    tuple
+        ``float32`` of shape ``(count, dimension)``, and the loss: the sum of the distances of the
+        vectors to their centroids.
+    """
+    if count <= MAX_FLAT_CLUSTERS or len(vectors) <= count:
+        return _iterated(vectors, _first_centroids(vectors, count, training.seed), training)
+    centroids = _divided(vectors, count, training)
+    return _iterated(vectors, centroids, replace(training, iterations=_REFINEMENTS))
+
+
+def _first_centroids(vectors: Float32s, count: int, seed: int) -> Float32s:
+    if len(vectors) <= count:
+        return vectors[np.arange(count) % len(vectors)]
+    random = np.random.default_rng(seed)
+    return vectors[np.sort(random.choice(len(vectors), count, replace=False))]
+
+
+def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tuple[Float32s, float]:
+    """Lloyd's iterations."""
+    random = np.random.default_rng(training.seed + 1)
+    centroids = _fitted(centroids, training.metric)
+    loss = math.inf
+    for iteration in range(training.iterations + 1):
+        before = loss
+        clusters = Clusters(centroids, training.metric)
+        ids, loss = assign_all(clusters, vectors, parallel=training.parallel)
+        converged = math.isfinite(before) and before - loss <= TOLERANCE * abs(before)
+        if converged or iteration == training.iterations:
+            break
+        sizes = np.bincount(ids, minlength=len(centroids))
+        sums = sum_by_cluster(vectors, ids, len(centroids))
+        centroids = (sums / np.maximum(sizes, 1)[:, None]).astype(np.float32)
+        empty = np.flatnonzero(sizes == 0)
+        if len(empty):
+            # Random vectors are in large clusters, mostly: these are divided.
+            centroids[empty] = vectors[random.integers(0, len(vectors), len(empty))]
+        centroids = _fitted(centroids, training.metric)
+    return centroids, loss
+
+
+def _fitted(centroids: Float32s, metric: Metric) -> Float32s:
+    """Centroids as the metric wants them."""
+    if metric is Metric.DOT:
+        unit = np.asarray(normalized(centroids), np.float32)
+        return np.where(np.isfinite(unit), unit, np.float32(0))
+    if metric is Metric.HAMMING:
+        return (centroids >= 0.5).astype(np.float32)
+    return centroids
+
+
+def _divided(vectors: Float32s, count: int, training: Training) -> Float32s:
+    """Centroids of clusters within coarse clusters."""
+    coarse_count = round(math.sqrt(count))
+    step = max(1, len(vectors) // (coarse_count * _ROWS_PER_CLUSTER))
+    coarse, _ = train_clusters(np.ascontiguousarray(vectors[::step]), coarse_count, training)
+    clusters = Clusters(coarse, training.metric)
+    ids, _ = assign_all(clusters, vectors, parallel=training.parallel)
+    order = np.argsort(ids, kind="stable")
+    sizes = np.bincount(ids, minlength=coarse_count)
+    stops = np.cumsum(sizes)
+    shares = _shares(sizes, count)
+    parts = [
+        (vectors[order[stop - size : stop]], share)
+        for stop, size, share in zip(stops.tolist(), sizes.tolist(), shares, strict=True)
+        if share
+    ]
+    within = replace(training, parallel=False)
+    work = partial(_divided_part, training=within)
+    if training.parallel:
+        return np.concatenate(list(ordered_map(work, parts)))
+    return np.concatenate(list(map(work, parts)))
+
+
+def _divided_part(part: tuple[Float32s, int], training: Training) -> Float32s:
+    vectors, share = part
+    return train_clusters(vectors, share, training)[0]
+
+
+def _shares(sizes: NDArray[np.int64], count: int) -> list[int]:
+    """Clusters for each coarse cluster: in proportion to its vectors, one at least, if any."""
+    present = sizes > 0
+    exact = sizes * ((count - int(present.sum())) / sizes.sum())
+    shares = np.floor(exact).astype(np.int64) + present
+    missing = count - int(shares.sum())
+    order = np.argsort(-(exact - np.floor(exact)), kind="stable")
+    shares[order[:missing]] += 1
+    return [int(share) for share in shares]

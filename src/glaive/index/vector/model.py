@@ -1,0 +1,162 @@
+"""What a vector index learns from its data: centroids, and codes for vectors.
+
+Specification: "Training" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.format.pb import index_pb2
+from glaive.index.source import IndexSource
+from glaive.index.vector.coder import Coder, encoded_tensor
+from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
+from glaive.index.vector.metric import Metric
+from glaive.index.vector.parameters import VectorParameters
+from glaive.index.vector.plain_coder import PlainCoder
+from glaive.index.vector.product_coder import ProductCoder, train_codebook
+from glaive.index.vector.scalar_coder import ScalarCoder
+from glaive.index.vector.storage import ADDRESSES
+from glaive.index.vector.vector_column import VectorBlock, VectorColumn
+from glaive.types import Float32s
+
+__all__ = ["VectorModel", "clusters_of", "sample_vectors", "train_centroids", "train_model"]
+
+_SAMPLE_SHARE = 4
+"""A sample takes at most this part of the memory that a build may hold."""
+
+
+class VectorModel:
+    """Centroids and codes. Immutable.
+
+    Parameters
+    ----------
+    column
+        The vectors and their metric.
+    centroids
+        ``(partitions, dimension)``, in the type of the column.
+    coder
+        Makes the codes.
+    loss
+        Of the training; None if the centroids were given.
+    """
+
+    def __init__(
+        self,
+        column: VectorColumn,
+        centroids: NDArray[Any],
+        coder: Coder,
+        loss: float | None = None,
+    ) -> None:
+        self.column, self.centroids, self.coder, self.loss = column, centroids, coder, loss
+        self.clusters = clusters_of(centroids, column)
+
+    def __len__(self) -> int:
+        return len(self.centroids)
+
+    def encode(
+        self, block: VectorBlock, partitions: NDArray[np.int32] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        """The partition of each vector of a block, and its record."""
+        ids = self.clusters.assign(block.vectors) if partitions is None else partitions
+        residuals = block.vectors
+        if self.column.metric is not Metric.HAMMING:
+            residuals = block.vectors - self.clusters.centroids[ids]
+        records = np.empty(len(ids), self.dtype)
+        records[ADDRESSES] = block.rows
+        for name, codes in self.coder.encode(block, residuals).items():
+            records[name] = codes
+        return ids, records
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the records: the number of the row, and codes."""
+        return np.dtype([(ADDRESSES, np.uint64), *self.coder.dtypes])
+
+    def message(self) -> index_pb2.IVF:
+        """The centroids as files store them."""
+        return index_pb2.IVF(centroids_tensor=encoded_tensor(self.centroids), loss=self.loss)
+
+
+def clusters_of(centroids: NDArray[Any], column: VectorColumn) -> Clusters:
+    """Stored centroids, ready to be assigned to."""
+    if column.metric is Metric.HAMMING:
+        centroids = np.unpackbits(centroids, axis=1, bitorder="little")
+    return Clusters(centroids.astype(np.float32), column.metric)
+
+
+def train_centroids(
+    column: VectorColumn, vectors: Float32s, count: int, iterations: int
+) -> tuple[NDArray[Any], float]:
+    """Train centroids with a sample; in the type of the column, and the loss."""
+    training = Training(column.metric, iterations)
+    centroids, loss = train_clusters(vectors, count, training)
+    if column.metric is Metric.HAMMING:
+        return np.packbits(centroids.astype(np.bool_), axis=1, bitorder="little"), loss
+    return centroids.astype(column.dtype), loss
+
+
+def sample_vectors(column: VectorColumn, source: IndexSource, rows: int) -> VectorBlock:
+    """Vectors of some rows, as many as memory permits."""
+    limit = source.memory_limit // _SAMPLE_SHARE // (column.trained_dimension * 4)
+    values = source.sample(min(rows, max(1, limit), source.num_rows))
+    return column.block(values, np.zeros(len(values), np.uint64))
+
+
+def train_model(source: IndexSource, parameters: VectorParameters) -> VectorModel | None:
+    """Train a model; None without a vector to train it with. Reads one sample of the column."""
+    column = parameters.column
+    count = parameters.partitions_for(source.num_rows)
+    needed = 0 if parameters.centroids is not None else count
+    if parameters.codes == "PQ" and parameters.codebook is None:
+        needed = max(needed, 1 << parameters.num_bits)
+    elif parameters.codes == "SQ":
+        needed = max(needed, 256)
+    sample = sample_vectors(column, source, max(1, needed) * parameters.sample_rate)
+    if not len(sample.vectors):
+        return None
+    centroids, loss = parameters.centroids, None
+    if centroids is None:
+        chosen = _some(sample.vectors, count * parameters.sample_rate)
+        centroids, loss = train_centroids(column, chosen, count, parameters.max_iters)
+    return VectorModel(column, centroids, _coder(parameters, centroids, sample.vectors), loss)
+
+
+def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float32s) -> Coder:
+    column = parameters.column
+    match parameters.codes:
+        case "SQ":
+            return ScalarCoder.trained(sample)
+        case "PQ":
+            return _product_coder(parameters, centroids, sample)
+        case _:
+            return PlainCoder(column)
+
+
+def _product_coder(
+    parameters: VectorParameters, centroids: NDArray[Any], sample: Float32s
+) -> ProductCoder:
+    column, bits = parameters.column, parameters.num_bits
+    residual = column.metric is not Metric.DOT
+    codebook = parameters.codebook
+    if codebook is None:
+        vectors = _some(sample, parameters.sample_rate << bits)
+        if residual:
+            clusters = clusters_of(centroids, column)
+            ids, _ = assign_all(clusters, vectors, parallel=True)
+            vectors = vectors - clusters.centroids[ids]
+        training = Training(Metric.L2, parameters.max_iters)
+        trained = train_codebook(vectors, parameters.num_sub_vectors, bits, training)
+        codebook = trained.astype(column.dtype)
+    return ProductCoder(codebook, bits, residual=residual, by_column=parameters.transposed)
+
+
+def _some(vectors: Float32s, most: int) -> Float32s:
+    """At most so many vectors, from everywhere."""
+    if len(vectors) <= most:
+        return vectors
+    chosen = np.arange(most, dtype=np.int64) * len(vectors) // most
+    return vectors[chosen]

@@ -1,0 +1,307 @@
+"""Parameters of a vector index, checked before anything is read.
+
+Specification: "Training" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import OptionError
+from glaive.index.vector.metric import Metric
+from glaive.index.vector.vector_column import VectorColumn
+
+__all__ = ["KINDS", "GraphParameters", "VectorParameters", "parse_parameters"]
+
+CODES: Final = ("FLAT", "SQ", "PQ", "RQ")
+KINDS: Final = ("IVF_FLAT", "IVF_SQ", "IVF_PQ")
+
+MAX_PARTITIONS: Final = 4096
+_TARGET_ROWS: Final = {"FLAT": 4096, "SQ": 8192, "PQ": 8192, "RQ": 4096}
+_TARGET_ROWS_OF_GRAPH: Final = 1 << 20
+_DEFAULT_BITS: Final = {"FLAT": 0, "SQ": 8, "PQ": 8, "RQ": 5}
+_BITS: Final = {"SQ": (8,), "PQ": (4, 8), "RQ": tuple(range(1, 10))}
+
+IGNORED: Final = frozenset({
+    "accelerator", "filter_nan", "index_cache_size", "progress_callback",
+    "shuffle_partition_batches", "shuffle_partition_concurrency", "storage_options",
+    "streaming_coreset_rate", "streaming_refine_passes", "streaming_sample_rate",
+})  # fmt: skip
+"""Known to pylance; they change how an index is built, not which."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphParameters:
+    """Parameters of graphs.
+
+    Parameters
+    ----------
+    max_level
+        Levels at most.
+    neighbors
+        Of a node above level 0; below twice as many.
+    candidates
+        Considered when a node is added.
+    """
+
+    max_level: int
+    neighbors: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorParameters:
+    """Parameters of a vector index.
+
+    Parameters
+    ----------
+    kind
+        One of :data:`KINDS`.
+    column
+        The vectors and their metric.
+    num_partitions
+        None: by the number of vectors and the target.
+    target_partition_size
+        None: that of the kind.
+    num_sub_vectors
+        Parts of product quantisation; 0 for other codes.
+    num_bits
+        Of a code of a part, or of a dimension.
+    sample_rate, max_iters
+        Vectors for each centroid that it is trained with, and iterations.
+    centroids
+        ``(partitions, dimension)``; None: to be trained.
+    codebook
+        ``(parts, 2 ** bits, dimension / parts)``; None: to be trained.
+    partitions
+        Table with ``row_id`` and ``partition``; None: to be computed.
+    rotation
+        ``fast`` or ``matrix``, of RaBitQ.
+    transposed
+        Order of product codes.
+    legacy
+        Whether to write one file of the old format.
+    graph
+        None without graphs.
+    """
+
+    kind: str
+    column: VectorColumn
+    num_partitions: int | None = None
+    target_partition_size: int | None = None
+    num_sub_vectors: int = 0
+    num_bits: int = 0
+    sample_rate: int = 256
+    max_iters: int = 50
+    centroids: NDArray[Any] | None = None
+    codebook: NDArray[Any] | None = None
+    partitions: pa.Table | None = None
+    rotation: str = "fast"
+    transposed: bool = True
+    legacy: bool = False
+    train: bool = True
+    graph: GraphParameters | None = field(default=None)
+
+    @property
+    def codes(self) -> str:
+        """``FLAT``, ``SQ``, ``PQ`` or ``RQ``."""
+        return self.kind.rpartition("_")[2]
+
+    def partitions_for(self, vectors: int) -> int:
+        """How many partitions an index of so many vectors has."""
+        if self.centroids is not None:
+            return len(self.centroids)
+        if self.num_partitions is not None:
+            return max(1, min(self.num_partitions, vectors))
+        target = self.target_partition_size
+        if target is None:
+            target = _TARGET_ROWS[self.codes] if self.graph is None else _TARGET_ROWS_OF_GRAPH
+        return max(1, min(vectors // target, MAX_PARTITIONS))
+
+
+class _Reader:
+    """Takes parameters out of a mapping; those that remain are unknown."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        # None is what pylance's signatures have for "not given".
+        self._left = {key: value for key, value in parameters.items() if value is not None}
+
+    def take(self, name: str, default: Any = None) -> Any:
+        return self._left.pop(name, default)
+
+    def integer(self, name: str, default: int | None, least: int = 1) -> Any:
+        value = self.take(name, default)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if value is None or (_is_integer(value) and value >= least):
+            return None if value is None else int(value)
+        raise OptionError(f"{name}: expected an integer from {least} on, found {value!r}")
+
+    def end(self, kind: str) -> None:
+        unknown = sorted(self._left.keys() - IGNORED)
+        if unknown:
+            raise OptionError(f"{', '.join(unknown)}: no such parameter of {kind}")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> VectorParameters:
+    """Check parameters, by the names of ``create_index``, for a column.
+
+    Raises
+    ------
+    OptionError
+        One is unknown, has a wrong value, or does not fit the column or another one.
+    """
+    reader = _Reader(parameters)
+    kind = str(reader.take("index_type", "IVF_PQ")).upper()
+    if kind not in KINDS:
+        raise OptionError(f"index_type: expected one of {', '.join(KINDS)}, found {kind!r}")
+    metric = reader.take("metric_type", None) or "l2"
+    column = VectorColumn.of(values, Metric.of(reader.take("metric", metric)))
+    codes = kind.rpartition("_")[2]
+    if column.metric is Metric.HAMMING and codes != "FLAT":
+        raise OptionError(f"metric: {kind} has no codes for hamming; use IVF_FLAT or IVF_HNSW_FLAT")
+    bits = reader.integer("num_bits", _DEFAULT_BITS[codes], least=0)
+    if codes in _BITS and bits not in _BITS[codes]:
+        raise OptionError(
+            f"num_bits: {kind} has codes of {_named(_BITS[codes])} bits, found {bits}"
+        )
+    graph = _graph(reader) if "HNSW" in kind else None
+    version = str(reader.take("index_file_version", "V3"))
+    if version.upper() not in ("V3", "LEGACY"):
+        raise OptionError(f"index_file_version: expected V3 or Legacy, found {version!r}")
+    if version.upper() == "LEGACY" and kind != "IVF_PQ":
+        raise OptionError(f"index_file_version: only IVF_PQ has a Legacy one, found {kind}")
+    rotation = str(reader.take("rotation_type", "fast")).lower()
+    if rotation not in ("fast", "matrix"):
+        raise OptionError(f"rotation_type: expected fast or matrix, found {rotation!r}")
+    centroids = _centroids(reader.take("ivf_centroids"), column)
+    num_partitions = reader.integer("num_partitions", None)
+    if centroids is not None and num_partitions not in (None, len(centroids)):
+        raise OptionError(
+            f"num_partitions: expected {len(centroids)}, the number of ivf_centroids, found"
+            f" {num_partitions}"
+        )
+    parts = _parts(reader, column, bits) if codes == "PQ" else 0
+    if codes == "RQ" and column.dimension % 8:
+        raise OptionError(
+            f"index_type: {kind} needs a dimension that is divisible by 8, column"
+            f" {column.name!r} has {column.dimension}"
+        )
+    codebook = _codebook(reader.take("pq_codebook"), parts, bits, column)
+    if codebook is not None and centroids is None:
+        raise OptionError("pq_codebook: needs ivf_centroids, too: its codes are of residuals")
+    partitions = _partitions(reader.take("precomputed_partitions"), centroids)
+    checked = VectorParameters(
+        kind=kind, column=column, num_partitions=num_partitions,
+        target_partition_size=reader.integer("target_partition_size", None),
+        num_sub_vectors=parts, num_bits=bits, sample_rate=reader.integer("sample_rate", 256),
+        max_iters=reader.integer("max_iters", 50), centroids=centroids, codebook=codebook,
+        partitions=partitions, rotation=rotation,
+        transposed=not reader.take("skip_transpose", False), legacy=version.upper() == "LEGACY",
+        train=bool(reader.take("train", True)), graph=graph,
+    )  # fmt: skip
+    reader.end(kind)
+    return checked
+
+
+def _named(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _graph(reader: _Reader) -> GraphParameters:
+    graph = GraphParameters(
+        max_level=reader.integer("max_level", 7),
+        neighbors=reader.integer("m", 20, least=4),
+        candidates=reader.integer("ef_construction", 150),
+    )
+    for name, value, most in (
+        ("max_level", graph.max_level, 64), ("m", graph.neighbors, 1024),
+        ("ef_construction", graph.candidates, 65_536),
+    ):  # fmt: skip
+        if value > most:
+            raise OptionError(f"{name}: expected at most {most}, found {value}")
+    return graph
+
+
+def _parts(reader: _Reader, column: VectorColumn, bits: int) -> int:
+    parts = reader.integer("num_sub_vectors", None)
+    if parts is None:
+        raise OptionError("num_sub_vectors: product quantisation needs it, for example dimension/8")
+    if column.dimension % parts:
+        raise OptionError(
+            f"num_sub_vectors: expected a divisor of the dimension {column.dimension}, found"
+            f" {parts}"
+        )
+    if bits == 4 and parts % 2:
+        raise OptionError(f"num_sub_vectors: expected an even number for 4 bits, found {parts}")
+    return int(parts)
+
+
+def _matrix(numbers: Any, name: str) -> NDArray[Any]:
+    """Numbers of an array of NumPy, Arrow or torch."""
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = numbers.combine_chunks()
+    if isinstance(numbers, pa.ExtensionArray):
+        numbers = numbers.storage
+    if isinstance(numbers, pa.FixedSizeListArray):
+        if numbers.null_count or numbers.flatten().null_count:
+            raise OptionError(f"{name}: has nulls")
+        size = numbers.type.list_size
+        return numbers.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+    if hasattr(numbers, "detach"):
+        numbers = numbers.detach().cpu().numpy()
+    array = np.asarray(numbers)
+    if array.dtype.kind not in "fu" or (array.dtype.kind == "u" and array.dtype != np.uint8):
+        raise OptionError(f"{name}: expected floats, found {array.dtype}")
+    return array
+
+
+def _centroids(numbers: Any, column: VectorColumn) -> NDArray[Any] | None:
+    if numbers is None:
+        return None
+    matrix = _matrix(numbers, "ivf_centroids")
+    expected = f"(partitions, {column.dimension})"
+    if matrix.ndim != 2 or not len(matrix) or matrix.shape[1] != column.dimension:
+        raise OptionError(f"ivf_centroids: expected shape {expected}, found {matrix.shape}")
+    _check_finite(matrix, "ivf_centroids")
+    return np.ascontiguousarray(matrix, column.dtype)
+
+
+def _codebook(numbers: Any, parts: int, bits: int, column: VectorColumn) -> NDArray[Any] | None:
+    if numbers is None:
+        return None
+    if not parts:
+        raise OptionError("pq_codebook: only product quantisation has one")
+    matrix = _matrix(numbers, "pq_codebook")
+    shape = (parts, 1 << bits, column.dimension // parts)
+    if matrix.ndim == 2 and matrix.size == np.prod(shape):
+        matrix = matrix.reshape(shape)
+    if matrix.shape != shape:
+        raise OptionError(f"pq_codebook: expected shape {shape}, found {matrix.shape}")
+    _check_finite(matrix, "pq_codebook")
+    return np.ascontiguousarray(matrix, column.dtype)
+
+
+def _check_finite(matrix: NDArray[Any], name: str) -> None:
+    if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
+        raise OptionError(f"{name}: expected finite numbers, found NaN or infinity")
+
+
+def _partitions(table: Any, centroids: NDArray[Any] | None) -> pa.Table | None:
+    if table is None:
+        return None
+    if centroids is None:
+        raise OptionError("precomputed_partitions: needs the ivf_centroids it was computed with")
+    if not isinstance(table, pa.Table) or not {"row_id", "partition"} <= {*table.column_names}:
+        raise OptionError("precomputed_partitions: expected a table with row_id and partition")
+    return table

@@ -1,0 +1,62 @@
+"""Scalar quantisation: one byte for each number of a vector, within common bounds.
+
+Specification: "Codes" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.index.segment import IndexFileWriter
+from glaive.index.vector.coder import Coder
+from glaive.index.vector.storage import SCALAR
+from glaive.index.vector.vector_column import VectorBlock
+from glaive.types import Float32s
+
+__all__ = ["ScalarCoder"]
+
+_LEVELS = 255
+
+
+class ScalarCoder(Coder):
+    """Codes from 0 to 255 for numbers from ``start`` to ``end``.
+
+    Parameters
+    ----------
+    dimension
+        Numbers in a vector.
+    start, end
+        Numbers beyond them have the codes 0 and 255.
+    """
+
+    def __init__(self, dimension: int, start: float, end: float) -> None:
+        self.dimension, self.start, self.end = dimension, start, end
+
+    @classmethod
+    def trained(cls, sample: Float32s) -> Self:
+        """Take the bounds from some vectors."""
+        return cls(sample.shape[1], float(sample.min()), float(sample.max()))
+
+    @property
+    def fields(self) -> list[pa.Field[Any]]:
+        """The columns of codes."""
+        return [pa.field(SCALAR, pa.list_(pa.uint8(), self.dimension))]
+
+    def encode(self, block: VectorBlock, residuals: Float32s) -> Mapping[str, NDArray[Any]]:
+        """See :meth:`Coder.encode`."""
+        span = self.end - self.start
+        scale = np.float32(_LEVELS / span if span > 0 else 0)
+        codes = block.vectors - np.float32(self.start)
+        codes *= scale
+        np.clip(codes, 0, _LEVELS, out=codes)
+        return {SCALAR: codes.astype(np.uint8)}
+
+    def describe(self, file: IndexFileWriter) -> dict[str, Any]:
+        """See :meth:`Coder.describe`."""
+        bounds = {"start": self.start, "end": self.end}
+        return {"dim": self.dimension, "num_bits": 8, "bounds": bounds}

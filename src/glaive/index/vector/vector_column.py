@@ -1,0 +1,162 @@
+"""The vectors of a column: which types can be indexed, and arrays of them without nulls.
+
+Specification: "Files" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.errors import OptionError
+from glaive.index.row_set import RowNumbers
+from glaive.index.source import IndexSource
+from glaive.index.vector.metric import Metric, normalized
+from glaive.types import Float32s
+
+__all__ = ["VectorBlock", "VectorColumn"]
+
+_BLOCK_BYTES = 8 << 20
+_MIN_BLOCK_ROWS = 1024
+
+
+class VectorBlock(NamedTuple):
+    """Vectors of some rows.
+
+    Parameters
+    ----------
+    stored
+        ``(n, dimension)``, in the type of the column; of length one for the cosine distance.
+    vectors
+        The same as ``float32``; for the hamming distance one number, 0 or 1, for each bit.
+    rows
+        Number of the row of each vector; repeated where rows have several vectors.
+    """
+
+    stored: NDArray[Any]
+    vectors: Float32s
+    rows: RowNumbers
+
+
+@dataclass(frozen=True, slots=True)
+class VectorColumn:
+    """A column of vectors that is indexed for a metric.
+
+    Parameters
+    ----------
+    name
+        Of the column.
+    dimension
+        Numbers in a vector.
+    kind
+        Arrow type of a number: ``halffloat``, ``float``, ``double`` or ``uint8``.
+    metric
+        The distance.
+    several
+        Whether a row has a list of vectors.
+    """
+
+    name: str
+    dimension: int
+    kind: pa.DataType
+    metric: Metric
+    several: bool
+
+    @classmethod
+    def of(cls, field: pa.Field[Any], metric: Metric) -> VectorColumn:
+        """Look at the type of a column.
+
+        Raises
+        ------
+        OptionError
+            It does not hold vectors, or not those that the metric compares.
+        """
+        kind: Any = field.type
+        several = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if several:
+            kind = kind.value_type
+        if not pa.types.is_fixed_size_list(kind) or kind.list_size < 1:
+            raise OptionError(
+                f"column {field.name!r} is of type {field.type}: vector indices need fixed-size"
+                " lists of numbers, or lists of these"
+            )
+        number, dimension = kind.value_type, int(kind.list_size)
+        if metric is Metric.HAMMING:
+            if number != pa.uint8():
+                raise OptionError(
+                    f"metric: hamming compares uint8, column {field.name!r} has {number}"
+                )
+        elif not pa.types.is_floating(number):
+            raise OptionError(
+                f"metric: {metric.value} compares floats, column {field.name!r} has {number}"
+            )
+        if several and metric is not Metric.COSINE:
+            raise OptionError(
+                f"metric: column {field.name!r} has several vectors in a row, which only cosine"
+                f" compares, found {metric.value!r}"
+            )
+        return cls(field.name, dimension, number, metric, several)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy type of a number."""
+        return np.dtype(self.kind.to_pandas_dtype())
+
+    @property
+    def trained_dimension(self) -> int:
+        """Numbers in a vector that models are trained on: bits for the hamming distance."""
+        return self.dimension * 8 if self.metric is Metric.HAMMING else self.dimension
+
+    def blocks(self, source: IndexSource) -> Iterator[VectorBlock]:
+        """All vectors of a source, in bounded blocks."""
+        size = self.dimension * (8 if self.metric is Metric.HAMMING else 4)
+        limit = max(_MIN_BLOCK_ROWS, _BLOCK_BYTES // max(1, size))
+        for values, rows in source.batches():
+            for start in range(0, len(values), limit):
+                yield self.block(values.slice(start, limit), rows[start : start + limit])
+
+    def block(self, values: pa.Array[Any], rows: RowNumbers) -> VectorBlock:
+        """Vectors of an array: those that are not null and finite."""
+        stored, owners = self._numbers(values)
+        rows = rows[owners]
+        if self.metric is Metric.HAMMING:
+            bits = np.unpackbits(stored, axis=1, bitorder="little")
+            return VectorBlock(stored, bits.astype(np.float32), rows)
+        if self.metric is Metric.COSINE:
+            stored = normalized(stored)
+        vectors = stored.astype(np.float32, copy=False)
+        # A sum is finite if all numbers are, or overflows; then they are looked at one by one.
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(vectors.sum(axis=1, dtype=np.float64))
+        if not finite.all():
+            finite |= np.isfinite(vectors).all(axis=1)
+            stored, vectors, rows = stored[finite], vectors[finite], rows[finite]
+        return VectorBlock(stored, vectors, rows)
+
+    def _numbers(self, values: pa.Array[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Vectors of an array without nulls, and the position of each in the array."""
+        lists: Any = values
+        owners = np.arange(len(values), dtype=np.int64)
+        if self.several:
+            lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+            owners = np.repeat(owners, lengths)
+            lists = lists.flatten()
+        elif lists.null_count:
+            owners = owners[lists.is_valid().to_numpy(zero_copy_only=False)]
+            lists = lists.drop_null()
+        if self.several and lists.null_count:
+            owners = owners[lists.is_valid().to_numpy(zero_copy_only=False)]
+            lists = lists.drop_null()
+        numbers = lists.flatten()
+        if numbers.null_count:
+            absent = numbers.is_null().to_numpy(zero_copy_only=False).reshape(-1, self.dimension)
+            complete = ~absent.any(axis=1)
+            flat = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+            return flat.reshape(-1, self.dimension)[complete], owners[complete]
+        flat = numbers.to_numpy(zero_copy_only=False)
+        return flat.astype(self.dtype, copy=False).reshape(-1, self.dimension), owners
