@@ -28,6 +28,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "pq": {"index_type": "IVF_PQ", "num_sub_vectors": 8},
     "pq-4-bits": {"index_type": "IVF_PQ", "num_sub_vectors": 16, "num_bits": 4},
     "pq-by-row": {"index_type": "IVF_PQ", "num_sub_vectors": 8, "skip_transpose": True},
+    "hnsw-flat": {"index_type": "IVF_HNSW_FLAT"},
+    "hnsw-sq": {"index_type": "IVF_HNSW_SQ"},
+    "hnsw-pq": {"index_type": "IVF_HNSW_PQ", "num_sub_vectors": 8, "m": 12, "max_level": 4},
 }
 TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
@@ -112,10 +115,11 @@ def test_pylance_finds_neighbours_in_each_type(tmp_path: Path, kind: str, number
     assert recall(ours, vectors, "l2", refine_factor=20) > 0.95
 
 
-def test_bits_are_compared_by_hamming(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["flat", "hnsw-flat"])
+def test_bits_are_compared_by_hamming(tmp_path: Path, kind: str) -> None:
     vectors = np.packbits(clustered(ROWS, DIMENSION * 8) > 0, axis=1)
     dataset_of(tmp_path, vectors)
-    options = {"index_type": "IVF_FLAT", "metric": "hamming", "num_partitions": PARTITIONS}
+    options = {**KINDS[kind], "metric": "hamming", "num_partitions": PARTITIONS}
     ours = commit(tmp_path, source_of(tmp_path), **options)
     query = vectors[7]
     found = ours.to_table(

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import fsst_train as fsst_train
     from glaive.kernels.loops import full_zip as full_zip
     from glaive.kernels.loops import graph as graph
+    from glaive.kernels.loops import graph_build as graph_build
     from glaive.kernels.loops import hashing as hashing
     from glaive.kernels.loops import json_members as json_members
     from glaive.kernels.loops import level_bits as level_bits

@@ -21,7 +21,9 @@ from glaive.types import Int64s
 __all__ = [
     "CompactInline",
     "FindNearest",
+    "FindNeighbors",
     "LevelPage",
+    "LinkBack",
     "MeasureEntries",
     "ReadChunks",
     "ReorderRows",
@@ -137,6 +139,55 @@ class FindNearest(NamedTuple):
     scratch: int
     ids: int
     scores: int
+
+
+class FindNeighbors(NamedTuple):
+    """For ``graph_build.find_neighbors``."""
+
+    batch: int
+    batch_size: int
+    vectors: int
+    size: int
+    kind: int
+    levels: int
+    upper_of: int
+    lower_nodes: int
+    lower_distances: int
+    lower_counts: int
+    lower_capacity: int
+    upper_nodes: int
+    upper_distances: int
+    upper_counts: int
+    upper_capacity: int
+    entry: int
+    entry_level: int
+    neighbors: int
+    candidates: int
+    stamps: int
+    stamp: int
+    ids: int
+    distances: int
+    fresh: int
+
+
+class LinkBack(NamedTuple):
+    """For ``graph_build.link_back``."""
+
+    starts: int
+    targets: int
+    target_count: int
+    sources: int
+    source_distances: int
+    vectors: int
+    size: int
+    kind: int
+    nodes: int
+    distances: int
+    counts: int
+    capacity: int
+    ids: int
+    far: int
+    scratch_size: int
 
 
 class CompactInline(NamedTuple):

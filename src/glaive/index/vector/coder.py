@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from glaive.index.vector.storage import DETAILS
 from glaive.index.vector.vector_column import VectorBlock
 from glaive.types import Float32s, UInt8s
 
-__all__ = ["Coder", "encoded_tensor", "fixed_size_lists"]
+__all__ = ["Coder", "GraphPoints", "encoded_tensor", "fixed_size_lists"]
 
 _TENSOR_TYPES = {
     np.dtype(np.float16): index_pb2.Tensor.FLOAT16,
@@ -28,6 +28,24 @@ _TENSOR_TYPES = {
     np.dtype(np.float64): index_pb2.Tensor.FLOAT64,
     np.dtype(np.uint8): index_pb2.Tensor.UINT8,
 }
+
+
+class GraphPoints(NamedTuple):
+    """Vectors, and the distance between two of them.
+
+    Parameters
+    ----------
+    vectors
+        ``float32`` or ``uint8`` of shape ``(n, dimension)``.
+    dot
+        The distance is one minus the dot product; otherwise the squared distance.
+    scale
+        The stored distance is so many times this.
+    """
+
+    vectors: NDArray[Any]
+    dot: bool
+    scale: float = 1.0
 
 
 class Coder(ABC):
@@ -70,6 +88,16 @@ class Coder(ABC):
     def arranged(self, name: str, codes: NDArray[Any]) -> NDArray[Any]:
         """Codes of a complete partition in the order in which a column stores them."""
         return codes
+
+    @abstractmethod
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """What a graph over codes measures distances between.
+
+        Parameters
+        ----------
+        records
+            Of a complete partition.
+        """
 
     @abstractmethod
     def describe(self, file: IndexFileWriter) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from glaive.index.segment import SegmentWriter
 from glaive.index.source import IndexSource
 from glaive.index.vector.coder import fixed_size_lists
 from glaive.index.vector.details import TYPE_URL, details_of, version_of
+from glaive.index.vector.graph_writer import NODE_SCHEMA, GraphWriter
 from glaive.index.vector.model import VectorModel, train_model
 from glaive.index.vector.parameters import VectorParameters
 from glaive.index.vector.partition_sort import PartitionSort, SortedPartitions
@@ -116,10 +117,18 @@ def write_index(
     said = {
         _KIND: json.dumps({"type": parameters.kind, _METRIC: metric.value}, separators=(",", ":"))
     }
+    graphs = None
+    if parameters.graph is not None:
+        graphs = GraphWriter(out.create(INDEX, NODE_SCHEMA), parameters.graph)
     for group in records.groups():
         codes.write(_stored(group, model, schema))
+        if graphs is not None:
+            graphs.add(group, model.coder)
     codes.finish()
     message = model.message()
+    if graphs is not None:
+        graphs.finish(message, said)
+        return
     message.MergeFrom(_extents(np.zeros(len(model), np.int64)))
     marker = pa.schema([pa.field(_MARKER, pa.uint64(), nullable=False)])
     texts = json.dumps([""] * len(model), separators=(",", ":"))

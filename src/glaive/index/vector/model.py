@@ -129,7 +129,7 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
     column = parameters.column
     match parameters.codes:
         case "SQ":
-            return ScalarCoder.trained(sample)
+            return ScalarCoder.trained(sample, dot=column.metric is Metric.DOT)
         case "PQ":
             return _product_coder(parameters, centroids, sample)
         case _:

@@ -20,7 +20,9 @@ from glaive.index.vector.vector_column import VectorColumn
 __all__ = ["KINDS", "GraphParameters", "VectorParameters", "parse_parameters"]
 
 CODES: Final = ("FLAT", "SQ", "PQ", "RQ")
-KINDS: Final = ("IVF_FLAT", "IVF_SQ", "IVF_PQ")
+KINDS: Final = (
+    "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ",
+)  # fmt: skip
 
 MAX_PARTITIONS: Final = 4096
 _TARGET_ROWS: Final = {"FLAT": 4096, "SQ": 8192, "PQ": 8192, "RQ": 4096}

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.index.segment import IndexFileWriter
-from glaive.index.vector.coder import Coder, encoded_tensor
+from glaive.index.vector.coder import Coder, GraphPoints, encoded_tensor
 from glaive.index.vector.kmeans import Clusters, Training, train_clusters
 from glaive.index.vector.layouts import transposed
 from glaive.index.vector.metric import Metric
@@ -110,6 +110,15 @@ class ProductCoder(Coder):
     def arranged(self, name: str, codes: NDArray[Any]) -> NDArray[Any]:
         """See :meth:`Coder.arranged`."""
         return transposed(codes)
+
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """See :meth:`Coder.points`."""
+        codes = records[PRODUCT]
+        if self.bits == 4:
+            codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(codes), -1)
+        parts = [part.astype(np.float32)[codes[:, at]] for at, part in enumerate(self.codebook)]
+        # Residuals of one partition are as far from each other as the vectors.
+        return GraphPoints(np.concatenate(parts, axis=1), dot=not self.residual)
 
     def describe(self, file: IndexFileWriter) -> dict[str, Any]:
         """See :meth:`Coder.describe`."""

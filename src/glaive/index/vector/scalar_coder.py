@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.index.segment import IndexFileWriter
-from glaive.index.vector.coder import Coder
+from glaive.index.vector.coder import Coder, GraphPoints
 from glaive.index.vector.storage import SCALAR
 from glaive.index.vector.vector_column import VectorBlock
+from glaive.kernels.graph_build import MAX_BYTES
 from glaive.types import Float32s
 
 __all__ = ["ScalarCoder"]
@@ -32,15 +33,17 @@ class ScalarCoder(Coder):
         Numbers in a vector.
     start, end
         Numbers beyond them have the codes 0 and 255.
+    dot
+        Whether graphs compare dot products.
     """
 
-    def __init__(self, dimension: int, start: float, end: float) -> None:
-        self.dimension, self.start, self.end = dimension, start, end
+    def __init__(self, dimension: int, start: float, end: float, *, dot: bool) -> None:
+        self.dimension, self.start, self.end, self.dot = dimension, start, end, dot
 
     @classmethod
-    def trained(cls, sample: Float32s) -> Self:
+    def trained(cls, sample: Float32s, *, dot: bool) -> Self:
         """Take the bounds from some vectors."""
-        return cls(sample.shape[1], float(sample.min()), float(sample.max()))
+        return cls(sample.shape[1], float(sample.min()), float(sample.max()), dot=dot)
 
     @property
     def fields(self) -> list[pa.Field[Any]]:
@@ -55,6 +58,15 @@ class ScalarCoder(Coder):
         codes *= scale
         np.clip(codes, 0, _LEVELS, out=codes)
         return {SCALAR: codes.astype(np.uint8)}
+
+    def points(self, records: NDArray[Any]) -> GraphPoints:
+        """See :meth:`Coder.points`."""
+        codes = records[SCALAR]
+        step = (self.end - self.start) / _LEVELS
+        if self.dot or self.dimension > MAX_BYTES:
+            vectors = codes * np.float32(step) + np.float32(self.start)
+            return GraphPoints(vectors, self.dot)
+        return GraphPoints(codes, dot=False, scale=step * step)
 
     def describe(self, file: IndexFileWriter) -> dict[str, Any]:
         """See :meth:`Coder.describe`."""

@@ -1,0 +1,107 @@
+"""The reference implementation of graph construction, in plain Python: slow and obviously right."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+
+from glaive.kernels._growing_graph import DOT, Edges, GrowingGraph, Lists, Nodes
+
+__all__ = ["find_neighbors", "link_back"]
+
+Candidate = tuple[float, int]
+"""Distance and node."""
+
+
+def _distance(nodes: Nodes, first: int, second: int) -> float:
+    left, right = (nodes.vectors[node].astype(np.float32) for node in (first, second))
+    if nodes.kind == DOT:
+        return float(np.float32(1) - left @ right)
+    return float(np.square(left - right).sum(dtype=np.float32))
+
+
+def _insert(candidates: list[Candidate], far: float, node: int) -> None:
+    candidates.insert(bisect_right(candidates, far, key=lambda one: one[0]), (far, node))
+
+
+def _search_level(
+    graph: GrowingGraph, query: int, level: int, candidates: list[Candidate], most: int
+) -> list[Candidate]:
+    """Look at the neighbours of the nearest candidate that was not looked at, until all were."""
+    seen, expanded = {node for _, node in candidates}, set()
+    lists = graph.lists(level)
+    while waiting := [node for _, node in candidates if node not in expanded]:
+        node = waiting[0]
+        expanded.add(node)
+        block = int(graph.blocks(np.array([node], np.int32), level)[0])
+        fresh = [other for other in lists.nodes[block, : lists.counts[block]].tolist()
+                 if other not in seen]  # fmt: skip
+        seen.update(fresh)
+        for other in fresh:
+            far = _distance(graph.nodes, query, other)
+            if len(candidates) < most or far < candidates[-1][0]:
+                _insert(candidates, far, other)
+                del candidates[most:]
+    return candidates
+
+
+def _choose(nodes: Nodes, candidates: list[Candidate], most: int) -> list[Candidate]:
+    """The nearest first, each nearer to the query than to any chosen before."""
+    chosen: list[Candidate] = []
+    for far, node in candidates:
+        if len(chosen) < most and not any(
+            _distance(nodes, node, other) < far for _, other in chosen
+        ):
+            chosen.append((far, node))
+    return chosen
+
+
+def _store(lists: Lists, block: int, chosen: list[Candidate]) -> None:
+    lists.counts[block] = len(chosen)
+    lists.nodes[block, : len(chosen)] = [node for _, node in chosen]
+    lists.distances[block, : len(chosen)] = [far for far, _ in chosen]
+
+
+def find_neighbors(graph: GrowingGraph, batch: Any) -> None:
+    """See :func:`glaive.kernels.graph_build.find_neighbors`."""
+    for node in batch.tolist():
+        own_level = int(graph.levels[node])
+        candidates = [(_distance(graph.nodes, node, graph.entry), graph.entry)]
+        for level in range(int(graph.levels[graph.entry]), -1, -1):
+            most = graph.candidates if level <= own_level else 1
+            candidates = _search_level(graph, node, level, candidates, most)
+            if level <= own_level:
+                block = int(graph.blocks(np.array([node], np.int32), level)[0])
+                chosen = _choose(graph.nodes, candidates, graph.neighbors)
+                _store(graph.lists(level), block, chosen)
+
+
+def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
+    """See :func:`glaive.kernels.graph_build.link_back`."""
+    capacity = lists.nodes.shape[1]
+    for at, block in enumerate(edges.targets.tolist()):
+        entries = list(range(int(edges.starts[at]), int(edges.starts[at + 1])))
+        count = int(lists.counts[block])
+        have = list(
+            zip(
+                lists.distances[block, :count].tolist(),
+                lists.nodes[block, :count].tolist(),
+                strict=True,
+            )
+        )
+        while entries:
+            room = capacity - len(have)
+            if room:
+                added, entries = entries[:room], entries[room:]
+                have += [(float(edges.distances[one]), int(edges.sources[one])) for one in added]
+                continue
+            merged: list[Candidate] = []
+            for far, node in have:
+                _insert(merged, far, node)
+            while entries and len(merged) < capacity + 256:
+                one = entries.pop(0)
+                _insert(merged, float(edges.distances[one]), int(edges.sources[one]))
+            have = _choose(graph.nodes, merged, capacity)
+        _store(lists, block, have)
