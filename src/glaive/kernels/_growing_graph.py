@@ -1,4 +1,4 @@
-"""A neighbour graph to which nodes are added: vectors, lists of neighbours, new entries of these."""
+"""A neighbour graph to which nodes are added: vectors, lists of neighbours, entries of these."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import match as match
     from glaive.kernels.loops import nearest as nearest
     from glaive.kernels.loops import offsets as offsets
+    from glaive.kernels.loops import rotation as rotation
     from glaive.kernels.loops import runs as runs
     from glaive.kernels.loops import spaced as spaced
     from glaive.kernels.loops import xxh64 as xxh64

@@ -25,6 +25,7 @@ __all__ = [
     "LevelPage",
     "LinkBack",
     "MeasureEntries",
+    "QuantizeRotated",
     "ReadChunks",
     "ReorderRows",
     "RepairGraph",
@@ -188,6 +189,18 @@ class LinkBack(NamedTuple):
     ids: int
     far: int
     scratch_size: int
+
+
+class QuantizeRotated(NamedTuple):
+    """For ``rotation.quantize_rotated``."""
+
+    rows: int
+    row_count: int
+    dimension: int
+    factors: int
+    factor_count: int
+    most: int
+    codes: int
 
 
 class CompactInline(NamedTuple):

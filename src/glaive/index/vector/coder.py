@@ -70,7 +70,9 @@ class Coder(ABC):
         return members
 
     @abstractmethod
-    def encode(self, block: VectorBlock, residuals: Float32s) -> Mapping[str, NDArray[Any]]:
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
         """Codes of a block, one array for each column.
 
         Parameters
@@ -79,6 +81,8 @@ class Coder(ABC):
             The vectors.
         residuals
             The same minus the centroids of their partitions.
+        partitions
+            Of each vector.
         """
 
     def is_arranged(self, name: str) -> bool:

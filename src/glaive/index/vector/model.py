@@ -18,6 +18,7 @@ from glaive.index.vector.metric import Metric
 from glaive.index.vector.parameters import VectorParameters
 from glaive.index.vector.plain_coder import PlainCoder
 from glaive.index.vector.product_coder import ProductCoder, train_codebook
+from glaive.index.vector.rabit_coder import RabitCoder, Rotation
 from glaive.index.vector.scalar_coder import ScalarCoder
 from glaive.index.vector.storage import ADDRESSES
 from glaive.index.vector.vector_column import VectorBlock, VectorColumn
@@ -67,7 +68,7 @@ class VectorModel:
             residuals = block.vectors - self.clusters.centroids[ids]
         records = np.empty(len(ids), self.dtype)
         records[ADDRESSES] = block.rows
-        for name, codes in self.coder.encode(block, residuals).items():
+        for name, codes in self.coder.encode(block, residuals, ids).items():
             records[name] = codes
         return ids, records
 
@@ -132,6 +133,10 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
             return ScalarCoder.trained(sample, dot=column.metric is Metric.DOT)
         case "PQ":
             return _product_coder(parameters, centroids, sample)
+        case "RQ":
+            rotation = Rotation.random(parameters.rotation, column.dimension)
+            clusters, dot = clusters_of(centroids, column), column.metric is Metric.DOT
+            return RabitCoder(clusters, rotation, parameters.num_bits, dot=dot)
         case _:
             return PlainCoder(column)
 

@@ -21,7 +21,7 @@ __all__ = ["KINDS", "GraphParameters", "VectorParameters", "parse_parameters"]
 
 CODES: Final = ("FLAT", "SQ", "PQ", "RQ")
 KINDS: Final = (
-    "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ",
+    "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ",
 )  # fmt: skip
 
 MAX_PARTITIONS: Final = 4096
@@ -186,6 +186,9 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     rotation = str(reader.take("rotation_type", "fast")).lower()
     if rotation not in ("fast", "matrix"):
         raise OptionError(f"rotation_type: expected fast or matrix, found {rotation!r}")
+    if rotation == "matrix" and column.kind != pa.float32():
+        # pylance's searches multiply the matrix with queries of the column's own type.
+        raise OptionError(f"rotation_type: matrix is for columns of float, found {column.kind}")
     centroids = _centroids(reader.take("ivf_centroids"), column)
     num_partitions = reader.integer("num_partitions", None)
     if centroids is not None and num_partitions not in (None, len(centroids)):

@@ -35,7 +35,9 @@ class PlainCoder(Coder):
         column = self._column
         return [pa.field(PLAIN, pa.list_(column.kind, column.dimension), nullable=False)]
 
-    def encode(self, block: VectorBlock, residuals: Float32s) -> Mapping[str, NDArray[Any]]:
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
         """See :meth:`Coder.encode`."""
         return {PLAIN: block.stored}
 

@@ -94,7 +94,9 @@ class ProductCoder(Coder):
         """The columns of codes."""
         return [pa.field(PRODUCT, pa.list_(pa.uint8(), len(self._parts) * self.bits // 8))]
 
-    def encode(self, block: VectorBlock, residuals: Float32s) -> Mapping[str, NDArray[Any]]:
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
         """See :meth:`Coder.encode`."""
         vectors = residuals if self.residual else block.vectors
         codes = np.empty((len(vectors), len(self._parts)), np.uint8)

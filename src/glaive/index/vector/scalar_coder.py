@@ -50,7 +50,9 @@ class ScalarCoder(Coder):
         """The columns of codes."""
         return [pa.field(SCALAR, pa.list_(pa.uint8(), self.dimension))]
 
-    def encode(self, block: VectorBlock, residuals: Float32s) -> Mapping[str, NDArray[Any]]:
+    def encode(
+        self, block: VectorBlock, residuals: Float32s, partitions: NDArray[np.int32]
+    ) -> Mapping[str, NDArray[Any]]:
         """See :meth:`Coder.encode`."""
         span = self.end - self.start
         scale = np.float32(_LEVELS / span if span > 0 else 0)

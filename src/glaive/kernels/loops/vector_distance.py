@@ -26,7 +26,7 @@ _I64 = ir.IntType(64)
 _CONTRACT = ("contract",)
 
 
-def _sum_of_lanes(builder: Any, vector: Any, add: Any) -> Any:
+def sum_of_lanes(builder: Any, vector: Any, add: Any) -> Any:
     """Add the lanes of a vector in halves."""
     lanes = vector.type.count
     while lanes > 1:
@@ -68,7 +68,7 @@ def _of_floats(*, dot: bool) -> Any:
                 builder.store(builder.fadd(builder.load(total), product, flags=_CONTRACT), total)
 
             _blocks(builder, args, step)
-            return _sum_of_lanes(builder, builder.load(total), builder.fadd)
+            return sum_of_lanes(builder, builder.load(total), builder.fadd)
 
         return types.float32(types.int64, types.int64, types.int64), codegen
 
@@ -110,7 +110,7 @@ def squared_bytes(_context: Any, first: Any, second: Any, size: Any) -> Any:
                 builder.store(builder.add(builder.load(total), squares), total)
 
         _blocks(builder, args, step)
-        whole = _sum_of_lanes(builder, builder.load(total), builder.add)
+        whole = sum_of_lanes(builder, builder.load(total), builder.add)
         return builder.sitofp(whole, ir.FloatType())
 
     return types.float32(types.int64, types.int64, types.int64), codegen

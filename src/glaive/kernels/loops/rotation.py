@@ -1,0 +1,201 @@
+"""Compiled rotation of vectors, and codes of rotated ones; wrappers: ``glaive.kernels.rotation``.
+
+All steps take eight numbers at a time: dimensions are multiples of eight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, store_f32
+from glaive.kernels.loops.rows import load, store
+from glaive.kernels.loops.vector_distance import sum_of_lanes
+from glaive.kernels.records import QuantizeRotated
+
+LANES = 8
+ROUNDS = 4
+
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_NUMBERS = ir.VectorType(ir.IntType(32), LANES)
+_I64 = ir.IntType(64)
+_CONTRACT = ("contract",)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    none = ir.Constant(_FLOATS, ir.Undefined)
+    first = builder.insert_element(none, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(first, none, ir.Constant(_NUMBERS, [0] * LANES))
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def butterfly(_context: Any, first: Any, second: Any) -> Any:
+    """Replace eight numbers and eight others by their sums and differences."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        a, b = (load(builder, address, _FLOATS) for address in args)
+        store(builder, args[0], builder.fadd(a, b))
+        store(builder, args[1], builder.fsub(a, b))
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def hadamard_8(_context: Any, address: Any) -> Any:
+    """The Walsh-Hadamard transform of eight numbers."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        numbers = load(builder, args[0], _FLOATS)
+        for stride in (1, 2, 4):
+            others = builder.shuffle_vector(
+                numbers,
+                ir.Constant(_FLOATS, ir.Undefined),
+                ir.Constant(_NUMBERS, [lane ^ stride for lane in range(LANES)]),
+            )
+            signs = [-1.0 if lane & stride else 1.0 for lane in range(LANES)]
+            numbers = builder.fadd(others, builder.fmul(numbers, ir.Constant(_FLOATS, signs)))
+        store(builder, args[0], numbers)
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def multiply_8(_context: Any, address: Any, factors: Any) -> Any:
+    """Multiply eight numbers with eight others."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        a, b = (load(builder, address, _FLOATS) for address in args)
+        store(builder, args[0], builder.fmul(a, b))
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def scale_8(_context: Any, address: Any, factor: Any) -> Any:
+    """Multiply eight numbers with one."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        scaled = builder.fmul(load(builder, args[0], _FLOATS), _splat(builder, args[1]))
+        store(builder, args[0], scaled)
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.float32), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def fit(_context: Any, numbers: Any, size: Any, factor: Any, most: Any) -> Any:
+    """How well codes fit: the square of the cosine between numbers and their codes plus 1/2."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        address, count, by, limit = args
+        zero = ir.Constant(_FLOATS, [0.0] * LANES)
+        half = ir.Constant(_FLOATS, [0.5] * LANES)
+        product, square = (cgutils.alloca_once(builder, _FLOATS) for _ in range(2))
+        builder.store(zero, product)
+        builder.store(zero, square)
+        factors, limits = _splat(builder, by), _splat(builder, limit)
+        with cgutils.for_range(builder, builder.lshr(count, ir.Constant(_I64, 3))) as loop:
+            at = builder.add(address, builder.shl(loop.index, ir.Constant(_I64, 5)))
+            number = load(builder, at, _FLOATS)
+            scaled = builder.fmul(number, factors)
+            clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)
+            code = builder.sitofp(builder.fptosi(clipped, _NUMBERS), _FLOATS)
+            value = builder.fadd(code, half)
+            for total, left in ((product, number), (square, value)):
+                term = builder.fmul(left, value, flags=_CONTRACT)
+                builder.store(builder.fadd(builder.load(total), term, flags=_CONTRACT), total)
+        dot = sum_of_lanes(builder, builder.load(product), builder.fadd)
+        norm = sum_of_lanes(builder, builder.load(square), builder.fadd)
+        return builder.fdiv(builder.fmul(dot, dot), norm)
+
+    signature = types.float32(types.int64, types.int64, types.float32, types.float32)
+    return signature, codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def encode_8(_context: Any, numbers: Any, factor: Any, most: Any, codes: Any) -> Any:
+    """Store the codes of eight numbers, a byte each."""
+    octets = ir.VectorType(ir.IntType(8), LANES)
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        scaled = builder.fmul(load(builder, args[0], _FLOATS), _splat(builder, args[1]))
+        limits = _splat(builder, args[2])
+        clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)
+        store(builder, args[3], builder.trunc(builder.fptosi(clipped, _NUMBERS), octets))
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.float32, types.float32, types.int64), codegen
+
+
+@kernel
+def hadamard(numbers: int, size: int, factor: np.float32) -> None:
+    """The Walsh-Hadamard transform of ``size`` numbers, a power of two from 8 on, scaled."""
+    for at in range(0, size, LANES):
+        hadamard_8(numbers + at * 4)
+    stride = LANES
+    while stride < size:
+        for first in range(0, size, 2 * stride):
+            for at in range(first, first + stride, LANES):
+                butterfly(numbers + at * 4, numbers + (at + stride) * 4)
+        stride *= 2
+    for at in range(0, size, LANES):
+        scale_8(numbers + at * 4, factor)
+
+
+@kernel
+def rotate(
+    rows: int, count: int, dimension: int, signs: int, size: int, factor: np.float32
+) -> None:
+    """Rotate vectors in place; ``size`` is the largest power of two up to the dimension."""
+    half = dimension // 2
+    for i in range(count):
+        row = rows + i * dimension * 4
+        for turn in range(ROUNDS):
+            for at in range(0, dimension, LANES):
+                multiply_8(row + at * 4, signs + (turn * dimension + at) * 4)
+            if size == dimension:
+                hadamard(row, size, factor)
+                continue
+            start = row
+            if turn % 2 == 1:
+                start = row + (dimension - size) * 4
+            hadamard(start, size, factor)
+            even = half // LANES * LANES
+            for at in range(0, even, LANES):
+                butterfly(row + at * 4, row + (half + at) * 4)
+            for at in range(even, half):
+                a, b = load_f32(row + at * 4), load_f32(row + (half + at) * 4)
+                store_f32(row + at * 4, a + b)
+                store_f32(row + (half + at) * 4, a - b)
+        if size != dimension:
+            for at in range(0, dimension, LANES):
+                scale_8(row + at * 4, np.float32(0.25))
+
+
+@kernel_of(QuantizeRotated)
+def quantize_rotated(
+    rows: int, row_count: int, dimension: int, factors: int, factor_count: int, most: int,
+    codes: int,
+) -> None:  # fmt: skip
+    """Encode numbers from 0 on with the factor that fits best, for each row."""
+    limit = np.float32(most)
+    for i in range(row_count):
+        row = rows + i * dimension * 4
+        best = np.float32(-1)
+        chosen = load_f32(factors)
+        for k in range(factor_count):
+            factor = load_f32(factors + k * 4)
+            quality = fit(row, dimension, factor, limit)
+            if quality > best:
+                best = quality
+                chosen = factor
+        for at in range(0, dimension, LANES):
+            encode_8(row + at * 4, chosen, limit, codes + i * dimension + at)
