@@ -58,9 +58,11 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import match as match
     from glaive.kernels.loops import nearest as nearest
     from glaive.kernels.loops import offsets as offsets
+    from glaive.kernels.loops import postings as postings
     from glaive.kernels.loops import rotation as rotation
     from glaive.kernels.loops import runs as runs
     from glaive.kernels.loops import spaced as spaced
+    from glaive.kernels.loops import text_search as text_search
     from glaive.kernels.loops import xxh64 as xxh64
 
 __all__ = ["SHARED_SOURCES", "is_loaded"]

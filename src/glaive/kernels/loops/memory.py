@@ -28,6 +28,7 @@ __all__ = [
     "kernel_of",
     "leading_zeros",
     "load_f32",
+    "load_f64",
     "load_i32",
     "load_i64",
     "load_partial",
@@ -40,6 +41,7 @@ __all__ = [
     "same_bytes",
     "set_bit",
     "store_f32",
+    "store_f64",
     "store_u8",
     "store_u16",
     "store_u32",
@@ -139,6 +141,29 @@ def store_f32(_context: Any, address: Any, value: Any) -> Any:
         return _ctx.get_dummy_value()
 
     return types.void(types.int64, types.float32), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def load_f64(_context: Any, address: Any) -> Any:
+    """A ``float64``."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        value = builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
+        value.align = 1
+        return value
+
+    return types.float64(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def store_f64(_context: Any, address: Any, value: Any) -> Any:
+    """Store a ``float64``."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer())).align = 1
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64, types.float64), codegen
 
 
 store_u8 = _store(8)

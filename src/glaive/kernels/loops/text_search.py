@@ -1,0 +1,399 @@
+"""Compiled search for the best documents; the wrappers are in ``glaive.kernels.text_search``.
+
+A list is five words of the table ``lists``: addresses of its documents, weights, last documents
+and best weights of blocks, and its number of documents. The best documents found so far are a
+heap, whose root is the worst of them: the lowest score, and of equal ones the highest document.
+
+Scores are summed in ``float64``, where the product of a factor and a weight is exact, and compared
+in ``float32``. Sums of bounds are made a little larger, so that the order of additions plays
+no role.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    kernel,
+    kernel_of,
+    load_f32,
+    load_f64,
+    load_i64,
+    load_u8,
+    load_u32,
+    store_f32,
+    store_f64,
+    store_u32,
+    store_u64,
+)
+from glaive.kernels.records import TopAll, TopAny
+
+BLOCK = 64
+"""Documents of a block that has a bound."""
+WINDOW = 1024
+"""Documents whose scores are summed at a time."""
+ENTRY = 40
+"""Bytes of a list in the table."""
+NONE = 1 << 40
+"""More than any document."""
+MORE = 1.0 + 1e-12
+
+
+@kernel
+def put(target: int, value: int) -> None:
+    """Store one 64-bit word."""
+    store_u64(target, np.uint64(value))
+
+
+@kernel
+def is_worse(scores: int, documents: int, first: int, second: int) -> bool:
+    """Whether the first entry of the heap is worse than the second."""
+    left, right = load_f32(scores + first * 4), load_f32(scores + second * 4)
+    if left != right:
+        return left < right
+    return load_u32(documents + first * 4) > load_u32(documents + second * 4)
+
+
+@kernel
+def swap(scores: int, documents: int, first: int, second: int) -> None:
+    """Exchange two entries of the heap."""
+    score, document = load_f32(scores + first * 4), load_u32(documents + first * 4)
+    store_f32(scores + first * 4, load_f32(scores + second * 4))
+    store_u32(documents + first * 4, load_u32(documents + second * 4))
+    store_f32(scores + second * 4, score)
+    store_u32(documents + second * 4, document)
+
+
+@kernel
+def push(
+    scores: int, documents: int, size: int, most: int, score: np.float32, document: int
+) -> int:
+    """Add a document, in place of the worst one if there are ``most``; returns how many."""
+    at = size
+    if size < most:
+        store_f32(scores + at * 4, score)
+        store_u32(documents + at * 4, np.uint32(document))
+        while at > 0 and is_worse(scores, documents, at, (at - 1) >> 1):
+            swap(scores, documents, at, (at - 1) >> 1)
+            at = (at - 1) >> 1
+        return size + 1
+    at = 0
+    store_f32(scores, score)
+    store_u32(documents, np.uint32(document))
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and is_worse(scores, documents, child + 1, child):
+            child += 1
+        if not is_worse(scores, documents, child, at):
+            break
+        swap(scores, documents, child, at)
+        at = child
+    return size
+
+
+@kernel
+def threshold_of(scores: int, size: int, most: int, floor: np.float32) -> np.float32:
+    """The score that a document has to exceed."""
+    if size < most:
+        return floor
+    return max(floor, load_f32(scores))
+
+
+@kernel
+def seek(entry: int, cursor: int, document: int) -> int:
+    """The place of the first document of a list from ``cursor`` on that is not before one."""
+    documents, lasts, length = load_i64(entry), load_i64(entry + 16), load_i64(entry + 32)
+    block = cursor // BLOCK
+    blocks = (length + BLOCK - 1) // BLOCK
+    while block < blocks and np.int64(load_u32(lasts + block * 4)) < document:
+        block += 1
+    low, high = max(cursor, block * BLOCK), min(length, block * BLOCK + BLOCK)
+    while low < high:
+        middle = (low + high) >> 1
+        if np.int64(load_u32(documents + middle * 4)) < document:
+            low = middle + 1
+        else:
+            high = middle
+    return min(low, length)
+
+
+@kernel
+def document_at(entry: int, cursor: int) -> int:
+    """The document at a place of a list; past its end, more than any."""
+    if cursor >= load_i64(entry + 32):
+        return NONE
+    return np.int64(load_u32(load_i64(entry) + cursor * 4))
+
+
+@kernel
+def weight_at(entry: int, cursor: int) -> float:
+    """The weight of the document at a place of a list."""
+    return np.float64(load_f32(load_i64(entry + 8) + cursor * 4))
+
+
+@kernel
+def best_between(entry: int, cursor: int, stop: int) -> float:
+    """The best weight of the blocks from that of ``cursor`` on that begin before ``stop``."""
+    documents, bests, length = load_i64(entry), load_i64(entry + 24), load_i64(entry + 32)
+    best = np.float32(0)
+    if cursor >= length:
+        return np.float64(best)
+    best = load_f32(bests + (cursor // BLOCK) * 4)
+    block = cursor // BLOCK + 1
+    while block * BLOCK < length and np.int64(load_u32(documents + block * BLOCK * 4)) < stop:
+        best = max(best, load_f32(bests + block * 4))
+        block += 1
+    return np.float64(best)
+
+
+@kernel
+def is_allowed(allowed: int, limit: int, document: int) -> bool:
+    """Whether a document may be found."""
+    if document >= limit:
+        return False
+    return allowed == 0 or load_u8(allowed + document) != 0
+
+
+@kernel
+def rest_of(
+    lists: int, factors: int, cursors: int, order: int, sums: int, least: int, document: int,
+    score: float, threshold: np.float32,
+) -> float:  # fmt: skip
+    """Add the scores of the terms before ``least`` in the order; 0 once it cannot be enough."""
+    for i in range(least - 1, -1, -1):
+        if np.float32((score + load_f64(sums + (i + 1) * 8)) * MORE) <= threshold:
+            return 0.0
+        term = load_i64(order + i * 8)
+        entry = lists + term * ENTRY
+        cursor = seek(entry, load_i64(cursors + term * 8), document)
+        put(cursors + term * 8, cursor)
+        if document_at(entry, cursor) == document:
+            score += load_f64(factors + term * 8) * weight_at(entry, cursor)
+    return score
+
+
+@kernel
+def sort_bounds(bounds: int, order: int, sums: int, terms: int) -> None:
+    """Put terms in ascending order of their bounds; and the sums of those before each."""
+    for i in range(terms):
+        bound = load_f64(bounds + i * 8)
+        j = i
+        while j > 0 and load_f64(bounds + load_i64(order + (j - 1) * 8) * 8) > bound:
+            put(order + j * 8, load_i64(order + (j - 1) * 8))
+            j -= 1
+        put(order + j * 8, i)
+    total = 0.0
+    store_f64(sums, total)
+    for i in range(terms):
+        total += load_f64(bounds + load_i64(order + i * 8) * 8)
+        store_f64(sums + (i + 1) * 8, total)
+
+
+@kernel_of(TopAny)
+def top_any(
+    lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
+    documents: int, cursors: int, order: int, bounds: int, sums: int, window: int,
+) -> int:  # fmt: skip
+    """Find the best documents that have any of the terms; returns how many.
+
+    Of each window of documents, terms whose bounds together do not reach the worst score found
+    are only looked up for documents of the others.
+    """
+    size = 0
+    floor = np.float32(load_f64(factors + terms * 8))
+    threshold = floor
+    low = 0
+    while True:
+        start = NONE
+        for term in range(terms):
+            entry = lists + term * ENTRY
+            cursor = seek(entry, load_i64(cursors + term * 8), low)
+            put(cursors + term * 8, cursor)
+            start = min(start, document_at(entry, cursor))
+        if start == NONE:
+            return size
+        low = start
+        stop = low + WINDOW
+        for term in range(terms):
+            entry, cursor = lists + term * ENTRY, load_i64(cursors + term * 8)
+            bound = 0.0
+            if document_at(entry, cursor) < stop:
+                bound = load_f64(factors + term * 8) * best_between(entry, cursor, stop)
+            store_f64(bounds + term * 8, bound)
+        sort_bounds(bounds, order, sums, terms)
+        least = 0
+        while least < terms and np.float32(load_f64(sums + (least + 1) * 8) * MORE) <= threshold:
+            least += 1
+        rest = load_f64(sums + least * 8)
+        if least == terms - 1:
+            term = load_i64(order + least * 8)
+            entry, factor = lists + term * ENTRY, load_f64(factors + term * 8)
+            cursor = load_i64(cursors + term * 8)
+            weights, bests = load_i64(entry + 8), load_i64(entry + 24)
+            stop_at = seek(entry, cursor, stop)
+            while cursor < stop_at:
+                end = min(stop_at, (cursor // BLOCK + 1) * BLOCK)
+                best = np.float64(load_f32(bests + (cursor // BLOCK) * 4))
+                if np.float32((factor * best + rest) * MORE) <= threshold:
+                    cursor = end
+                    continue
+                # Weights up to this one are not enough.
+                cut = np.float32((np.float64(threshold) - rest) / factor * (1.0 - 1e-6))
+                while cursor < end:
+                    if load_f32(weights + cursor * 4) <= cut:
+                        cursor += 1
+                        continue
+                    document = document_at(entry, cursor)
+                    score = factor * weight_at(entry, cursor)
+                    cursor += 1
+                    if not is_allowed(allowed, limit, document):
+                        continue
+                    if least:
+                        score = rest_of(
+                            lists, factors, cursors, order, sums, least, document, score, threshold
+                        )
+                    if np.float32(score) > threshold:
+                        size = push(scores, documents, size, most, np.float32(score), document)
+                        threshold = threshold_of(scores, size, most, floor)
+                        cut = np.float32((np.float64(threshold) - rest) / factor * (1.0 - 1e-6))
+        elif least < terms:
+            for i in range(least, terms):
+                term = load_i64(order + i * 8)
+                entry, factor = lists + term * ENTRY, load_f64(factors + term * 8)
+                own, weights, length = (
+                    load_i64(entry), load_i64(entry + 8), load_i64(entry + 32),
+                )  # fmt: skip
+                cursor = load_i64(cursors + term * 8)
+                while cursor < length:
+                    place = np.int64(load_u32(own + cursor * 4)) - low
+                    if place >= WINDOW:
+                        break
+                    if place >= 0:
+                        at = window + place * 8
+                        weight = np.float64(load_f32(weights + cursor * 4))
+                        store_f64(at, load_f64(at) + factor * weight)
+                    cursor += 1
+            for place in range(WINDOW):
+                score = load_f64(window + place * 8)
+                if score == 0.0:
+                    continue
+                store_f64(window + place * 8, 0.0)
+                if np.float32((score + rest) * MORE) <= threshold:
+                    continue
+                document = low + place
+                if not is_allowed(allowed, limit, document):
+                    continue
+                if least:
+                    score = rest_of(
+                        lists, factors, cursors, order, sums, least, document, score, threshold
+                    )
+                if np.float32(score) > threshold:
+                    size = push(scores, documents, size, most, np.float32(score), document)
+                    threshold = threshold_of(scores, size, most, floor)
+        low = stop
+
+
+@kernel
+def has_phrase(phrase: int, terms: int, cursors: int, places: int, slop: int) -> bool:
+    """Whether the terms follow each other in a document, with at most ``slop`` gaps between two.
+
+    ``phrase`` has five words for each term, in the order of the query: its list, addresses of
+    the starts and of the positions, how many there are, and its position in the query.
+    """
+    for i in range(terms):
+        entry = phrase + i * ENTRY
+        cursor = load_i64(cursors + load_i64(entry) * 8)
+        starts, total = load_i64(entry + 8), load_i64(entry + 24)
+        begin, end = load_i64(starts + cursor * 8), load_i64(starts + cursor * 8 + 8)
+        if begin < 0 or end > total or begin >= end:
+            return False
+        put(places + i * 16, begin)
+        put(places + i * 16 + 8, end)
+    while True:
+        furthest = -NONE
+        found = True
+        before = 0
+        for i in range(terms):
+            entry = phrase + i * ENTRY
+            at = load_i64(places + i * 16)
+            here = np.int64(load_u32(load_i64(entry + 16) + at * 4)) - load_i64(entry + 32)
+            if i == 0:
+                before = here
+                furthest = here
+                continue
+            if before > here:
+                furthest = max(furthest, before)
+                found = False
+                break
+            furthest = max(furthest, here - slop)
+            if here - before > slop:
+                found = False
+                break
+            before = here
+        if found:
+            return True
+        for i in range(terms):
+            entry = phrase + i * ENTRY
+            at, end = load_i64(places + i * 16), load_i64(places + i * 16 + 8)
+            positions, offset = load_i64(entry + 16), load_i64(entry + 32)
+            while at < end and np.int64(load_u32(positions + at * 4)) - offset < furthest:
+                at += 1
+            if at == end:
+                return False
+            put(places + i * 16, at)
+
+
+@kernel_of(TopAll)
+def top_all(
+    lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
+    documents: int, cursors: int, phrase: int, phrase_terms: int, places: int, slop: int,
+) -> int:  # fmt: skip
+    """Find the best documents that have all of the terms; returns how many.
+
+    The first list leads; its blocks are passed over where all bounds together are too low.
+    """
+    size = 0
+    floor = np.float32(load_f64(factors + terms * 8))
+    threshold = floor
+    own, length = load_i64(lists), load_i64(lists + 32)
+    lead = load_f64(factors)
+    first = 0
+    while first < length:
+        end = min(length, first + BLOCK)
+        low = np.int64(load_u32(own + first * 4))
+        high = np.int64(load_u32(own + (end - 1) * 4))
+        bound = lead * np.float64(load_f32(load_i64(lists + 24) + (first // BLOCK) * 4))
+        for term in range(1, terms):
+            entry = lists + term * ENTRY
+            cursor = seek(entry, load_i64(cursors + term * 8), low)
+            if cursor >= load_i64(entry + 32):
+                return size
+            put(cursors + term * 8, cursor)
+            bound += load_f64(factors + term * 8) * best_between(entry, cursor, high + 1)
+        if np.float32(bound * MORE) <= threshold:
+            first = end
+            continue
+        for at in range(first, end):
+            document = np.int64(load_u32(own + at * 4))
+            score = lead * weight_at(lists, at)
+            found = True
+            for term in range(1, terms):
+                entry = lists + term * ENTRY
+                cursor = seek(entry, load_i64(cursors + term * 8), document)
+                put(cursors + term * 8, cursor)
+                if document_at(entry, cursor) != document:
+                    found = False
+                    break
+                score += load_f64(factors + term * 8) * weight_at(entry, cursor)
+            if not found or np.float32(score) <= threshold:
+                continue
+            if not is_allowed(allowed, limit, document):
+                continue
+            if phrase_terms:
+                put(cursors, at)
+                if not has_phrase(phrase, phrase_terms, cursors, places, slop):
+                    continue
+            size = push(scores, documents, size, most, np.float32(score), document)
+            threshold = threshold_of(scores, size, most, floor)
+        first = end
+    return size

@@ -1,0 +1,148 @@
+"""Searches for the best documents: what is skipped could not have been among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.kernels.text_search import (
+    Found,
+    PhraseTerm,
+    Search,
+    WeightedList,
+    top_all,
+    top_any,
+    weighted,
+)
+from glaive.testing import force_tier
+
+TIERS = ("numpy", "numba")
+
+
+def lists_of(random: Any, count: int, limit: int) -> list[WeightedList]:
+    """Lists of random documents; few different weights, so that many scores are equal."""
+    lists = []
+    for _ in range(count):
+        documents = np.sort(random.choice(limit, random.integers(0, limit + 1), replace=False))
+        weights = random.integers(1, 7, len(documents)) / 4
+        lists.append(weighted(documents.astype(np.uint32), weights.astype(np.float32)))
+    return lists
+
+
+def phrase_of(random: Any, lists: list[WeightedList]) -> list[PhraseTerm]:
+    """Random positions of each list, in some order of the terms, one of them twice."""
+    terms = []
+    order = [*random.permutation(len(lists)).tolist(), 0]
+    for offset, at in enumerate(order):
+        counts = random.integers(1, 4, len(lists[at].documents))
+        positions = [np.sort(random.choice(9, count, replace=False)) for count in counts]
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        together = np.concatenate([*positions, np.zeros(0, int)]).astype(np.uint32)
+        terms.append(PhraseTerm(at, starts, together, offset))
+    return terms
+
+
+def plain(found: Found) -> Any:
+    return found.documents.tolist(), found.scores.tolist()
+
+
+searches = given(
+    seed=st.integers(0, 1 << 30),
+    terms=st.integers(1, 5),
+    limit=st.integers(1, 5000),
+    most=st.integers(0, 30),
+    floor=st.sampled_from([0.0, 1.0, 2.75]),
+    masked=st.booleans(),
+)
+
+
+@searches
+def test_both_tiers_find_the_same_documents(
+    seed: int, terms: int, limit: int, most: int, floor: float, *, masked: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    lists = lists_of(random, terms, limit)
+    factors = (random.integers(1, 5, terms) / 2).astype(np.float32)
+    allowed = random.integers(0, 2, limit).astype(np.uint8) if masked else None
+    search = Search(limit, most, allowed, floor)
+    found = []
+    for tier in TIERS:
+        with force_tier(tier):
+            found.append(
+                (plain(top_any(lists, factors, search)), plain(top_all(lists, factors, search)))
+            )
+    assert found[0] == found[1]
+
+
+@searches
+def test_both_tiers_find_the_same_phrases(
+    seed: int, terms: int, limit: int, most: int, floor: float, *, masked: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    limit = min(limit, 300)
+    lists = lists_of(random, terms, limit)
+    phrase, slop = phrase_of(random, lists), seed % 3
+    factors = np.ones(terms, np.float32)
+    allowed = random.integers(0, 2, limit).astype(np.uint8) if masked else None
+    search = Search(limit, most, allowed, floor)
+    found = []
+    for tier in TIERS:
+        with force_tier(tier):
+            found.append(plain(top_all(lists, factors, search, phrase, slop)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_of_equal_scores_the_lower_documents_are_found(tier: Any) -> None:
+    one = weighted(np.arange(1000, dtype=np.uint32), np.ones(1000, np.float32))
+    with force_tier(tier):
+        found = top_any([one, one], np.ones(2, np.float32), Search(1000, 3))
+        assert plain(found) == ([0, 1, 2], [2.0, 2.0, 2.0])
+        assert plain(top_all([one], np.ones(1, np.float32), Search(1000, 2))) == ([0, 1], [1, 1])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("slop", "expected"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2])])
+def test_terms_of_a_phrase_may_be_as_far_apart_as_the_slop(
+    tier: Any, slop: int, expected: list[int]
+) -> None:
+    documents = np.arange(4, dtype=np.uint32)
+    one = weighted(documents, np.ones(4, np.float32))
+    starts = np.arange(5, dtype=np.int64)
+    first = PhraseTerm(0, starts, np.array([5, 5, 5, 5], np.uint32), 0)
+    second = PhraseTerm(1, starts, np.array([6, 7, 8, 4], np.uint32), 1)
+    with force_tier(tier):
+        found = top_all([one, one], np.ones(2, np.float32), Search(4, 4), [first, second], slop)
+    assert found.documents.tolist() == expected
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_documents_beyond_the_partition_are_not_found(tier: Any) -> None:
+    one = weighted(np.array([1, 7, 9000], np.uint32), np.ones(3, np.float32))
+    with force_tier(tier):
+        for find in (top_any, top_all):
+            found = find([one], np.ones(1, np.float32), Search(8, 9))
+            assert found.documents.tolist() == [1, 7]
+
+
+def test_lists_whose_parts_do_not_match_are_refused() -> None:
+    one = weighted(np.array([1, 2], np.uint32), np.ones(2, np.float32))
+    factor = np.ones(1, np.float32)
+    for wrong in (
+        one._replace(weights=one.weights[:1]),
+        one._replace(lasts=one.lasts[:0]),
+        one._replace(bests=one.bests[:0]),
+    ):
+        with pytest.raises(ValueError, match=r"documents|blocks"):
+            top_any([wrong], factor, Search(8, 9))
+    with pytest.raises(ValueError, match="flags"):
+        top_any([one], factor, Search(8, 9, np.ones(3, np.uint8)))
+    term = PhraseTerm(0, np.zeros(2, np.int64), np.zeros(0, np.uint32), 0)
+    with pytest.raises(ValueError, match="positions"):
+        top_all([one], factor, Search(8, 9), [term])
+    with pytest.raises(ValueError, match="phrase"):
+        top_all([one], factor, Search(8, 9), [term._replace(of=3)])
