@@ -64,7 +64,6 @@ def test_an_unknown_option_suggests_a_known_one() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("nearest", {"column": "v", "q": [1.0]}),
         ("full_text_query", "hello"),
         ("index_segments", ["0"]),
         ("aggregate", b"plan"),
@@ -84,7 +83,7 @@ def test_a_search_beside_a_filter_is_refused_and_the_filter_alone_is_taken() -> 
 
 
 def test_tuning_of_what_is_not_there_has_no_effect() -> None:
-    tuned = ScanOptions.of(prefilter=True, fast_search=False, use_scalar_index=True)
+    tuned = ScanOptions.of(prefilter=False, fast_search=False, use_scalar_index=True)
     assert tuned == ScanOptions()
 
 

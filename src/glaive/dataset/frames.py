@@ -13,7 +13,7 @@ from glaive.format.blobs import is_blob
 from glaive.scan.blobs.column import locate_blobs, select_rows
 from glaive.scan.blobs.file import BlobFile
 from glaive.scan.options import ScanOptions
-from glaive.scan.query import make_query
+from glaive.scan.query import ready_scan
 from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.views import Views
 
@@ -49,8 +49,8 @@ def to_frame(
         options = replace(options, blob_handling="all_binary")
     blobs = _blob_columns(views, options) if blob_mode == "lazy" else []
     if not blobs:
-        return _frame(make_query(views, options).table(), arguments)
-    table = make_query(views, replace(options, with_row_address=True)).table()
+        return _frame(ready_scan(views, options).table(), arguments)
+    table = ready_scan(views, replace(options, with_row_address=True)).table()
     rows = select_rows(views, addresses=table[ROW_ADDRESS])
     given = _names(options)
     keeps_address = options.with_row_address or ROW_ADDRESS in (given or ())

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.scan.options import ScanOptions
-from glaive.scan.query import Query, make_query
+from glaive.scan.query import ready_scan
 from glaive.scan.views import Views
 
 __all__ = ["LanceScanner", "Scanner"]
@@ -23,7 +23,7 @@ class Scanner:
     def __init__(self, views: Views, options: ScanOptions) -> None:
         self._views = views
         self._options = options
-        self._query: Query = make_query(views, options)
+        self._query = ready_scan(views, options)
 
     @classmethod
     def of(cls, views: Views, **options: Any) -> Scanner:
@@ -33,7 +33,7 @@ class Scanner:
     @property
     def projected_schema(self) -> pa.Schema:
         """Schema of the result."""
-        return self._query.source.schema
+        return self._query.schema
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -52,7 +52,7 @@ class Scanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the result as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self._query.source.schema, self.to_batches())
+        return pa.RecordBatchReader.from_batches(self._query.schema, self.to_batches())
 
     def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> Any:
         """Read everything into a pandas frame; arguments are those of ``Table.to_pandas``.
@@ -67,11 +67,11 @@ class Scanner:
         """The first rows of the result."""
         limit = num_rows if self._options.limit is None else min(num_rows, self._options.limit)
         checked = ScanOptions.of(limit=limit)
-        return make_query(self._views, replace(self._options, limit=checked.limit)).table()
+        return ready_scan(self._views, replace(self._options, limit=checked.limit)).table()
 
     def count_rows(self) -> int:
         """Number of rows. Reads only what the filter needs; without a filter, nothing."""
-        return make_query(self._views, self._options, counting=True).count()
+        return ready_scan(self._views, self._options, counting=True).count()
 
     def explain_plan(self, verbose: bool = False) -> str:
         """The steps of the scan as text; ``verbose`` adds one line per fragment."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import chunks as chunks
     from glaive.kernels.loops import compact as compact
     from glaive.kernels.loops import contains as contains
+    from glaive.kernels.loops import distances as distances
     from glaive.kernels.loops import end_offsets as end_offsets
     from glaive.kernels.loops import flat as flat
     from glaive.kernels.loops import fsst as fsst

@@ -27,11 +27,13 @@ __all__ = [
     "LevelPage",
     "LinkBack",
     "MeasureEntries",
+    "MeasurePairs",
     "QuantizeRotated",
     "ReadChunks",
     "ReorderRows",
     "RepairGraph",
     "ResolveLists",
+    "SelectNear",
     "SelectRows",
     "SpreadLists",
     "TopAll",
@@ -461,3 +463,30 @@ class TopAll(NamedTuple):
     phrase_terms: int
     places: int
     slop: int
+
+
+class MeasurePairs(NamedTuple):
+    """For ``distances.measure``."""
+
+    values: int
+    rows: int
+    pairs: int
+    dimension: int
+    element: int
+    metric: int
+    queries: int
+    query_of: int
+    norms: int
+    scratch: int
+    out: int
+
+
+class SelectNear(NamedTuple):
+    """For ``distances.select_near``; numbers there have 32 bits."""
+
+    products: int
+    first: int
+    limits: int
+    capacity: int
+    query_out: int
+    row_out: int

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan, plan_searched
-from glaive.scan.query import Query, make_query, statistics
+from glaive.scan.query import Query, ready_scan, statistics
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
+    from glaive.scan.nearest.scan import NearestScan
 
 __all__ = ["analyze", "explain"]
 
 _STEPS = {
     "index": "search indices",
+    "search": "search for nearest vectors",
     "find": "find rows in encoded columns",
     "decode": "decode columns of the filter and the order",
     "filter": "evaluate the remaining terms of the filter",
@@ -28,13 +30,14 @@ _STEPS = {
 """What the times of a meter are called."""
 
 
-def explain(query: Query, *, verbose: bool = False) -> str:
+def explain(query: Query | NearestScan, *, verbose: bool = False) -> str:
     """The steps of a scan, the last one first, as in a tree.
 
     With ``verbose`` the rows of each fragment as well.
     """
-    lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(_lines(query))]
-    if verbose:
+    steps = _lines(query) if isinstance(query, Query) else query.steps()
+    lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(steps)]
+    if verbose and isinstance(query, Query):
         options, snapshot = query.options, query.source.snapshot
         every = query.is_searched
         plan = plan_searched(snapshot, options) if every else plan_scan(snapshot, options).ranges
@@ -112,8 +115,8 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     Times of steps are summed over threads, so that they may exceed the time of the whole.
     """
     apart = Views(views.snapshot.apart())  # what is kept would not be read again
-    query = make_query(apart, options, counting=counting)
-    counters, meter = query.source.snapshot.store.counters, Meter()
+    query = ready_scan(apart, options, counting=counting)
+    counters, meter = apart.snapshot.store.counters, Meter()
     before, wall, cpu = counters.snapshot(), perf_counter(), process_time()
     rows = query.count(meter) if counting else query.table(meter).num_rows
     wall, cpu = perf_counter() - wall, process_time() - cpu

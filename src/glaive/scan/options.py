@@ -8,6 +8,7 @@ from typing import Any
 
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.scan.metrics import ScanStatistics
+from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.projection import BlobHandling, Columns, column_names
 from glaive.scan.run.compare import ColumnOrdering, orderings
 
@@ -17,7 +18,6 @@ DEFAULT_BATCH_SIZE = 8192
 """Rows per batch."""
 
 _SEARCHES = (
-    "nearest",
     "full_text_query",
     "index_segments",
     "row_addr_allowlist",
@@ -25,9 +25,6 @@ _SEARCHES = (
     "aggregate",
 )
 """Options that need an index or change what a scan is."""
-
-_TUNING = ("prefilter", "fast_search", "disable_scoring_autoprojection")
-"""Switches for scans with an index: they change nothing without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +87,16 @@ class ScanOptions:
     blob_handling
         ``all_binary`` reads blob columns as large binary; ``blobs_descriptions`` and
         ``all_descriptions`` as structs that say where each value is.
+    nearest
+        Return the rows whose vectors are nearest to a query, by distance: a mapping that
+        :class:`glaive.scan.nearest.options.NearestOptions` documents.
+    prefilter
+        Search among the rows that pass the filter; otherwise the filter is applied to those
+        found, of which fewer may remain.
+    fast_search
+        Leave out rows that no index covers.
+    disable_scoring_autoprojection
+        Return the distance only if ``columns`` names it.
     """
 
     columns: Columns | None = None
@@ -115,6 +122,10 @@ class ScanOptions:
     range_before: tuple[int, int] | None = None
     blob_handling: str = "blobs_descriptions"
     use_cache: bool = True
+    nearest: NearestOptions | None = None
+    prefilter: bool = False
+    fast_search: bool = False
+    disable_scoring_autoprojection: bool = False
 
     @property
     def blobs(self) -> BlobHandling:
@@ -162,10 +173,9 @@ class ScanOptions:
             raise OptionError(
                 f"blob_handling: expected {', '.join(_BLOBS)}, found {kept['blob_handling']!r}"
             )
-        if "fragments" in kept:
-            kept["fragments"] = _fragment_ids(kept["fragments"])
-        if "range_before" in kept:
-            kept["range_before"] = _row_range(kept["range_before"])
+        for name, checked in _CHECKED.items():
+            if name in kept:
+                kept[name] = checked(kept[name])
         _check_query(kept)
         return cls(**kept)
 
@@ -192,9 +202,12 @@ _SWITCHES = (
     "with_row_id",
     "with_row_address",
     "use_cache",
+    "prefilter",
+    "fast_search",
+    "disable_scoring_autoprojection",
 )
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
-_KNOWN = _NAMES.union(_SEARCHES, _TUNING, ("substrait_filter",))
+_KNOWN = _NAMES.union(_SEARCHES, ("substrait_filter",))
 _LEAST = {
     "limit": 0,
     "offset": 0,
@@ -231,6 +244,11 @@ def _check_query(kept: dict[str, Any]) -> None:
             "range_before and include_deleted_rows: the range is of live rows. "
             "Leave one of them out."
         )
+    if kept.get("include_deleted_rows") and "nearest" in kept:
+        raise OptionError(
+            "nearest and include_deleted_rows: deleted rows are not searched. Leave one of them "
+            "out."
+        )
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
             "include_deleted_rows: deleted rows are marked by null row ids. Set with_row_id."
@@ -255,10 +273,7 @@ def _one_filter(source: Any) -> object:
 
 def _refuse(name: str, value: object) -> None:
     """Pass over an option that asks for nothing; raise for all others."""
-    if name in _TUNING:
-        if value is not None and not isinstance(value, bool):
-            raise OptionError(f"{name}: expected True or False, found {value!r}")
-    elif name not in _SEARCHES:
+    if name not in _SEARCHES:
         from difflib import get_close_matches
 
         close = get_close_matches(name, sorted(_KNOWN), n=1)
@@ -293,3 +308,10 @@ def _row_range(given: object) -> tuple[int, int]:
         raise OptionError(f"range_before: expected first and last row, found {given!r}")
     start, stop = (_whole("range_before", row, 0) for row in pair)
     return start, max(start, stop)
+
+
+_CHECKED: Mapping[str, Callable[[Any], Any]] = {
+    "fragments": _fragment_ids,
+    "range_before": _row_range,
+    "nearest": NearestOptions.of,
+}

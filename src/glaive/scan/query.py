@@ -25,8 +25,9 @@ from glaive.scan.views import BoundProjection, Views, bare_batch
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
     from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.nearest.scan import NearestScan
 
-__all__ = ["Query", "make_query", "statistics"]
+__all__ = ["Query", "make_query", "ready_scan", "statistics"]
 
 _log = logging.getLogger("glaive.scan")
 
@@ -38,6 +39,11 @@ class Query:
     source: BoundProjection
     options: ScanOptions
     filter: Filter | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the result."""
+        return self.source.schema
 
     @property
     def is_searched(self) -> bool:
@@ -173,6 +179,19 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         inputs=tuple(dict.fromkeys(inputs)),
     )
     return Query(source, options, condition)
+
+
+def ready_scan(
+    views: Views, options: ScanOptions, *, counting: bool = False
+) -> Query | NearestScan:
+    """A scan of any kind: one that reads rows, or a search; see :func:`make_query`."""
+    if options.nearest is None:
+        return make_query(views, options, counting=counting)
+    from glaive.scan.nearest.scan import NearestScan
+
+    if not options.use_cache or options.scan_stats_callback is not None:
+        views = Views(views.snapshot.apart())
+    return NearestScan.of(views, options, options.nearest)
 
 
 def statistics(meter: Meter, before: IOStats, after: IOStats) -> ScanStatistics:

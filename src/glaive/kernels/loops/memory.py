@@ -24,8 +24,14 @@ __all__ = [
     "copy",
     "copy8",
     "copy16",
+    "float_of_bits",
+    "item_f32",
+    "item_f64",
+    "item_u8",
+    "item_u16",
     "kernel",
     "kernel_of",
+    "kernel_with_sums",
     "leading_zeros",
     "load_f32",
     "load_f64",
@@ -38,8 +44,10 @@ __all__ = [
     "load_u64",
     "pick",
     "popcount",
+    "put_f32",
     "same_bytes",
     "set_bit",
+    "square_root",
     "store_f32",
     "store_f64",
     "store_u8",
@@ -59,13 +67,13 @@ def kernel(function: F) -> F:
 
     Signed arithmetic wraps: see ``build.py``.
     """
-    checked = settings.kernels == "checked"
-    compiler = CheckedCompiler if checked else WrappingCompiler
-    return cast("F", njit(pipeline_class=compiler, nogil=True, boundscheck=False)(function))
+    return _compiled(function)
 
 
-def kernel_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
+def kernel_of(record: type[tuple[int, ...]], *, sums: bool = False) -> Callable[[F], F]:
     """Compile a kernel that is called with the members of a record: ``function(*record)``.
+
+    ``sums`` as for :func:`kernel_with_sums`.
 
     Raises
     ------
@@ -77,9 +85,25 @@ def kernel_of(record: type[tuple[int, ...]]) -> Callable[[F], F]:
         names, members = tuple(signature(function).parameters), getattr(record, "_fields", ())
         if names != members:
             raise TypeError(f"{function.__name__}{names} is to be called with {members}")
-        return kernel(function)
+        return kernel_with_sums(function) if sums else kernel(function)
 
     return compiled
+
+
+def kernel_with_sums(function: F) -> F:
+    """A kernel whose sums of floats may be added up in any order, so many at a time.
+
+    Products may be fused with sums. Infinities and NaN stay what they are, and a division by
+    zero gives one of them.
+    """
+    return _compiled(function, fastmath={"reassoc", "contract"}, error_model="numpy")
+
+
+def _compiled(function: F, **options: Any) -> F:
+    checked = settings.kernels == "checked"
+    compiler = CheckedCompiler if checked else WrappingCompiler
+    made = njit(pipeline_class=compiler, nogil=True, boundscheck=False, **options)(function)
+    return cast("F", made)
 
 
 def _load(bits: int, result: Any) -> Any:
@@ -120,16 +144,58 @@ load_i32 = _load(32, types.int32)
 load_i64 = _load(64, types.int64)
 
 
+def _load_float(kind: Any, result: Any) -> Any:
+    def typer(_context: Any, address: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            value = builder.load(builder.inttoptr(args[0], kind.as_pointer()))
+            value.align = 1
+            return value
+
+        return result(types.int64), codegen
+
+    return intrinsic(typer)
+
+
+load_f32 = _load_float(ir.FloatType(), types.float32)
+load_f64 = _load_float(ir.DoubleType(), types.float64)
+
+
+def _item_pointer(builder: Any, kind: Any, first: Any, number: Any) -> Any:
+    """Where item ``number`` from a first one on is, in a form that loops do many at a time."""
+    if settings.kernels == "checked":  # which recognises integers that become pointers
+        size = {"half": 2, "float": 4, "double": 8}.get(str(kind)) or kind.width // 8
+        at = builder.add(first, builder.mul(number, ir.Constant(ir.IntType(64), size)))
+        return builder.inttoptr(at, kind.as_pointer())
+    return builder.gep(builder.inttoptr(first, kind.as_pointer()), [number])
+
+
+def _item(kind: Any, result: Any) -> Any:
+    def typer(_context: Any, first: Any, number: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            value = builder.load(_item_pointer(builder, kind, *args))
+            value.align = 1
+            return value
+
+        return result(types.int64, types.int64), codegen
+
+    return intrinsic(typer)
+
+
+item_f32 = _item(ir.FloatType(), types.float32)
+item_f64 = _item(ir.DoubleType(), types.float64)
+item_u8 = _item(ir.IntType(8), types.uint8)
+item_u16 = _item(ir.IntType(16), types.uint16)
+
+
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def load_f32(_context: Any, address: Any) -> Any:
-    """A ``float32``."""
+def put_f32(_context: Any, first: Any, number: Any, value: Any) -> Any:
+    """Store a ``float32`` as item ``number`` from a first one on."""
 
     def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        value = builder.load(builder.inttoptr(args[0], ir.FloatType().as_pointer()))
-        value.align = 1
-        return value
+        builder.store(args[2], _item_pointer(builder, ir.FloatType(), *args[:2])).align = 1
+        return _ctx.get_dummy_value()
 
-    return types.float32(types.int64), codegen
+    return types.void(types.int64, types.int64, types.float32), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
@@ -201,6 +267,27 @@ def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
         return _ctx.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def float_of_bits(_context: Any, word: Any) -> Any:
+    """The ``float32`` with the bits of a ``uint32``."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.uint32), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def square_root(_context: Any, number: Any) -> Any:
+    """The root of a float: an instruction, where ``math.sqrt`` calls the library."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        root = builder.module.declare_intrinsic("llvm.sqrt", [args[0].type])
+        return builder.call(root, args)
+
+    return number(number), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types

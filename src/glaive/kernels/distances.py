@@ -1,0 +1,348 @@
+"""Distances between vectors: squared Euclidean, cosine, dot product, Hamming.
+
+``l2`` is the squared distance, ``cosine`` one minus the cosine, ``dot`` one minus the dot product,
+``hamming`` the number of bits that differ. Half and brain floats are widened on the way, doubles
+are computed as such; distances are ``float32``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import distances as compiled
+from glaive.kernels.records import MeasurePairs, SelectNear
+from glaive.types import Float32s, Int64s
+
+__all__ = [
+    "ELEMENTS",
+    "METRICS",
+    "Element",
+    "Metric",
+    "Queries",
+    "VectorBlock",
+    "exercise",
+    "measure",
+    "measure_pairs",
+    "products",
+    "select_near",
+    "squared_norms",
+]
+
+Element: TypeAlias = Literal["float32", "float16", "bfloat16", "float64", "uint8"]
+"""Types of the elements of vectors."""
+
+Metric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
+"""Kinds of distances."""
+
+ELEMENTS: Final[Mapping[Element, Any]] = MappingProxyType(
+    {
+        "float32": np.dtype(np.float32),
+        "float16": np.dtype(np.float16),
+        "bfloat16": np.dtype(np.uint16),
+        "float64": np.dtype(np.float64),
+        "uint8": np.dtype(np.uint8),
+    }
+)
+"""What NumPy holds elements as: brain floats by their bits."""
+
+METRICS: Final[tuple[Metric, ...]] = ("l2", "cosine", "dot", "hamming")
+
+_ELEMENT_NUMBERS: Final = {element: at for at, element in enumerate(ELEMENTS)}
+_METRIC_NUMBERS: Final = {metric: at for at, metric in enumerate(METRICS)}
+
+Int32s: TypeAlias = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorBlock:
+    """Vectors that lie one behind the other.
+
+    Parameters
+    ----------
+    values
+        Elements of all vectors: contiguous, of the type that :data:`ELEMENTS` has.
+    dimension
+        Elements of a vector.
+    element
+        Their type.
+    """
+
+    values: NDArray[Any]
+    dimension: int
+    element: Element
+
+    @property
+    def count(self) -> int:
+        """Number of vectors."""
+        return len(self.values) // self.dimension
+
+    @property
+    def matrix(self) -> NDArray[Any]:
+        """The elements as (vectors, dimension)."""
+        return self.values[: self.count * self.dimension].reshape(-1, self.dimension)
+
+    def widened(self) -> VectorBlock:
+        """The vectors as floats that NumPy computes with: the same ones, unless of 16 bits."""
+        if self.element not in ("float16", "bfloat16"):
+            return self
+        if not use_compiled(len(self.values)):
+            return VectorBlock(_widened(self.values, self.element), self.dimension, "float32")
+        wide = np.empty(len(self.values), np.float32)
+        compiled.widen(
+            address(self.values), address(wide), len(wide), _ELEMENT_NUMBERS[self.element]
+        )
+        return VectorBlock(wide, self.dimension, "float32")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queries:
+    """Query vectors.
+
+    Parameters
+    ----------
+    matrix
+        Of shape ``(queries, dimension)``, contiguous: ``float64`` and ``uint8`` for vectors of
+        these types, ``float32`` for all others.
+    norms
+        ``float32``: the length of each.
+    """
+
+    matrix: NDArray[Any]
+    norms: Float32s
+
+    @classmethod
+    def of(cls, matrix: NDArray[Any], element: Element) -> Queries:
+        """Query vectors for vectors of a type."""
+        kind: Element = element if element in ("float64", "uint8") else "float32"
+        made: NDArray[Any] = np.ascontiguousarray(matrix, ELEMENTS[kind])
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", made, made, dtype=np.float64)
+            return cls(made, np.sqrt(squares).astype(np.float32))
+
+    @property
+    def count(self) -> int:
+        """Number of queries."""
+        return len(self.matrix)
+
+
+def measure(vectors: VectorBlock, queries: Queries, metric: Metric, *, query: int = 0) -> Float32s:
+    """The distance of each vector from one query; NaN where there is none."""
+    only = Queries(queries.matrix[query : query + 1], queries.norms[query : query + 1])
+    return _measure(vectors, only, metric, None, None, vectors.count)
+
+
+def measure_pairs(
+    vectors: VectorBlock, queries: Queries, metric: Metric, rows: Int64s, query_of: Int32s
+) -> Float32s:
+    """The distance of vector ``rows[i]`` from query ``query_of[i]``, for each i.
+
+    Parameters
+    ----------
+    rows, query_of
+        ``int64`` and ``int32`` of the same length.
+    """
+    count = len(rows)
+    if len(query_of) != count:
+        raise ValueError(f"{count} rows with {len(query_of)} queries")
+    if count and (int(rows.min()) < 0 or int(rows.max()) >= vectors.count):
+        raise ValueError(f"vectors {rows.min()} to {rows.max()} of {vectors.count}")
+    if count and (int(query_of.min()) < 0 or int(query_of.max()) >= queries.count):
+        raise ValueError(f"queries {query_of.min()} to {query_of.max()} of {queries.count}")
+    return _measure(vectors, queries, metric, rows, query_of, count)
+
+
+def _measure(
+    vectors: VectorBlock,
+    queries: Queries,
+    metric: Metric,
+    rows: Int64s | None,
+    query_of: Int32s | None,
+    count: int,
+) -> Float32s:
+    _check(vectors, queries, metric)
+    if not use_compiled(count * vectors.dimension):
+        matrix = vectors.matrix if rows is None else vectors.matrix[rows]
+        wide = _widened(matrix, vectors.element)
+        query = queries.matrix[np.zeros(count, np.int32) if query_of is None else query_of]
+        return _distances(wide, query, metric)
+    distances = np.empty(count, np.float32)
+    scratch = np.empty(vectors.dimension, np.float32)
+    rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
+    query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
+    call = MeasurePairs(
+        values=address(vectors.values), rows=0 if rows is None else address(rows), pairs=count,
+        dimension=vectors.dimension, element=_ELEMENT_NUMBERS[vectors.element],
+        metric=_METRIC_NUMBERS[metric], queries=address(queries.matrix),
+        query_of=0 if query_of is None else address(query_of), norms=address(queries.norms),
+        scratch=address(scratch), out=address(distances),
+    )  # fmt: skip
+    compiled.measure(*call)
+    return distances
+
+
+def _distances(vectors: NDArray[Any], queries: NDArray[Any], metric: Metric) -> Float32s:
+    """The reference: distances of rows of two matrices."""
+    if metric == "hamming":
+        bits: NDArray[Any] = np.bitwise_count(vectors ^ queries).sum(axis=1)
+        return bits.astype(np.float32)
+    with np.errstate(all="ignore"):
+        if metric == "l2":
+            far: NDArray[Any] = np.square(vectors - queries).sum(axis=1)
+            return far.astype(np.float32)
+        product = np.einsum("ij,ij->i", vectors, queries)
+        if metric == "cosine":
+            product = product / np.linalg.norm(vectors, axis=1) / np.linalg.norm(queries, axis=1)
+        near: Float32s = (1 - product).astype(np.float32)
+        return near
+
+
+def _widened(values: NDArray[Any], element: Element) -> NDArray[Any]:
+    if element == "bfloat16":
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float32) if element == "float16" else values
+
+
+def squared_norms(vectors: VectorBlock) -> Float32s:
+    """The squared length of each vector, which are ``float32``."""
+    count = vectors.count
+    if vectors.element != "float32" or not vectors.values.flags.c_contiguous:
+        raise ValueError(f"vectors of {vectors.element}")
+    if not use_compiled(len(vectors.values)):
+        with np.errstate(all="ignore"):
+            squares: Float32s = np.einsum("ij,ij->i", vectors.matrix, vectors.matrix)
+            return squares
+    norms = np.empty(count, np.float32)
+    compiled.squares(address(vectors.values), count, vectors.dimension, address(norms))
+    return norms
+
+
+def products(vectors: VectorBlock, queries: Float32s, out: Float32s) -> None:
+    """Products of each query with each vector: on one core, so that several threads may compute.
+
+    Parameters
+    ----------
+    vectors
+        Of ``float32``.
+    queries
+        ``float32`` of shape ``(queries, dimension)``.
+    out
+        ``float32`` of shape ``(queries, vectors)``, which is overwritten.
+    """
+    fits = queries.shape == (len(out), vectors.dimension) and out.shape[1] == vectors.count
+    for numbers in (vectors.values, queries, out):
+        if not fits or numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
+            raise ValueError(
+                f"products of {vectors.count} vectors and {queries.shape} to {out.shape}"
+            )
+    if not use_compiled(out.size):
+        with np.errstate(all="ignore"):
+            np.matmul(queries, vectors.matrix.T, out=out)
+        return
+    compiled.products(
+        address(vectors.values), vectors.count, address(queries), len(queries), vectors.dimension,
+        address(out),
+    )  # fmt: skip
+
+
+def select_near(
+    products: Float32s,
+    offsets: Float32s,
+    factors: Float32s,
+    limits: Float32s,
+    first: int,
+    capacity: int,
+) -> tuple[Int32s, Int32s, int]:
+    """List pairs of query and row for which ``offset + factor * product`` is within a limit.
+
+    NaN counts as within.
+
+    Parameters
+    ----------
+    products
+        ``float32`` of shape ``(queries, rows)``, whose rows may be part of longer ones.
+    offsets, factors
+        ``float32``, one of each per row.
+    limits
+        ``float32``, one per query.
+    first
+        Query to begin with.
+    capacity
+        Pairs at most; at least the number of rows.
+
+    Returns
+    -------
+    tuple
+        Query and row of each pair, and the query to go on with: their number if all are done.
+    """
+    queries, rows = products.shape
+    right = len(offsets) == len(factors) == rows and len(limits) == queries
+    if not right or capacity < rows or not 0 <= first <= queries:
+        given = f"{len(limits)} limits and {len(offsets)} offsets, {capacity} pairs from {first}"
+        raise ValueError(f"{given} for products of shape {products.shape}")
+    for numbers in (products, offsets, factors, limits):
+        if numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
+            raise ValueError(f"numbers of type {numbers.dtype} with strides {numbers.strides}")
+    if not use_compiled(queries * rows):
+        return _select_numpy(products, offsets, factors, limits, first, capacity)
+    query_of, row_of = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
+    call = SelectNear(
+        products=address(products), rows=rows, first=first, queries=queries,
+        offsets=address(offsets), factors=address(factors), limits=address(limits),
+        capacity=capacity, query_out=address(query_of), row_out=address(row_of),
+    )  # fmt: skip
+    found, query = compiled.select_near(*call)
+    return query_of[:found], row_of[:found], query
+
+
+def _select_numpy(
+    products: Float32s,
+    offsets: Float32s,
+    factors: Float32s,
+    limits: Float32s,
+    first: int,
+    capacity: int,
+) -> tuple[Int32s, Int32s, int]:
+    with np.errstate(all="ignore"):
+        within = ~(offsets + factors * products[first:] > limits[first:, None])
+    ends = np.cumsum(within.sum(axis=1))
+    before = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    blocked = np.flatnonzero(before > capacity - products.shape[1])
+    last = int(blocked[0]) if len(blocked) else len(ends)
+    query_of, row_of = np.nonzero(within[:last])
+    return (query_of + first).astype(np.int32), row_of.astype(np.int32), first + last
+
+
+def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
+    matrix, element, values = queries.matrix, vectors.element, vectors.values
+    if values.dtype != ELEMENTS[element] or not values.flags.c_contiguous:
+        raise ValueError(f"vectors of {values.dtype} called {element}")
+    if vectors.dimension < 1 or len(values) % vectors.dimension:
+        raise ValueError(f"{len(values)} elements of vectors of {vectors.dimension}")
+    kind: Element = element if element in ("float64", "uint8") else "float32"
+    right = matrix.ndim == 2 and matrix.shape[1] == vectors.dimension and len(matrix)
+    if not right or matrix.dtype != ELEMENTS[kind] or not matrix.flags.c_contiguous:
+        raise ValueError(f"queries {matrix.shape} of {matrix.dtype} for {element}")
+    if len(queries.norms) != len(matrix) or queries.norms.dtype != np.float32:
+        raise ValueError(f"{len(queries.norms)} norms of {len(matrix)} queries")
+    if (metric == "hamming") != (element == "uint8"):
+        raise ValueError(f"distance {metric} of {element}")
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    half = VectorBlock(np.ones(4, np.float16), 2, "float16")
+    queries = Queries.of(np.ones((1, 2)), "float16")
+    pairs = np.zeros(1, np.int64), np.zeros(1, np.int32)
+    measure(half, queries, "l2")
+    measure_pairs(half, queries, "cosine", *pairs)
+    norms = squared_norms(half.widened())
+    products(half.widened(), queries.matrix, np.empty((1, 2), np.float32))
+    select_near(np.zeros((1, 2), np.float32), norms, norms, norms[:1], 0, 2)

@@ -1,0 +1,298 @@
+"""Compiled kernels for distances of vectors; their wrappers are in ``glaive.kernels.distances``.
+
+``element`` and ``metric`` are the numbers that the wrapper gives them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.memory import (
+    float_of_bits,
+    item_f32,
+    item_f64,
+    item_u16,
+    kernel,
+    kernel_of,
+    kernel_with_sums,
+    load_f32,
+    load_i32,
+    load_i64,
+    load_u8,
+    load_u64,
+    popcount,
+    put_f32,
+    square_root,
+    store_f32,
+    store_u32,
+)
+from glaive.kernels.records import MeasurePairs, SelectNear
+
+_F16, _BF16, _F64, _U8 = 1, 2, 3, 4
+_L2, _COSINE, _DOT = 0, 1, 2
+_STEP = 32
+
+
+@kernel_with_sums
+def squared_f32(first: int, second: int, dimension: int) -> np.float32:
+    """Squared distance."""
+    total = np.float32(0)
+    for i in range(dimension):
+        gap = item_f32(first, i) - item_f32(second, i)
+        total += gap * gap
+    return total
+
+
+@kernel_with_sums
+def dot_f32(first: int, second: int, dimension: int) -> np.float32:
+    """Dot product."""
+    total = np.float32(0)
+    for i in range(dimension):
+        total += item_f32(first, i) * item_f32(second, i)
+    return total
+
+
+@kernel_with_sums
+def cosine_f32(vector: int, query: int, dimension: int, norm: np.float32) -> np.float32:
+    """One minus the cosine, given the norm of the query."""
+    product = np.float32(0)
+    square = np.float32(0)
+    for i in range(dimension):
+        x = item_f32(vector, i)
+        product += x * item_f32(query, i)
+        square += x * x
+    return np.float32(1) - product / square_root(square) / norm
+
+
+@kernel_with_sums
+def squared_f64(first: int, second: int, dimension: int) -> float:
+    """Squared distance."""
+    total = 0.0
+    for i in range(dimension):
+        gap = item_f64(first, i) - item_f64(second, i)
+        total += gap * gap
+    return total
+
+
+@kernel_with_sums
+def dot_f64(first: int, second: int, dimension: int) -> float:
+    """Dot product."""
+    total = 0.0
+    for i in range(dimension):
+        total += item_f64(first, i) * item_f64(second, i)
+    return total
+
+
+@kernel
+def hamming(first: int, second: int, dimension: int) -> np.float32:
+    """Bits that differ."""
+    bits = np.uint64(0)
+    words = dimension // 8 * 8
+    for i in range(0, words, 8):
+        bits += popcount(load_u64(first + i) ^ load_u64(second + i))
+    for i in range(words, dimension):
+        bits += popcount(np.uint64(load_u8(first + i) ^ load_u8(second + i)))
+    return np.float32(bits)
+
+
+@kernel_with_sums
+def widen_f16(source: int, target: int, count: int) -> None:
+    """Convert half floats. Their bits, shifted, are a float that is 2^112 times too small."""
+    scale = float_of_bits(np.uint32(0x77800000))
+    for i in range(count):
+        half = np.uint32(item_u16(source, i))
+        bits = (half & np.uint32(0x7FFF)) << np.uint32(13)
+        value = float_of_bits(bits) * scale
+        special = float_of_bits(bits | np.uint32(0x7F800000))
+        value = special if half & np.uint32(0x7C00) == np.uint32(0x7C00) else value
+        put_f32(target, i, -value if half & np.uint32(0x8000) else value)
+
+
+@kernel
+def widen_bf16(source: int, target: int, count: int) -> None:
+    """Convert brain floats: the upper halves of floats."""
+    for i in range(count):
+        put_f32(target, i, float_of_bits(np.uint32(item_u16(source, i)) << np.uint32(16)))
+
+
+@kernel_with_sums
+def distance_f32(
+    vector: int, query: int, dimension: int, metric: int, norm: np.float32
+) -> np.float32:
+    """Distance of one vector."""
+    if metric == _L2:
+        return squared_f32(vector, query, dimension)
+    if metric == _COSINE:
+        return cosine_f32(vector, query, dimension, norm)
+    return np.float32(1) - dot_f32(vector, query, dimension)
+
+
+@kernel_with_sums
+def distance_f64(vector: int, query: int, dimension: int, metric: int) -> np.float32:
+    """Distance of one vector, rounded at the end."""
+    if metric == _L2:
+        return np.float32(squared_f64(vector, query, dimension))
+    product = dot_f64(vector, query, dimension)
+    if metric == _COSINE:
+        squares = dot_f64(vector, vector, dimension), dot_f64(query, query, dimension)
+        product = product / square_root(squares[0]) / square_root(squares[1])
+    return np.float32(1.0 - product)
+
+
+@kernel_of(MeasurePairs, sums=True)
+def measure(
+    values: int, rows: int, pairs: int, dimension: int, element: int, metric: int, queries: int,
+    query_of: int, norms: int, scratch: int, out: int,
+) -> None:  # fmt: skip
+    """Distances of pairs of a vector and a query.
+
+    ``rows`` and ``query_of`` (int32) say which; 0: vector i, and the first query.
+    """
+    width = 4
+    if element == _F64:
+        width = 8
+    elif element == _U8:
+        width = 1
+    elif element in (_F16, _BF16):
+        width = 2
+    query_width = 4 if width == 2 else width
+    query = queries
+    norm = load_f32(norms)
+    for i in range(pairs):
+        row = i
+        if rows:
+            row = load_i64(rows + i * 8)
+        if query_of:
+            number = load_i32(query_of + i * 4)
+            query = queries + number * dimension * query_width
+            norm = load_f32(norms + number * 4)
+        vector = values + row * dimension * width
+        if element == _U8:
+            distance = hamming(vector, query, dimension)
+        elif element == _F64:
+            distance = distance_f64(vector, query, dimension, metric)
+        else:
+            if element == _F16:
+                widen_f16(vector, scratch, dimension)
+                vector = scratch
+            elif element == _BF16:
+                widen_bf16(vector, scratch, dimension)
+                vector = scratch
+            distance = distance_f32(vector, query, dimension, metric, norm)
+        store_f32(out + i * 4, distance)
+
+
+@kernel
+def widen(source: int, target: int, count: int, element: int) -> None:
+    """Convert half or brain floats."""
+    if element == _F16:
+        widen_f16(source, target, count)
+    else:
+        widen_bf16(source, target, count)
+
+
+@kernel_with_sums
+def squares(values: int, rows: int, dimension: int, out: int) -> None:
+    """Squared norms of vectors."""
+    for i in range(rows):
+        vector = values + i * dimension * 4
+        store_f32(out + i * 4, dot_f32(vector, vector, dimension))
+
+
+@kernel_with_sums
+def tile(vectors: int, queries: int, dimension: int, rows: int, out: int) -> None:
+    """Products of four vectors with four queries, which stay in registers."""
+    width = dimension * 4
+    x_1, x_2, x_3 = vectors + width, vectors + 2 * width, vectors + 3 * width
+    q_1, q_2, q_3 = queries + width, queries + 2 * width, queries + 3 * width
+    s00 = s01 = s02 = s03 = np.float32(0)
+    s10 = s11 = s12 = s13 = np.float32(0)
+    s20 = s21 = s22 = s23 = np.float32(0)
+    s30 = s31 = s32 = s33 = np.float32(0)
+    for i in range(dimension):
+        x0, x1, x2, x3 = item_f32(vectors, i), item_f32(x_1, i), item_f32(x_2, i), item_f32(x_3, i)
+        q0, q1, q2, q3 = item_f32(queries, i), item_f32(q_1, i), item_f32(q_2, i), item_f32(q_3, i)
+        s00 += x0 * q0
+        s01 += x0 * q1
+        s02 += x0 * q2
+        s03 += x0 * q3
+        s10 += x1 * q0
+        s11 += x1 * q1
+        s12 += x1 * q2
+        s13 += x1 * q3
+        s20 += x2 * q0
+        s21 += x2 * q1
+        s22 += x2 * q2
+        s23 += x2 * q3
+        s30 += x3 * q0
+        s31 += x3 * q1
+        s32 += x3 * q2
+        s33 += x3 * q3
+    store_f32(out + 0, s00)
+    store_f32(out + 4, s10)
+    store_f32(out + 8, s20)
+    store_f32(out + 12, s30)
+    store_f32(out + 1 * rows * 4 + 0, s01)
+    store_f32(out + 1 * rows * 4 + 4, s11)
+    store_f32(out + 1 * rows * 4 + 8, s21)
+    store_f32(out + 1 * rows * 4 + 12, s31)
+    store_f32(out + 2 * rows * 4 + 0, s02)
+    store_f32(out + 2 * rows * 4 + 4, s12)
+    store_f32(out + 2 * rows * 4 + 8, s22)
+    store_f32(out + 2 * rows * 4 + 12, s32)
+    store_f32(out + 3 * rows * 4 + 0, s03)
+    store_f32(out + 3 * rows * 4 + 4, s13)
+    store_f32(out + 3 * rows * 4 + 8, s23)
+    store_f32(out + 3 * rows * 4 + 12, s33)
+
+
+@kernel_with_sums
+def products(vectors: int, rows: int, queries: int, count: int, dimension: int, out: int) -> None:
+    """Products of all vectors with all queries, as (queries, vectors)."""
+    even_rows, even = rows // 4 * 4, count // 4 * 4
+    for row in range(0, even_rows, 4):
+        vector = vectors + row * dimension * 4
+        for query in range(0, even, 4):
+            at = out + (query * rows + row) * 4
+            tile(vector, queries + query * dimension * 4, dimension, rows, at)
+    for query in range(count):
+        first = even_rows if query < even else 0
+        for row in range(first, rows):
+            product = dot_f32(
+                vectors + row * dimension * 4, queries + query * dimension * 4, dimension
+            )
+            store_f32(out + (query * rows + row) * 4, product)
+
+
+@kernel_of(SelectNear, sums=True)
+def select_near(
+    products: int, rows: int, first: int, queries: int, offsets: int, factors: int,
+    limits: int, capacity: int, query_out: int, row_out: int,
+) -> tuple[int, int]:  # fmt: skip
+    """List pairs for which ``offset + factor * product`` does not exceed the query's limit.
+
+    Begins with query ``first``, and ends before one whose rows might not fit: returns how
+    many there are, and the next query.
+    """
+    found = 0
+    for query in range(first, queries):
+        if rows > capacity - found:
+            return found, query
+        limit = load_f32(limits + query * 4)
+        line = products + query * rows * 4
+        begin = 0
+        while begin < rows:
+            end = min(begin + _STEP, rows)
+            some = 0
+            for i in range(begin, end):
+                value = item_f32(offsets, i) + item_f32(factors, i) * item_f32(line, i)
+                some += not (value > limit)
+            if some:
+                for i in range(begin, end):
+                    value = item_f32(offsets, i) + item_f32(factors, i) * item_f32(line, i)
+                    if not (value > limit):
+                        store_u32(query_out + found * 4, np.uint32(query))
+                        store_u32(row_out + found * 4, np.uint32(i))
+                        found += 1
+            begin = end
+    return found, queries

@@ -1,0 +1,1 @@
+"""Rows whose vectors are nearest to a query: exactly, and by vector indices."""

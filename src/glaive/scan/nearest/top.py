@@ -1,0 +1,127 @@
+"""The nearest rows found so far, for one query or many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.types import Flags, Float32s, Int64s, UInt64s
+
+__all__ = ["Found", "TopRows", "nearest_of"]
+
+Int32s = NDArray[np.int32]
+
+
+class Found(NamedTuple):
+    """Rows with their distances from queries.
+
+    Parameters
+    ----------
+    query
+        ``int32``: number of the query.
+    distance
+        ``float32``, never NaN.
+    key
+        ``uint64``: row id, which decides between equal distances.
+    fragment, row
+        ``int64``: position of the fragment in the list, and physical row.
+    """
+
+    query: Int32s
+    distance: Float32s
+    key: UInt64s
+    fragment: Int64s
+    row: Int64s
+
+    @classmethod
+    def none(cls) -> Self:
+        """No rows."""
+        number = np.empty(0, np.int64)
+        return cls(
+            number.astype(np.int32), np.empty(0, np.float32), np.empty(0, np.uint64), number, number
+        )
+
+    @classmethod
+    def joined(cls, parts: list[Found]) -> Self:
+        """All rows of several."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @property
+    def size(self) -> int:
+        """Number of rows, counted for each query."""
+        return len(self.query)
+
+    def take(self, chosen: Int64s | Flags) -> Found:
+        """Some of the rows, in this order."""
+        query, distance, key, fragment, row = self
+        return Found(query[chosen], distance[chosen], key[chosen], fragment[chosen], row[chosen])
+
+
+def nearest_of(distances: Float32s, count: int, limit: float) -> Int64s:
+    """Numbers of the distances that may be among the ``count`` least, none above a limit.
+
+    Without NaN; those that equal the last of them are all there.
+    """
+    chosen: Int64s = np.flatnonzero(distances <= limit)
+    if len(chosen) <= count:
+        return chosen
+    near = distances[chosen]
+    last = np.partition(near, count - 1)[count - 1]
+    kept: Int64s = chosen[near <= last]
+    return kept
+
+
+@dataclass(eq=False)
+class TopRows:
+    """Collects rows of each query, and lets go of all but the nearest. Threads may share one.
+
+    Parameters
+    ----------
+    count
+        Rows wanted for each query.
+    limits
+        ``float32``: for each query the distance that rows must not exceed to be of interest.
+        Lowered as rows are found.
+    """
+
+    count: int
+    limits: Float32s
+
+    def __post_init__(self) -> None:
+        self._parts: list[Found] = []
+        self._waiting = 0
+        self._lock = Lock()
+
+    def add(self, found: Found) -> None:
+        """Add rows; each row of a query once."""
+        if not found.size:
+            return
+        with self._lock:
+            self._parts.append(found)
+            self._waiting += found.size
+            if self._waiting > self.count * len(self.limits):
+                self._reduce()
+
+    def result(self) -> Found:
+        """The nearest rows: query by query, by distance, then row id."""
+        with self._lock:
+            if not self._parts:
+                return Found.none()
+            self._reduce()
+            return self._parts[0]
+
+    def _reduce(self) -> None:
+        found = Found.joined(self._parts)
+        order = np.lexsort((found.key, found.distance, found.query))
+        query = found.query[order]
+        starts = np.searchsorted(query, np.arange(len(self.limits) + 1))
+        rank = np.arange(len(query)) - starts[query]
+        kept = found.take(order[rank < self.count])
+        self._parts, self._waiting = [kept], 0
+        full = np.flatnonzero(np.diff(starts) >= self.count)
+        last = found.distance[order[starts[full] + self.count - 1]]
+        self.limits[full] = np.minimum(self.limits[full], last)

@@ -1,0 +1,172 @@
+"""Distances of vectors: those of NumPy, in both tiers, for every kind of element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.kernels.distances import (
+    ELEMENTS,
+    Element,
+    Metric,
+    Queries,
+    VectorBlock,
+    measure,
+    measure_pairs,
+    products,
+    select_near,
+    squared_norms,
+)
+from glaive.testing import force_tier
+
+TIERS = ("numpy", "numba")
+FLOATS = [
+    (element, metric)
+    for element in ELEMENTS
+    if element != "uint8"
+    for metric in ("l2", "cosine", "dot")
+]
+PAIRS: list[Any] = [*FLOATS, ("uint8", "hamming")]
+
+
+def block_of(
+    element: Element, count: int, dimension: int, seed: int = 1
+) -> tuple[VectorBlock, Any]:
+    """Vectors, and the numbers that they are, as doubles."""
+    random = np.random.default_rng(seed)
+    if element == "uint8":
+        octets = random.integers(0, 256, count * dimension).astype(np.uint8)
+        return VectorBlock(octets, dimension, element), octets.reshape(-1, dimension)
+    numbers = random.normal(size=count * dimension).astype(np.float32)
+    if element == "bfloat16":
+        values: Any = (numbers.view(np.uint32) >> 16).astype(np.uint16)
+        exact = (values.astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = numbers.astype(ELEMENTS[element])
+        exact = values
+    return VectorBlock(values, dimension, element), exact.astype(float).reshape(-1, dimension)
+
+
+def expected(vectors: Any, queries: Any, metric: Metric) -> Any:
+    if metric == "hamming":
+        bits = np.unpackbits(vectors[:, None] ^ queries[None], axis=2)
+        return bits.sum(axis=2)
+    product = vectors @ queries.T
+    if metric == "dot":
+        return 1 - product
+    if metric == "cosine":
+        lengths = np.linalg.norm(vectors, axis=1)[:, None] * np.linalg.norm(queries, axis=1)
+        return 1 - product / lengths
+    return np.square(vectors[:, None] - queries[None]).sum(axis=2)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("dimension", [1, 7, 8, 33])
+@pytest.mark.parametrize(("element", "metric"), PAIRS)
+def test_distances_are_those_of_doubles(
+    element: Element, metric: Metric, dimension: int, tier: Any
+) -> None:
+    vectors, exact = block_of(element, 20, dimension)
+    queries = Queries.of(exact[:3], element)
+    wanted = expected(exact, exact[:3], metric)
+    rows, numbers = np.array([19, 0, 5, 5]), np.array([2, 1, 0, 2], np.int32)
+    with force_tier(tier):
+        one = measure(vectors, queries, metric, query=1)
+        pairs = measure_pairs(vectors, queries, metric, rows, numbers)
+    np.testing.assert_allclose(one, wanted[:, 1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(pairs, wanted[rows, numbers], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_all_half_and_brain_floats_are_widened(tier: Any) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    with force_tier(tier):
+        half = VectorBlock(bits.view(np.float16), 4, "float16").widened()
+        brain = VectorBlock(bits, 4, "bfloat16").widened()
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(half.values, bits.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(brain.values.view(np.uint32), bits.astype(np.uint32) << 16)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_a_vector_that_is_no_number_has_no_distance(metric: Metric, tier: Any) -> None:
+    values = np.array([1, 2, np.nan, 4, 0, 0, 3, 5], np.float32)
+    queries = Queries.of(np.ones((1, 2)), "float32")
+    with force_tier(tier):
+        distances = measure(VectorBlock(values, 2, "float32"), queries, metric)
+    without = [False, True, metric == "cosine", False]
+    assert np.isnan(distances).tolist() == without
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("count", "dimension"), [(1, 1), (4, 4), (5, 17), (9, 32)])
+def test_products_and_norms_are_those_of_numpy(count: int, dimension: int, tier: Any) -> None:
+    vectors, exact = block_of("float32", 11, dimension)
+    queries, wide = block_of("float32", count, dimension, seed=2)
+    out = np.empty((count, 11), np.float32)
+    with force_tier(tier):
+        products(vectors, queries.matrix, out)
+        norms = squared_norms(vectors)
+    np.testing.assert_allclose(out, wide @ exact.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(norms, np.square(exact).sum(axis=1), rtol=1e-5)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    queries=st.integers(1, 6),
+    rows=st.integers(1, 70),
+    spare=st.integers(0, 100),
+)
+def test_both_tiers_select_the_same_pairs(seed: int, queries: int, rows: int, spare: int) -> None:
+    random = np.random.default_rng(seed)
+    given_products = random.integers(-3, 4, (queries, rows)).astype(np.float32)
+    offsets, factors = random.integers(-2, 3, (2, rows)).astype(np.float32)
+    offsets[random.random(rows) < 0.1] = np.nan
+    limits = random.integers(-4, 5, queries).astype(np.float32)
+    selected = []
+    for tier in TIERS:
+        pairs: list[Any] = []
+        first = 0
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            while first < queries:
+                query, row, first = select_near(
+                    given_products, offsets, factors, limits, first, rows + spare
+                )
+                assert len(query) <= rows + spare
+                pairs += zip(query.tolist(), row.tolist(), strict=True)
+        selected.append(pairs)
+    sums = offsets + factors * given_products
+    within = np.argwhere(~(sums > limits[:, None])).tolist()
+    assert selected[0] == selected[1] == list(map(tuple, within))
+
+
+BLOCK = VectorBlock(np.ones(6, np.float32), 2, "float32")
+QUERIES = Queries.of(np.ones((1, 2)), "float32")
+ONE, ZERO = np.ones(1, np.int32), np.zeros(1, np.int32)
+THREE = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: measure(BLOCK, Queries.of(np.ones((1, 3)), "float32"), "l2"),
+        lambda: measure(BLOCK, QUERIES, "hamming"),
+        lambda: measure(BLOCK, Queries.of(np.ones((1, 2)), "float64"), "l2"),
+        lambda: measure(VectorBlock(np.ones(5, np.float32), 2, "float32"), QUERIES, "l2"),
+        lambda: measure_pairs(BLOCK, QUERIES, "l2", np.array([3]), ZERO),
+        lambda: measure_pairs(BLOCK, QUERIES, "l2", np.array([-1]), ZERO),
+        lambda: measure_pairs(BLOCK, QUERIES, "l2", np.array([0]), ONE),
+        lambda: products(BLOCK, QUERIES.matrix, np.empty((1, 2), np.float32)),
+        lambda: select_near(THREE.reshape(1, 3), THREE, THREE, THREE, 0, 3),
+    ],
+    ids=["dimension", "metric", "type", "part", "row", "negative", "query", "products", "limits"],
+)
+def test_arguments_that_do_not_fit_are_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"vectors|queries|products|distance|elements"):
+        call()
