@@ -83,7 +83,7 @@ def test_a_search_beside_a_filter_is_refused_and_the_filter_alone_is_taken() -> 
 
 
 def test_tuning_of_what_is_not_there_has_no_effect() -> None:
-    tuned = ScanOptions.of(prefilter=False, fast_search=False, use_scalar_index=True)
+    tuned = ScanOptions.of(prefilter=False, fast_search=False, use_scalar_index=None)
     assert tuned == ScanOptions()
 
 

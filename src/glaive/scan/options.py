@@ -279,7 +279,7 @@ def _refuse(name: str, value: object) -> None:
         close = get_close_matches(name, sorted(_KNOWN), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(f"unknown scan option {name!r}{hint} Known: {', '.join(sorted(_NAMES))}")
-    elif value is not None and value not in ([], ()):
+    if value is not None and value not in ([], ()):
         raise UnsupportedFeatureError(
             f"the scan option {name!r} is not supported yet (found {value!r:.80}): it needs an "
             "index. Leave it out and work on the table that comes back."
