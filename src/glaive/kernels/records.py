@@ -41,8 +41,6 @@ __all__ = [
     "UnzipEntries",
     "WordRanges",
     "ZipEntries",
-    "offsets_of",
-    "packed",
 ]
 
 Record = TypeVar("Record", bound=tuple[int, ...])
@@ -485,7 +483,11 @@ class SelectNear(NamedTuple):
     """For ``distances.select_near``; numbers there have 32 bits."""
 
     products: int
+    rows: int
     first: int
+    queries: int
+    offsets: int
+    factors: int
     limits: int
     capacity: int
     query_out: int

@@ -210,18 +210,6 @@ def store_f32(_context: Any, address: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def load_f64(_context: Any, address: Any) -> Any:
-    """A ``float64``."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        value = builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()))
-        value.align = 1
-        return value
-
-    return types.float64(types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
 def store_f64(_context: Any, address: Any, value: Any) -> Any:
     """Store a ``float64``."""
 
