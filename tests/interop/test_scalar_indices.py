@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from tests.index.scalar.built import answers, build, check, opened, segments
 from tests.index.scalar.values import TYPES, conditions, values_of
 
-from glaive.arrow.conditions import IsNull
+from glaive.arrow.conditions import HasText, IsNull
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.queries import HasLabels
 from glaive.index.scalar.block_filters import is_hashed
@@ -226,3 +226,25 @@ def test_types_without_filters_are_those_of_pylance(tmp_path: Path) -> None:
                 build(path, "x", "bloomfilter")
         else:
             assert is_hashed(kind), name
+
+
+TEXTS = [
+    *("Hello World", "", "ab", None, "Straße 99", "ÆSIR", "Ünïcödé", "naïve café", "日本語 abc"),
+    *("nul\0l", "hello-world", "x" * 40, "ΣΙΓΜΑ abc", "İstanbul", "ﬁne", "K elvin K"),
+]
+
+
+@pytest.mark.spec("ngram-1")
+@pytest.mark.spec("ngram-3")
+@STABLE
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_trigrams_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) -> None:
+    parts = [pa.array(TEXTS * 5, kind), pa.array(TEXTS[::-1] * 3, kind)]
+    theirs, ours = both_ways(tmp_path, parts, "NGRAM", "ngram", stable=stable)
+    for word in ("hello", "Hello", "World", "raße", "Ünï", "xxx", "café", "zzz", "abc"):
+        certain = word not in ("raße", "Ünï")
+        assert all(one.answers(HasText(word=word)) for one in opened(theirs)) == certain
+        if certain:
+            check(theirs, "x", HasText(word=word), exact=False)
+    if kind == pa.string():
+        check_theirs(ours, ["contains(x, 'hello')", "contains(x, 'café')", "contains(x, 'zzz')"])

@@ -5,7 +5,7 @@ Specification: "BITMAP" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.row_set import RowSet
+from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.ordering import (
     SortKeys,
     group_starts,
@@ -29,7 +29,16 @@ from glaive.index.scalar.sorted_runs import SortedRun, merged
 from glaive.index.segment import IndexFile, SegmentWriter
 from glaive.types import Int64s
 
-__all__ = ["LOOKUP", "STATS", "KeyBatch", "KeySets", "grouped", "merged_keys", "write_keys"]
+__all__ = [
+    "LOOKUP",
+    "STATS",
+    "KeyBatch",
+    "KeySets",
+    "SetFormat",
+    "grouped",
+    "merged_keys",
+    "write_keys",
+]
 
 LOOKUP = "bitmap_page_lookup.lance"
 STATS = "lance:index_stats"
@@ -199,7 +208,19 @@ _KEYS_PER_BATCH = 1 << 16
 # --- writing ------------------------------------------------------------------------------
 
 
-def grouped(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[KeyBatch]:
+class SetFormat(NamedTuple):
+    """How sets of rows are stored: encoded many at a time, and joined once they are."""
+
+    encode: Callable[[RowNumbers, Int64s], pa.Array]
+    union: Callable[[Sequence[bytes]], bytes]
+
+
+ROWSETS = SetFormat(encode_rowsets, union_of_rowsets)
+
+
+def grouped(
+    runs: Sequence[SortedRun], memory_limit: int, stored: SetFormat = ROWSETS
+) -> Iterator[KeyBatch]:
     """The distinct values of sorted runs, ascending, with the set of rows of each.
 
     Memory: windows of the runs, and the encoded sets of a batch.
@@ -209,14 +230,14 @@ def grouped(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[KeyBatch]:
         values: Any = batch.values
         rows, starts = batch.rows, group_starts(values)
         keys: Any = values.take(pa.array(starts))
-        sets: Any = encode_rowsets(rows, np.append(starts, len(rows)))
+        sets: Any = stored.encode(rows, np.append(starts, len(rows)))
         first = 0
         if pending is not None:
             if pending.has(keys[:1]):
                 pending.parts.append(sets[0].as_py())
                 first = 1
             if len(keys) > first:
-                yield pending.closed()
+                yield pending.closed(stored)
                 pending = None
         last = len(keys) - 1
         if pending is None:
@@ -224,7 +245,7 @@ def grouped(runs: Sequence[SortedRun], memory_limit: int) -> Iterator[KeyBatch]:
                 yield KeyBatch(keys[first:last], sets[first:last])
             pending = _Group(keys[last:], [sets[last].as_py()])
     if pending is not None:
-        yield pending.closed()
+        yield pending.closed(stored)
 
 
 @dataclass(eq=False)
@@ -240,12 +261,14 @@ class _Group:
             return bool(self.key.null_count == key.null_count)
         return bool(sort_keys(self.key)[0] == sort_keys(key)[0])
 
-    def closed(self) -> KeyBatch:
+    def closed(self, stored: SetFormat) -> KeyBatch:
         """The key with the whole set."""
-        return KeyBatch(self.key, pa.array([union_of_rowsets(self.parts)], pa.binary()))
+        parts = self.parts
+        whole = parts[0] if len(parts) == 1 else stored.union(parts)
+        return KeyBatch(self.key, pa.array([whole], pa.binary()))
 
 
-def merged_keys(batches: Iterable[KeyBatch]) -> Iterator[KeyBatch]:
+def merged_keys(batches: Iterable[KeyBatch], stored: SetFormat = ROWSETS) -> Iterator[KeyBatch]:
     """Batches with keys in common as one, ascending. All encoded sets are in memory."""
     found = list(batches)
     if not found:
@@ -262,7 +285,7 @@ def merged_keys(batches: Iterable[KeyBatch]) -> Iterator[KeyBatch]:
     joined = []
     for start, stop in pairwise(bounds):
         parts = sets.take(pa.array(positions[start:stop])).to_pylist()
-        joined.append(parts[0] if len(parts) == 1 else union_of_rowsets(parts))
+        joined.append(parts[0] if len(parts) == 1 else stored.union(parts))
     yield KeyBatch(keys.take(pa.array(starts)), pa.array(joined, pa.binary()))
 
 

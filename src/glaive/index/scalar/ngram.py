@@ -5,21 +5,26 @@ Specification: "NGRAM" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError
 from glaive.index.address_map import Addresses, AddressMap
-from glaive.index.protocol import IndexKind, RebuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
-from glaive.index.scalar.rowsets import remap_sets
-from glaive.index.segment import Segment, SegmentWriter
-
-if TYPE_CHECKING:
-    from pyroaring import BitMap64
+from glaive.index.row_set import RowNumbers
+from glaive.index.scalar.key_sets import KeyBatch, SetFormat, grouped, merged_keys
+from glaive.index.scalar.ngram_search import NULL_TOKEN, OpenedNGram, decode_treemap
+from glaive.index.scalar.parameters import check_type, no_parameters
+from glaive.index.scalar.rowsets import ascending_sets, remap_sets
+from glaive.index.scalar.sorted_runs import sorted_runs
+from glaive.index.scalar.trigrams import trigrams_of
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
+from glaive.index.source import IndexSource, ValueBatch
+from glaive.types import Int64s, UInt32s
 
 __all__ = ["NGram"]
 
@@ -51,6 +56,100 @@ class NGram(IndexKind):
         out.write(POSTINGS, pa.table([rows["tokens"], lists], schema=rows.schema))
         return RebuiltSegment()
 
+    def open(self, segment: Segment) -> OpenedNGram:
+        """Read the tokens."""
+        file = segment.open(POSTINGS)
+        return OpenedNGram(file, _tokens_of(file))
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Sort the trigrams, within the source's limit of memory; there are no parameters."""
+        no_parameters("NGRAM", parameters)
+        kind = source.field.type
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        check_type("NGRAM", source.field, supported=is_text)
+        with sorted_runs(_trigrams(source), source.memory_limit) as runs:
+            return _write(grouped(runs, source.memory_limit, _TREEMAPS), out)
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Join the sets of equal trigrams; all encoded sets are in memory."""
+        batches = chain.from_iterable(map(_stored, segments))
+        if source is None:
+            return _write(merged_keys(batches, _TREEMAPS), out)
+        with sorted_runs(_trigrams(source), source.memory_limit) as runs:
+            new = grouped(runs, source.memory_limit, _TREEMAPS)
+            return _write(merged_keys(chain(batches, new), _TREEMAPS), out)
+
+
+_BATCH_ROWS = 1 << 14
+"""Texts whose trigrams are made at a time."""
+
+
+def _trigrams(source: IndexSource) -> Iterator[ValueBatch]:
+    """The trigrams of all texts with their rows, and those that are null."""
+    for batch in source.batches():
+        if batch.values.null_count:
+            absent = batch.rows[np.asarray(batch.values.is_null())]
+            yield ValueBatch(pa.array(np.full(len(absent), NULL_TOKEN, np.uint32)), absent)
+        for start in range(0, len(batch.values), _BATCH_ROWS):
+            tokens, owners = trigrams_of(batch.values[start : start + _BATCH_ROWS])
+            yield ValueBatch(pa.array(tokens), batch.rows[start + owners])
+
+
+def _encode(rows: RowNumbers, bounds: Int64s) -> pa.Array:
+    from pyroaring import BitMap64
+
+    rows, bounds = ascending_sets(rows, bounds)
+    sets = [BitMap64(rows[start:stop]).serialize() for start, stop in pairwise(bounds.tolist())]
+    return pa.array(sets, pa.binary())
+
+
+def _union(parts: Sequence[bytes]) -> bytes:
+    from pyroaring import BitMap64
+
+    joined = BitMap64()
+    for part in parts:
+        joined |= decode_treemap(part, "a set of rows")
+    serialized: bytes = joined.serialize()
+    return serialized
+
+
+_TREEMAPS = SetFormat(_encode, _union)
+
+
+def _tokens_of(file: IndexFile) -> UInt32s:
+    file.check(tokens=pa.uint32(), posting_list=pa.binary())
+    column = file.read(["tokens"])["tokens"]
+    file.check_present(column)
+    tokens = column.to_numpy()
+    if bool((tokens[1:] <= tokens[:-1]).any()):
+        raise file.corrupt_column("tokens", "distinct tokens in ascending order", "others")
+    return tokens
+
+
+def _stored(segment: Segment) -> Iterator[KeyBatch]:
+    file = segment.open(POSTINGS)
+    _tokens_of(file)
+    rows = file.read(["tokens", "posting_list"])
+    file.check_present(rows["posting_list"])
+    for batch in rows.to_batches():
+        yield KeyBatch(batch.column(0), batch.column(1))
+
+
+def _write(batches: Iterable[KeyBatch], out: SegmentWriter) -> BuiltSegment:
+    posting_list: pa.Field[Any] = pa.field(
+        "posting_list", pa.binary(), nullable=False, metadata={"lance-encoding:compression": "none"}
+    )
+    schema = pa.schema([pa.field("tokens", pa.uint32()), posting_list])
+    file = out.create(POSTINGS, schema)
+    for tokens, sets in batches:
+        file.write(pa.record_batch([tokens, sets], schema=schema))
+    file.finish()
+    return BuiltSegment("/lance.table.NGramIndexDetails")
+
 
 def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[bytes]:
     """The sets with new addresses; only bits of rewritten fragments become address arrays."""
@@ -65,7 +164,7 @@ def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[b
 
     def relocated() -> Iterator[Addresses]:
         for row_set in sets:
-            bitmap = _decode(row_set, where)
+            bitmap = decode_treemap(row_set, where)
             rest.append(bitmap - rewritten)
             yield np.asarray((bitmap & known).to_array(), dtype=np.uint64)
 
@@ -74,14 +173,3 @@ def _remap(sets: Sequence[bytes], address_map: AddressMap, where: str) -> list[b
         serialized: bytes = (rest[at] | BitMap64(addresses)).serialize()
         serialized_sets.append(serialized)
     return serialized_sets
-
-
-def _decode(data: bytes, where: str) -> BitMap64:
-    from pyroaring import BitMap64
-
-    try:
-        return BitMap64.deserialize(data)
-    except (ValueError, IndexError) as error:
-        raise CorruptFileError(
-            "rows of a trigram", expected="a 64-bit roaring bitmap", found=str(error), where=where
-        ) from error

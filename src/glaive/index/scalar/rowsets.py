@@ -20,6 +20,7 @@ from glaive.table.bitmaps import bitmap_of, offsets_of
 from glaive.types import Int64s
 
 __all__ = [
+    "ascending_sets",
     "decode_rowset",
     "encode_rowset",
     "encode_rowsets",
@@ -92,8 +93,8 @@ def encode_rowset(addresses: Addresses) -> bytes:
     return _joined(_bitmaps(addresses))
 
 
-def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
-    """Encode the sets between some bounds; rows of a set may be in any order, and be repeated."""
+def ascending_sets(rows: RowNumbers, bounds: Int64s) -> tuple[RowNumbers, Int64s]:
+    """The sets between some bounds, the rows of each ascending and distinct; and their bounds."""
     same = np.ones(len(rows), np.bool_)
     same[bounds[:-1]] = False
     if bool((same[1:] & (rows[1:] <= rows[:-1])).any()):
@@ -104,6 +105,12 @@ def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
         distinct[1:] = (rows[1:] != rows[:-1]) | (owner[1:] != owner[:-1])
         rows, owner = rows[distinct], owner[distinct]
         bounds = np.searchsorted(owner, np.arange(len(bounds)))
+    return rows, bounds
+
+
+def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
+    """Encode the sets between some bounds; rows of a set may be in any order, and be repeated."""
+    rows, bounds = ascending_sets(rows, bounds)
     sets = [encode_rowset(rows[start:stop]) for start, stop in pairwise(bounds.tolist())]
     return pa.array(sets, pa.binary())
 

@@ -1,0 +1,132 @@
+"""NGRAM, searched: rows that have all trigrams of a word.
+
+Specification: "NGRAM" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.conditions import HasText, IsNull, IsOneOf
+from glaive.errors import CorruptFileError
+from glaive.index.protocol import Candidates, ScalarIndex
+from glaive.index.queries import IndexQuery, MatchesPattern
+from glaive.index.row_set import RowSet
+from glaive.index.scalar.required_words import required_words
+from glaive.index.scalar.trigrams import certain_trigrams
+from glaive.index.segment import IndexFile
+from glaive.types import UInt32s
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+__all__ = ["NULL_TOKEN", "OpenedNGram", "decode_treemap"]
+
+NULL_TOKEN = 0
+"""The token of rows that are null."""
+
+_BYTES_PER_ROW = 2
+_MAX_ROWS = 1 << 32
+"""Rows of a set; more is damage: a few bytes can stand for any number."""
+
+
+class OpenedNGram(ScalarIndex):
+    """All tokens, and the file with the rows of each.
+
+    Parameters
+    ----------
+    file
+        The file.
+    tokens
+        Ascending.
+    """
+
+    def __init__(self, file: IndexFile, tokens: UInt32s) -> None:
+        self._file, self._tokens = file, tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return int(self._tokens.nbytes) + self._file.nbytes
+
+    def answers(self, query: IndexQuery) -> bool:
+        """Whether it asks for a word, or a pattern, with three digits or letters in a row."""
+        if isinstance(query, IsNull):
+            return not query.negated
+        return any(map(len, _wanted(query)))
+
+    def estimate(self, query: IndexQuery) -> int:
+        """Rows of a token, on average."""
+        return self._file.size // _BYTES_PER_ROW // max(1, len(self._tokens))
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Find rows that have all trigrams. One read of the sets of these."""
+        unknown = self._nulls() if nulls or isinstance(query, IsNull) else None
+        if isinstance(query, IsNull):
+            return Candidates(unknown or _NO_ROWS, _NO_ROWS if nulls else None, exact=True)
+        found = [self._with_all(tokens) for tokens in _wanted(query)]
+        return Candidates(RowSet.union(found), unknown, exact=False)
+
+    def _nulls(self) -> RowSet:
+        return self._with_all(np.array([NULL_TOKEN], np.uint32))
+
+    def _with_all(self, tokens: UInt32s) -> RowSet:
+        at = np.searchsorted(self._tokens, tokens)
+        at = at[at < len(self._tokens)]
+        at = at[np.isin(self._tokens[at], tokens)]
+        if len(at) < len(tokens) or not len(at):
+            return _NO_ROWS
+        stored: Any = self._file.take(["posting_list"], at)[0]
+        self._file.check_present(stored)
+        sets = [decode_treemap(data, self._file.path) for data in stored.to_pylist()]
+        rows = reduce(lambda first, second: first & second, sorted(sets, key=len))
+        if len(rows) > _MAX_ROWS or (rows and rows.max() == 2**64 - 1):
+            raise self._file.corrupt("rows of a trigram", "rows that there are", f"{len(rows)}")
+        return RowSet.of(np.asarray(rows.to_array(), dtype=np.uint64))
+
+
+def _wanted(query: object) -> list[UInt32s]:
+    """Sets of tokens, of one of which a text must have all."""
+    if isinstance(query, HasText):
+        return [certain_trigrams(query.word)]
+    if isinstance(query, MatchesPattern):
+        words = [certain_trigrams(word) for word in required_words(query.pattern)]
+        joined: Any = np.unique(np.concatenate([np.empty(0, np.uint32), *words]))
+        return [joined]
+    if isinstance(query, IsOneOf) and not query.negated and _is_text(query.values.type):
+        words = [certain_trigrams(str(word)) for word in query.values.drop_null().to_pylist()]
+        # A word without trigrams may be in any text.
+        return words if len(words) <= _MAX_WORDS and all(map(len, words)) else []
+    return []
+
+
+_MAX_WORDS = 64
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def decode_treemap(data: bytes, where: object) -> BitMap64:
+    """A 64-bit roaring bitmap.
+
+    Raises
+    ------
+    CorruptFileError
+        It cannot be parsed.
+    """
+    from pyroaring import BitMap64
+
+    try:
+        return BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise CorruptFileError(
+            "rows of a trigram", expected="a 64-bit roaring bitmap", found=str(error), where=where
+        ) from error
+
+
+_NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
