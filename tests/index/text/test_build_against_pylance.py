@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import OptionError
 from glaive.index.index_file import IndexFile
 from glaive.index.text.fst_read import read_fst
+from glaive.index.text.params import TextParams
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
 from glaive.io.uri import open_store
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
@@ -129,6 +132,29 @@ def test_lists_of_texts(tmp_path: Path, kind: pa.DataType, granularity: str) -> 
     options = {"document_granularity": lance.query.DocumentGranularity(granularity)}
     column = pa.array(ROWS_OF_LISTS, kind)
     assert_same_index(by_both(tmp_path, column, with_position=True, **options))
+
+
+DOCUMENTS = [
+    '{"b": "the quick brown FOXES", "a": "Jumps", "Z": {"y": "x y", "x": [["n"], {"k": "é"}]}}',
+    '{"f": 1.0, "g": 1e20, "h": -0.5, "i": 12345678901234567890, "k": 1e-7, "m": true, "n": null}',
+    '{"": "empty key", "a.b": "dotted", "Key With": "space", "x": "", "y": [], "z": {}}',
+    '"just the text"', "[]", "null", "7", "[1, 2, [false]]", None,
+    '{"' + "p" * 50 + '": "' + "w" * 39 + " " + "v" * 40 + '"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"base_tokenizer": "ngram"}], ids=str)
+def test_documents_of_json(tmp_path: Path, options: dict[str, Any]) -> None:
+    column = pa.array(DOCUMENTS * 3, pa.json_())
+    assert_same_index(by_both(tmp_path, column, with_position=True, **options))
+    tokenizer = Tokenizer.of(TextParams(lance_tokenizer="json"))
+    for text in ("b,str,brown", "i,number,12345678901234567890", "m,bool,true"):
+        query = lance.query.MatchQuery(text, "t")
+        found = lance.dataset(tmp_path / "glaive").to_table(full_text_query=query)
+        assert found.num_rows == 3
+        assert tokenizer.tokens(text) == [(text, 0)]
+    with pytest.raises(OptionError, match="path,type,value"):
+        tokenizer.tokens("brown")
 
 
 @pytest.mark.parametrize("positions", [False, True], ids=["", "positions"])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from glaive.errors import OptionError
 from glaive.index.text.params import LANGUAGES, TextParams
-from glaive.index.text.tokenizers.filters import fold, lower_case
+from glaive.index.text.tokenizers.case import is_capital, is_small, lower_case
+from glaive.index.text.tokenizers.filters import fold
 from glaive.index.text.tokenizers.stop_words import stop_words
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 from glaive.testing import force_tier
@@ -82,6 +83,29 @@ def test_each_character_is_a_letter_or_not_has_a_small_one_and_one_of_ascii() ->
     assert [fold(lower_case(word)) for word in text.split(" ")[:-1]] == [
         token for token, _ in by_pylance(text, **options)
     ]
+
+
+CODE = st.text("aAbB_xYzZ019é日Ⅷǅ-+*/<>=!&|?:.~^% (\t", max_size=30)
+
+
+@given(
+    text=CODE | TEXTS,
+    flags=st.fixed_dictionaries(dict.fromkeys(TextParams.CODE_FLAGS, st.booleans())),
+    longest=st.sampled_from([None, 3, 40]),
+)
+def test_code(text: str, flags: dict[str, bool], longest: int | None) -> None:
+    options = {"analyzer": "code", "max_token_length": longest, **flags}
+    assert by_glaive(text, **options) == by_pylance(text, **options)
+
+
+def test_identifiers_are_cut_at_every_capital_letter() -> None:
+    letters = [chr(number) for number in range(0x80, 0x110000) if chr(number).isalnum()]
+    letters = [*letters, *"\u1c89\u1c8a\ua7dc\U00010d50\U00010d70\U0001e030\u0295"]
+    options = {**PLAIN, "analyzer": "code", "split_identifiers": True, "preserve_original": False}
+    for pattern, cuts in (("x{}", is_capital), ("{}B", is_small)):
+        text = " ".join(map(pattern.format, letters))
+        tokens = [token for token, _ in by_pylance(text, **options)]
+        assert len(tokens) == len(letters) + sum(map(cuts, letters))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

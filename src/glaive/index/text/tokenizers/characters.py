@@ -14,7 +14,7 @@ import numpy as np
 from glaive.kernels.token_bounds import CHARACTERS, character_set
 from glaive.types import Int64s, UInt8s
 
-__all__ = ["alphanumeric", "not_space"]
+__all__ = ["all_characters", "alphanumeric", "alphanumeric_and", "is_alphanumeric", "not_space"]
 
 _SPACES: Final = b"\t\n\f\r "
 
@@ -23,6 +23,27 @@ _SPACES: Final = b"\t\n\f\r "
 def alphanumeric() -> UInt8s:
     """Letters, numbers and vowel signs, as a bitmap."""
     return _frozen(_ranges(_ALPHANUMERIC))
+
+
+@cache
+def alphanumeric_and(more: str) -> UInt8s:
+    """The same and some characters of ASCII, as a bitmap."""
+    single = np.array([(ord(character), ord(character) + 1) for character in more], np.int64)
+    characters: UInt8s = alphanumeric() | character_set(single)
+    characters.flags.writeable = False
+    return characters
+
+
+@cache
+def all_characters() -> UInt8s:
+    """All characters, as a bitmap."""
+    return _frozen(np.array([(0, CHARACTERS)], np.int64))
+
+
+def is_alphanumeric(character: str) -> bool:
+    """Whether a character is one of :func:`alphanumeric`."""
+    number = ord(character)
+    return bool(alphanumeric()[number >> 3] >> (number & 7) & 1)
 
 
 @cache

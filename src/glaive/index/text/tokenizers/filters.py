@@ -13,25 +13,10 @@ from typing import Any, Final
 
 from glaive.errors import MissingDependencyError
 from glaive.index.text.params import TextParams
+from glaive.index.text.tokenizers.case import lower_case
 from glaive.index.text.tokenizers.stop_words import stop_words
 
-__all__ = ["TokenFilters", "fold", "lower_case"]
-
-
-_LOWER: Final = {
-    ord("Σ"): ord("σ"),
-    # Letters of Unicode 15 to 17, which not every supported version of Python has.
-    0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7CE: 0xA7CF, 0xA7D2: 0xA7D3,
-    0xA7D4: 0xA7D5, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B,
-    **{capital: capital + 0x20 for capital in range(0x10D50, 0x10D66)},
-    **{capital: capital + 0x1B for capital in range(0x16EA0, 0x16EB9)},
-}  # fmt: skip
-"""Small letters of capitals that Python has no rule for, or one that looks at neighbours."""
-
-
-def lower_case(token: str) -> str:
-    """The token in small letters, each letter by itself."""
-    return token.lower() if token.isascii() else token.translate(_LOWER).lower()
+__all__ = ["TokenFilters", "fold"]
 
 
 _LETTERS: Final = {

@@ -5,29 +5,22 @@ Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Self
 
-import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import Variable
-from glaive.arrow.build import block_from_array, validity_flags
-from glaive.errors import SchemaError
 from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokenizer_of
-from glaive.index.text.tokenizers.filters import TokenFilters
-from glaive.kernels.strings import Strings
-from glaive.kernels.vocabulary import Vocabulary
-from glaive.types import Int64s, UInt32s
+from glaive.index.text.tokenizers.json_numbers import JsonNumbers, split_query
+from glaive.index.text.tokenizers.token_numbers import TokenChain, TokenNumbers
 
-__all__ = ["NumberedTokens", "TokenNumbers", "Tokenizer"]
+__all__ = ["Tokenizer"]
 
 
 class Tokenizer:
     """Makes tokens of texts, as the parameters of an index say. Safe to share between threads."""
 
-    def __init__(self, base: BaseTokenizer, filters: TokenFilters) -> None:
-        self._base, self._filters = base, filters
+    def __init__(self, chain: TokenChain, *, is_json: bool) -> None:
+        self._chain, self._is_json = chain, is_json
 
     @classmethod
     def of(cls, params: TextParams) -> Self:
@@ -40,125 +33,33 @@ class Tokenizer:
         MissingDependencyError
             A package that it needs is not installed.
         """
-        return cls(base_tokenizer_of(params), TokenFilters(params))
+        return cls(TokenChain.of(params), is_json=params.lance_tokenizer == "json")
 
     def tokens(self, text: str) -> list[tuple[str, int]]:
-        """The tokens of one text with their positions; dropped tokens leave gaps."""
-        numbers = TokenNumbers(self)
-        found = numbers.number(pa.array([text], pa.large_string()))
-        named = numbers.tokens
-        positions = found.positions.tolist()
-        pairs = zip(found.numbers.tolist(), positions, strict=True)
-        return [(named[number], position) for number, position in pairs]
-
-    def numbers(self) -> TokenNumbers:
-        """Numbers for the tokens of many texts: a step of Python per distinct token only."""
-        return TokenNumbers(self)
-
-    def split(self, texts: Any) -> Pieces:
-        """The tokens of an array of texts before the filters; nulls have none."""
-        present = texts.drop_null() if texts.null_count else texts
-        block = block_from_array(present)
-        if not isinstance(block, Variable):
-            raise SchemaError(f"a full-text index takes text, not {texts.type}")
-        strings = Strings(block.offsets, block.offset_bits, block.data)
-        pieces = self._base.split(strings, len(present))
-        valid = validity_flags(texts)
-        if valid is None:
-            return pieces
-        counts = np.zeros(len(texts), np.int64)
-        counts[valid] = pieces.counts
-        return pieces._replace(counts=counts)
-
-    def filter(self, tokens: list[bytes]) -> list[str | None]:
-        """What the filters make of distinct tokens; None: they are dropped."""
-        return self._filters.apply(tokens)
-
-
-class NumberedTokens(NamedTuple):
-    """Tokens of texts, by number.
-
-    Parameters
-    ----------
-    numbers
-        Number of each token, one text after the other.
-    positions
-        Its position in its text.
-    counts
-        Tokens of each text.
-    """
-
-    numbers: UInt32s
-    positions: UInt32s
-    counts: Int64s
-
-
-class TokenNumbers:
-    """Distinct tokens, numbered as they appear. Not safe to share between threads.
-
-    Parameters
-    ----------
-    tokenizer
-        Makes the tokens.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._pieces = Vocabulary()
-        self._by_token: dict[str, int] = {}
-        self._of_piece = np.zeros(0, np.int64)
-        """Number of the token that a piece becomes; -1: it is dropped."""
-
-    @property
-    def tokens(self) -> list[str]:
-        """The tokens by number; a copy."""
-        return list(self._by_token)
-
-    @property
-    def count(self) -> int:
-        """Distinct tokens."""
-        return len(self._by_token)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, but for what each distinct token takes in Python."""
-        return self._pieces.nbytes + int(self._of_piece.nbytes)
-
-    def number(self, texts: Any) -> NumberedTokens:
-        """Tokenize an array of texts; nulls have no tokens.
-
-        Cost: some steps of kernels per character and token, one of Python per token that no
-        text before had.
+        """The tokens of a query with their positions; dropped tokens leave gaps.
 
         Raises
         ------
-        SchemaError
-            It is not an array of texts.
+        OptionError
+            A query of a JSON column is not ``path,type,value``.
         """
-        pieces = self._tokenizer.split(texts)
-        of_text = self._pieces.number(pieces.data, pieces.starts, pieces.sizes)
-        self._filter_new()
-        numbers = self._of_piece[of_text]
-        positions: Any = pieces.positions
-        if positions is None:
-            before = np.cumsum(pieces.counts) - pieces.counts
-            positions = np.arange(len(numbers)) - np.repeat(before, pieces.counts)
-        kept = numbers >= 0
-        counts = pieces.counts
-        if not kept.all():
-            ends = np.concatenate(([0], np.cumsum(kept)))[np.cumsum(counts)]
-            counts = np.diff(ends, prepend=0)
-            numbers, positions = numbers[kept], positions[kept]
-        return NumberedTokens(numbers.astype(np.uint32), positions.astype(np.uint32), counts)
+        if not self._is_json:
+            return self._words(text)
+        path, kind, value = split_query(text)
+        if kind != "str":
+            return [(text, 0)]
+        return [(f"{path},{kind},{token}", position) for token, position in self._words(value)]
 
-    def _filter_new(self) -> None:
-        known = len(self._of_piece)
-        if known == len(self._pieces):
-            return
-        pieces: list[Any] = self._pieces.strings(known).to_pylist()
-        tokens = self._tokenizer.filter(pieces)
-        by_token = self._by_token
-        new = [
-            -1 if token is None else by_token.setdefault(token, len(by_token)) for token in tokens
-        ]
-        self._of_piece = np.concatenate((self._of_piece, np.array(new, np.int64)))
+    def numbers(self) -> TokenNumbers:
+        """Numbers for the tokens of many texts: a step of Python per distinct token only.
+
+        Of a JSON column: for its documents, some steps per value.
+        """
+        return JsonNumbers(self._chain) if self._is_json else TokenNumbers(self._chain)
+
+    def _words(self, text: str) -> list[tuple[str, int]]:
+        numbers = TokenNumbers(self._chain)
+        found = numbers.number(pa.array([text], pa.large_string()))
+        named = numbers.tokens
+        pairs = zip(found.numbers.tolist(), found.positions.tolist(), strict=True)
+        return [(named[number], position) for number, position in pairs]

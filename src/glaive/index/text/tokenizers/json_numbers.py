@@ -1,0 +1,94 @@
+"""Tokens of JSON: ``path,type,value``, strings cut and filtered like texts.
+
+Documents are read row by row.
+
+Specification: "JSON columns" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.jsonb import decode_jsonb
+from glaive.errors import OptionError
+from glaive.index.text.tokenizers.json_values import JsonValue, json_values
+from glaive.index.text.tokenizers.token_numbers import (
+    NumberedTokens,
+    TokenChain,
+    TokenNumbers,
+)
+
+__all__ = ["JsonNumbers", "split_query"]
+
+_KINDS = ("str", "number", "bool", "null")
+
+
+def split_query(text: str) -> tuple[str, str, str]:
+    """Path, type and value of a query of a JSON column.
+
+    Raises
+    ------
+    OptionError
+        It has another form, or names no type.
+    """
+    for kind in _KINDS:
+        path, found, value = text.partition(f",{kind},")
+        if found:
+            return path, kind, value
+    raise OptionError(
+        f"a query of a JSON column is 'path,type,value', with a type of {', '.join(_KINDS)}; "
+        f"found {text!r}"
+    )
+
+
+class JsonNumbers(TokenNumbers):
+    """Distinct tokens of JSON documents, numbered as they appear."""
+
+    def __init__(self, chain: TokenChain) -> None:
+        super().__init__(chain)
+        self._words = TokenNumbers(chain)
+
+    def number(self, texts: Any) -> NumberedTokens:
+        """Tokenize an array of JSONB; nulls have no tokens.
+
+        Raises
+        ------
+        CorruptFileError
+            A value is not JSONB.
+        """
+        present: Any = texts.drop_null()
+        if pa.types.is_binary(present.type) or pa.types.is_large_binary(present.type):
+            present = decode_jsonb(present, "the column of an index")
+        values = list(json_values(present.to_pylist()))
+        strings = [value.text for found in values for value in found if value.kind == "str"]
+        words = self._words.number(pa.array(strings, pa.large_string()))
+        names, numbers = self._words.tokens, words.numbers.tolist()
+        ends = np.cumsum(words.counts).tolist()
+        known = self._by_token
+        found_numbers: list[int] = []
+        counts, at, begin = [], 0, 0
+        for found in values:
+            before = len(found_numbers)
+            for value in found:
+                tokens = [value.text]
+                if value.kind == "str":
+                    tokens = [names[number] for number in numbers[begin : ends[at]]]
+                    begin, at = ends[at], at + 1
+                for token in tokens:
+                    name = _named(value, token)
+                    found_numbers.append(known.setdefault(name, len(known)))
+            counts.append(len(found_numbers) - before)
+        of_text = np.zeros(len(texts), np.int64)
+        of_text[texts.is_valid().to_numpy(zero_copy_only=False)] = counts
+        positions = np.arange(len(found_numbers))
+        positions -= np.repeat(np.cumsum(of_text) - of_text, of_text)
+        return NumberedTokens(
+            np.array(found_numbers, np.uint32), positions.astype(np.uint32), of_text
+        )
+
+
+def _named(value: JsonValue, token: str) -> str:
+    return f"{value.path},{value.kind},{token}"

@@ -1,0 +1,83 @@
+"""Tokenizers with dictionaries: known words, and what is said where their package is missing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from glaive.errors import MissingDependencyError, OptionError
+from glaive.index.text.params import TextParams
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
+
+PLAIN = {"stem": False, "remove_stop_words": False, "lower_case": False, "ascii_folding": False}
+
+
+def tokens(text: str, base: str, **options: Any) -> list[tuple[str, int]]:
+    params = TextParams.of({**PLAIN, "base_tokenizer": base, **options})
+    return Tokenizer.of(params).tokens(text)
+
+
+def words(text: str, base: str) -> list[str]:
+    found = tokens(text, base)
+    assert [position for _, position in found] == list(range(len(found)))
+    return [token for token, _ in found]
+
+
+# What pylance 14 answers.
+SEGMENTS = [
+    ("can't user_name e-mail 3.14", ["can't", "user_name", "e", "mail", "3.14"]),
+    ("a:b U.S.A. www.x.com", ["a", "b", "U.S.A", "www.x.com"]),
+    ("我是中国人\uff0c今天天气很好", ["我是", "中国人", "今天", "天气", "很好"]),
+    ("これはテストです。", ["これ", "は", "テスト", "です"]),
+    ("ภาษาไทยง่ายมาก", ["ภาษา", "ไทย", "ง่าย", "มาก"]),
+    ("한국어 AI를 쓰다 3월", ["한국어", "AI를", "쓰다", "3월"]),
+    ("x 😀 \u00bd _ __", ["x", "\u00bd"]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), SEGMENTS, ids=[text for text, _ in SEGMENTS])
+def test_segments_of_icu(text: str, expected: list[str]) -> None:
+    pytest.importorskip("icu4py", reason="install the extra 'icu'")
+    assert words(text, "icu") == expected
+
+
+def test_segments_of_icu_are_split() -> None:
+    pytest.importorskip("icu4py", reason="install the extra 'icu'")
+    assert words("can't user_name U.S.A.", "icu/split") == [
+        "can",
+        "t",
+        "user",
+        "name",
+        "U",
+        "S",
+        "A",
+    ]
+    assert words("我是中国人 ง่าย", "icu/split") == ["我是", "中国人", "ง", "าย"]
+
+
+def test_words_of_jieba() -> None:
+    pytest.importorskip("jieba", reason="install the extra 'jieba'")
+    found = [("今天", 0), ("天天", 1), ("天气", 2), ("今天天气", 0), (" ", 4), ("C++", 5)]
+    assert tokens("今天天气 C++", "jieba") == found
+
+
+@pytest.mark.parametrize(("base", "package"), [("icu", "icu4py"), ("jieba", "jieba")])
+def test_a_missing_package_is_named(base: str, package: str) -> None:
+    if package in sys.modules or _is_installed(package):
+        assert tokens("word", base)
+        return
+    with pytest.raises(MissingDependencyError, match=rf"glaive\[{base}\]"):
+        tokens("word", base)
+
+
+def _is_installed(package: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(package) is not None
+
+
+def test_lindera_is_not_supported() -> None:
+    with pytest.raises(OptionError, match="not supported; there are"):
+        tokens("word", "lindera/ipadic")
