@@ -32,14 +32,14 @@ from glaive.index.vector.vector_column import VectorBlock
 from glaive.io.pool import ordered_map
 from glaive.types import Int64s
 
-__all__ = ["CODES", "FLAT", "INDEX", "add_source", "build_index", "write_index"]
+__all__ = ["CODES", "FLAT", "INDEX", "KIND", "add_source", "build_index", "write_index"]
 
 CODES: Final = "auxiliary.idx"
 INDEX: Final = "index.idx"
 FLAT: Final = "lance:flat"
 """Metadata key of the list of partitions without graphs."""
 
-_KIND: Final = "lance:index"
+KIND: Final = "lance:index"
 _METRIC: Final = "distance_type"
 _MARKER: Final = "__flat_marker"
 _RECORDS_SHARE: Final = 2
@@ -115,7 +115,7 @@ def write_index(
     )
     model.coder.add_to(codes)
     said = {
-        _KIND: json.dumps({"type": parameters.kind, _METRIC: metric.value}, separators=(",", ":"))
+        KIND: json.dumps({"type": parameters.kind, _METRIC: metric.value}, separators=(",", ":"))
     }
     graphs = None
     if parameters.graph is not None:

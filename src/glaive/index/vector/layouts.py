@@ -15,7 +15,14 @@ import numpy as np
 
 from glaive.types import Flags, UInt8s
 
-__all__ = ["packed", "row_major", "select_packed", "select_transposed", "transposed"]
+__all__ = [
+    "packed",
+    "row_major",
+    "select_packed",
+    "select_transposed",
+    "transposed",
+    "unpacked",
+]
 
 Codes = UInt8s
 """The bytes of a partition, as (rows, width) in every layout."""
@@ -43,17 +50,13 @@ def transposed(codes: Codes) -> Codes:
     return np.ascontiguousarray(codes.T).reshape(codes.shape)
 
 
-def packed(codes: Codes) -> Codes:
-    """Turn rows of bits into packed ones."""
-    return _pack(codes)
-
-
 def select_packed(codes: Codes, kept: Flags) -> Codes:
     """Select rows of packed bits."""
-    return _pack(_unpack(codes)[kept])
+    return packed(unpacked(codes)[kept])
 
 
-def _unpack(codes: Codes) -> Codes:
+def unpacked(codes: Codes) -> Codes:
+    """Turn packed bits into rows."""
     rows, width = codes.shape
     block_rows = rows // BLOCK * BLOCK
     flat = codes.reshape(-1)
@@ -67,7 +70,8 @@ def _unpack(codes: Codes) -> Codes:
     return np.concatenate([values.reshape(-1, width), rest])
 
 
-def _pack(values: Codes) -> Codes:
+def packed(values: Codes) -> Codes:
+    """Turn rows of bits into packed ones."""
     rows, width = values.shape
     block_rows = rows // BLOCK * BLOCK
     blocks = values[:block_rows].reshape(-1, BLOCK, width)

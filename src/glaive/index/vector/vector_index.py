@@ -6,7 +6,7 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
 from glaive.index.vector.graph_repair import without_nodes
 from glaive.index.vector.index_writer import build_index
 from glaive.index.vector.legacy import remap_legacy
+from glaive.index.vector.merge import merge_indices
 from glaive.index.vector.parameters import parse_parameters
 from glaive.index.vector.partitions import MODEL, Partitions
 from glaive.index.vector.storage import ADDRESSES, DETAILS, SIGNS, Storage
@@ -74,6 +75,12 @@ class VectorIndex(IndexKind):
     ) -> BuiltSegment:
         """Train a model and write the vectors of a source; see :meth:`IndexKind.build`."""
         return build_index(source, parse_parameters(parameters, source.field), out)
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Write one segment with the model of others; see :meth:`IndexKind.merge`."""
+        return merge_indices(segments, source, out)
 
 
 def _write_codes(

@@ -19,7 +19,7 @@ from glaive.index.vector.layouts import row_major
 from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, Storage, bytes_of
 from glaive.types import Float32s, UInt8s
 
-__all__ = ["Vectors"]
+__all__ = ["Vectors", "read_bounds", "read_codebook", "stored_integer"]
 
 _FLOATS = {
     index_pb2.Tensor.FLOAT16: np.float16,
@@ -44,9 +44,9 @@ class Vectors:
         normalized = storage.metric == "cosine" and self.column == PLAIN
         self.dot = storage.metric == "dot" or normalized
         if self.column == PRODUCT:
-            self._codebook = self._read_codebook()
+            self._codebook = read_codebook(storage)
         elif self.column == SCALAR:
-            self._start, self._step = self._read_bounds()
+            self._start, self._step = read_bounds(storage)
 
     def of(self, column: pa.ChunkedArray) -> Float32s:
         """Vectors of all rows of one partition."""
@@ -77,37 +77,62 @@ class Vectors:
             vectors[:, part] = self._codebook[part][codes[:, part]]
         return vectors.reshape(len(codes), -1)
 
-    def _read_codebook(self) -> Float32s:
-        details, file = self._storage.details, self._storage.file
-        bits, parts, dimension, position = (
-            self._integer(key)
-            for key in ("nbits", "num_sub_vectors", "dimension", "codebook_position")
-        )
-        tensor = parse(index_pb2.Tensor(), file.buffer(position), "codebook", file.path)
-        dtype: Any = _FLOATS.get(tensor.data_type)
-        stored = self._storage.type_of(self.column).list_size * 8
-        supported = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
-        size = 0 if dtype is None else (dimension << bits) * np.dtype(dtype).itemsize
-        if not supported or parts * bits != stored or size != len(tensor.data) or not size:
-            found = f"{len(tensor.data)} bytes for {details}"[:200]
-            raise file.corrupt("codebook of an index", f"one for {stored} bits per row", found)
-        values = np.frombuffer(tensor.data, np.dtype(dtype).newbyteorder("<"))
-        return values.astype(np.float32).reshape(parts, 1 << bits, -1)
 
-    def _read_bounds(self) -> tuple[float, float]:
-        bounds = self._storage.details.get("bounds")
-        stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
-        numbers = [float(bound) for bound in stored if isinstance(bound, int | float)]
-        if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
-            raise self._wrong("bounds", bounds)
-        return numbers[0], (numbers[1] - numbers[0]) / 255
+def read_codebook(storage: Storage) -> Float32s:
+    """The stored codebook, as (parts, entries, elements of a part).
 
-    def _integer(self, key: str) -> int:
-        number = self._storage.details.get(key)
-        if not isinstance(number, int) or not 0 <= number < 1 << 20:
-            raise self._wrong(key, number)
-        return number
+    Raises
+    ------
+    CorruptFileError
+        It is not stored, or does not fit the codes.
+    """
+    details, file = storage.details, storage.file
+    bits, parts, dimension, position = (
+        stored_integer(storage, key)
+        for key in ("nbits", "num_sub_vectors", "dimension", "codebook_position")
+    )
+    tensor = parse(index_pb2.Tensor(), file.buffer(position), "codebook", file.path)
+    dtype: Any = _FLOATS.get(tensor.data_type)
+    stored = storage.type_of(storage.column).list_size * 8
+    supported = bits in (4, 8) and parts > 0 and dimension % max(1, parts) == 0
+    size = 0 if dtype is None else (dimension << bits) * np.dtype(dtype).itemsize
+    if not supported or parts * bits != stored or size != len(tensor.data) or not size:
+        found = f"{len(tensor.data)} bytes for {details}"[:200]
+        raise file.corrupt("codebook of an index", f"one for {stored} bits per row", found)
+    values = np.frombuffer(tensor.data, np.dtype(dtype).newbyteorder("<"))
+    return values.astype(np.float32).reshape(parts, 1 << bits, -1)
 
-    def _wrong(self, key: str, stored: object) -> CorruptFileError:
-        part = f"{key!r} of the codes of an index"
-        return self._storage.file.corrupt(part, "numbers", f"{stored!r}"[:80])
+
+def read_bounds(storage: Storage) -> tuple[float, float]:
+    """The least number that scalar codes stand for, and the step from one to the next.
+
+    Raises
+    ------
+    CorruptFileError
+        They are not stored, or are no numbers.
+    """
+    bounds = storage.details.get("bounds")
+    stored = [bounds.get(key) for key in ("start", "end")] if isinstance(bounds, dict) else []
+    numbers = [float(bound) for bound in stored if isinstance(bound, int | float)]
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
+        raise _wrong(storage, "bounds", bounds)
+    return numbers[0], (numbers[1] - numbers[0]) / 255
+
+
+def stored_integer(storage: Storage, key: str) -> int:
+    """An integer of the description of the codes, below 2^20.
+
+    Raises
+    ------
+    CorruptFileError
+        It is absent, or something else.
+    """
+    number = storage.details.get(key)
+    if not isinstance(number, int) or not 0 <= number < 1 << 20:
+        raise _wrong(storage, key, number)
+    return number
+
+
+def _wrong(storage: Storage, key: str, stored: object) -> CorruptFileError:
+    part = f"{key!r} of the codes of an index"
+    return storage.file.corrupt(part, "numbers", f"{stored!r}"[:80])

@@ -1,0 +1,276 @@
+"""Read the model of a segment, so that more rows can be encoded with it.
+
+Specification: "Merging" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.arrow.chunked import one_array
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.pb import index_pb2, vector_details_pb2
+from glaive.format.wire import parse
+from glaive.index.segment import IndexFile, Segment, batches
+from glaive.index.vector.coder import Coder
+from glaive.index.vector.graph import GRAPHS
+from glaive.index.vector.index_writer import CODES, INDEX, KIND
+from glaive.index.vector.layouts import row_major, unpacked
+from glaive.index.vector.metric import Metric
+from glaive.index.vector.model import VectorModel, clusters_of
+from glaive.index.vector.parameters import KINDS, GraphParameters, VectorParameters
+from glaive.index.vector.partitions import read_partitions
+from glaive.index.vector.plain_coder import PlainCoder
+from glaive.index.vector.product_coder import ProductCoder
+from glaive.index.vector.rabit_coder import RabitCoder, Rotation
+from glaive.index.vector.scalar_coder import ScalarCoder
+from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, SIGNS, Storage
+from glaive.index.vector.vector_column import VectorColumn
+from glaive.index.vector.vectors import read_bounds, read_codebook
+
+__all__ = ["StoredIndex"]
+
+_BATCH_ROWS: Final = 1 << 16
+_NUMBERS: Final[Mapping[int, Any]] = {
+    index_pb2.Tensor.FLOAT16: pa.float16(),
+    index_pb2.Tensor.FLOAT32: pa.float32(),
+    index_pb2.Tensor.FLOAT64: pa.float64(),
+    index_pb2.Tensor.UINT8: pa.uint8(),
+}
+_MAX_DIMENSION: Final = 1 << 20
+
+
+class StoredIndex:
+    """A segment whose model and records are read.
+
+    Raises
+    ------
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file is damaged or absent.
+    UnsupportedFeatureError
+        It is of a layout that is not written any more.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        if not segment.has(CODES):
+            raise UnsupportedFeatureError(
+                f"{segment.where}: indices of the old format are not merged. Build it again"
+            )
+        self.segment = segment
+        self._index = segment.open(INDEX)
+        self.storage = Storage(segment.open(CODES))
+        self.kind = self._kind()
+        self._centroids = self._read_centroids()
+        self.column = VectorColumn(
+            "", self._centroids.shape[1], _NUMBERS[self._tensor.data_type],
+            Metric.of(self.storage.metric), several=False,
+        )  # fmt: skip
+        if len(self._centroids) != len(self.storage.partitions):
+            found = f"{len(self._centroids)} centroids"
+            expected = f"{len(self.storage.partitions)}, one for each partition"
+            raise self._index.corrupt("centroids of an index", expected, found)
+
+    def _kind(self) -> str:
+        try:
+            said = json.loads(self._index.metadata.get(KIND, ""))
+            kind = said["type"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._index.corrupt(f"metadata {KIND!r}", "a kind", repr(error)) from error
+        if kind not in KINDS:
+            raise UnsupportedFeatureError(f"{self._index.path}: indices of kind {kind!r}")
+        return str(kind)
+
+    def _read_centroids(self) -> NDArray[Any]:
+        model = read_partitions(self._index).model
+        self._tensor = tensor = model.centroids_tensor
+        self.loss = model.loss if model.HasField("loss") else None
+        dimension = tensor.shape[1] if len(tensor.shape) == 2 else 0
+        kind = _NUMBERS.get(tensor.data_type)
+        size = 0 if kind is None else tensor.shape[0] * dimension * kind.bit_width // 8
+        if kind is None or not 0 < dimension <= _MAX_DIMENSION or size != len(tensor.data):
+            found = f"{len(tensor.data)} bytes for shape {list(tensor.shape)}"[:80]
+            raise self._index.corrupt("centroids of an index", "numbers", found)
+        dtype: Any = np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+        return np.frombuffer(tensor.data, dtype).reshape(-1, dimension)
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What segments share that can be merged: they have the same model."""
+        details = {
+            key: value
+            for key, value in self.storage.details.items()
+            if key not in (*_BUFFERS, "transposed", "packed")
+        }
+        buffers = [
+            self.storage.file.buffer(self.storage.details[key]).to_pybytes()
+            for key in _BUFFERS
+            if isinstance(self.storage.details.get(key), int)
+        ]
+        said = json.dumps(details, sort_keys=True)
+        return (self.kind, self.storage.metric, self._tensor.data, said, *buffers)
+
+    def parameters(self) -> VectorParameters:
+        """Those that describe an index like this one."""
+        details = parse(
+            vector_details_pb2.VectorIndexDetails(),
+            self.segment.entry.index_details.value,
+            "details of an index",
+            self.segment.where,
+        )
+        hints = details.runtime_hints
+        return VectorParameters(
+            kind=self.kind,
+            column=self.column,
+            target_partition_size=details.target_partition_size or None,
+            num_sub_vectors=self._number("num_sub_vectors"),
+            num_bits=self._bits(),
+            sample_rate=_hint(hints.get("lance.ivf.sample_rate"), 256),
+            max_iters=_hint(hints.get("lance.ivf.max_iters"), 50),
+            rotation=str(self.storage.details.get("rotation_type") or "fast"),
+            transposed=bool(self.storage.details.get("transposed", True)),
+            graph=self._graph(),
+        )
+
+    def _number(self, key: str) -> int:
+        number = self.storage.details.get(key, 0)
+        if isinstance(number, int) and 0 <= number <= _MAX_DIMENSION:
+            return number
+        file = self.storage.file
+        raise file.corrupt(f"{key!r} of the codes of an index", "a number", f"{number!r}"[:80])
+
+    def _bits(self) -> int:
+        return self._number("nbits") or self._number("num_bits")
+
+    def _graph(self) -> GraphParameters | None:
+        if GRAPHS not in self._index.metadata:
+            return None
+        said = self._params()
+        return GraphParameters(
+            max_level=said.get("max_level", 7),
+            neighbors=said.get("m", 20),
+            candidates=said.get("ef_construction", 150),
+        )
+
+    def _params(self) -> dict[str, int]:
+        """Parameters in the header of the first graph there is."""
+        try:
+            headers = json.loads(self._index.metadata[GRAPHS])
+            said: Any = next((json.loads(header)["params"] for header in headers if header), {})
+            known = {key: int(said[key]) for key in _GRAPH_LIMITS if key in said}
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise self._index.corrupt(f"metadata {GRAPHS!r}", "graphs", repr(error)) from error
+        for key, value in known.items():
+            least, most = _GRAPH_LIMITS[key]
+            if not least <= value <= most:
+                raise self._index.corrupt(f"{key} of graphs", f"{least} to {most}", f"{value}")
+        return known
+
+    def model(self) -> VectorModel:
+        """The model."""
+        return VectorModel(self.column, self._centroids, self._coder(), self.loss)
+
+    def _coder(self) -> Coder:
+        match self.storage.column:
+            case name if name == PLAIN:
+                return PlainCoder(self.column)
+            case name if name == SCALAR:
+                start, step = read_bounds(self.storage)
+                end = float(self.storage.details["bounds"]["end"]) if step else start
+                dot = self.column.metric is Metric.DOT
+                return ScalarCoder(self.column.dimension, start, end, dot=dot)
+            case name if name == PRODUCT:
+                codebook = read_codebook(self.storage).astype(self.column.dtype)
+                return ProductCoder(
+                    codebook,
+                    self._bits(),
+                    residual=self.column.metric is not Metric.DOT,
+                    by_column=bool(self.storage.details.get("transposed")),
+                )
+            case _:
+                return self._rabit_coder()
+
+    def _rabit_coder(self) -> RabitCoder:
+        details, file, dimension = self.storage.details, self.storage.file, self.column.dimension
+        if details.get("query_estimator") != "raw_query" or not 1 <= self._bits() <= 9:
+            raise UnsupportedFeatureError(
+                f"{file.path}: RaBitQ codes of this version are not merged. Build the index again"
+            )
+        signs = details.get("fast_rotation_signs")
+        if isinstance(signs, list):
+            numbers = [one for one in signs if isinstance(one, int) and 0 <= one < 256]
+            if len(numbers) != len(signs) or len(signs) != dimension // 2 or dimension % 8:
+                raise file.corrupt(
+                    "'fast_rotation_signs'", f"{dimension // 2} bytes", f"{len(signs)}"
+                )
+            rotation = Rotation(np.array(numbers, np.uint8))
+        else:
+            tensor = parse(
+                index_pb2.Tensor(), file.buffer(self._number("rotate_mat_position")), "rotation",
+                file.path,
+            )  # fmt: skip
+            if len(tensor.data) != dimension * dimension * 4 or dimension % 8:
+                raise file.corrupt(
+                    "rotation", f"a matrix of {dimension}", f"{len(tensor.data)} bytes"
+                )
+            matrix = np.frombuffer(tensor.data, "<f4").astype(np.float32)
+            rotation = Rotation(None, matrix.reshape(dimension, dimension))
+        clusters = clusters_of(self._centroids, self.column)
+        dot = self.column.metric is Metric.DOT
+        return RabitCoder(clusters, rotation, self._bits(), dot=dot)
+
+    def records(self, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
+        """All rows with their partitions, codes row by row; complete partitions at a time."""
+        names = dtype.names or ()
+        schema = self.storage.file.schema
+        if set(names) != set(schema.names):
+            raise UnsupportedFeatureError(
+                f"{self.storage.file.path}: codes with columns {', '.join(schema.names)} are not"
+                " merged. Build the index again"
+            )
+        partitions = self.storage.partitions
+        for first, last in batches(partitions.bounds, _BATCH_ROWS):
+            rows = slice(int(partitions.bounds[first]), int(partitions.bounds[last]))
+            table = self.storage.read(rows.start, rows.stop)
+            records = np.empty(len(table), dtype)
+            parts = [partitions.rows(at) for at in range(first, last)]
+            for name in names:
+                records[name] = self._by_row(table, name, dtype, rows.start, parts)
+            sizes = np.diff(partitions.bounds[first : last + 1])
+            yield np.repeat(np.arange(first, last, dtype=np.int32), sizes), records
+
+    def _by_row(
+        self, table: pa.Table, name: str, dtype: np.dtype[Any], start: int, parts: list[slice]
+    ) -> NDArray[Any]:
+        shape = dtype[name].shape
+        array: Any = one_array(table[name])
+        if not shape:
+            return np.asarray(array.to_numpy(zero_copy_only=False))
+        if array.type.list_size != shape[0]:
+            file: IndexFile = self.storage.file
+            raise file.corrupt_column(name, f"lists of {shape[0]}", f"{array.type}")
+        codes = array.flatten().to_numpy(zero_copy_only=False).reshape(-1, *shape)
+        details = self.storage.details
+        change = None
+        if name == PRODUCT and details.get("transposed"):
+            change = row_major
+        elif name == SIGNS and details.get("packed"):
+            change = unpacked
+        if change is None or not len(codes):
+            return np.asarray(codes)
+        cut = [codes[part.start - start : part.stop - start] for part in parts]
+        return np.concatenate([change(part) for part in cut if len(part)])
+
+
+_BUFFERS: Final = ("codebook_position", "rotate_mat_position")
+_GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction": (1, 65_536)}
+
+
+def _hint(text: str | None, default: int) -> int:
+    """A number among the hints, which readers may ignore."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else default
