@@ -144,8 +144,44 @@ class TestFollowing:
                 return
         pytest.fail("the directory was listed each time")
 
-    def test_opening_for_reading_lists_always(self, store: LocalStore) -> None:
+    def test_opening_for_reading_lists_a_directory_that_changed_a_moment_ago(
+        self, store: LocalStore
+    ) -> None:
         create(store)
+        cache = ManifestCache(step_seconds=3600.0)  # however slow the machine is
+        open_latest(store, cache=cache)
+        listed = Listed(store)
+        open_latest(listed, cache=cache)
+        assert listed.folders == [VERSIONS]
+
+    @pytest.mark.parametrize("options", [CommitOptions(), V1], ids=["V2", "V1"])
+    def test_opening_lists_a_directory_once_that_nobody_changes(
+        self, store: LocalStore, options: CommitOptions
+    ) -> None:
+        create(store, options=options)
+        cache = ManifestCache(step_seconds=-3600.0)
+        known, listed = open_latest(store, cache=cache), Listed(store)
+        assert open_latest(listed, cache=cache) is known
+        assert listed.folders == []
+
+    def test_versions_of_others_are_seen_when_opening(self, store: LocalStore) -> None:
+        base, cache = create(store), ManifestCache(step_seconds=-3600.0)
+        for version in range(2, 6):
+            open_latest(store, cache=cache)
+            base = commit_transaction(store, append(base), base=base)
+            assert open_latest(store, cache=cache).version == version
+
+    def test_a_version_that_was_restored_by_hand_is_seen_when_opening(
+        self, store: LocalStore
+    ) -> None:
+        base, cache = create(store), ManifestCache(step_seconds=-3600.0)
+        commit_transaction(store, append(base), base=base)
+        assert open_latest(store, cache=cache).version == 2
+        store.delete([manifest_path(2)])
+        assert open_latest(store, cache=cache).version == 1
+
+    def test_what_a_commit_leaves_behind_does_not_spare_a_listing(self, store: LocalStore) -> None:
+        create(store)  # by this process, which has not listed the directory
         listed = Listed(store)
         open_latest(listed)
         assert listed.folders == [VERSIONS]

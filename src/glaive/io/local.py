@@ -48,6 +48,7 @@ _ALLOW = (
     "allows deleting them."
 )
 _WINDOWS = os.sep != "/"
+_FOLDER = None if _WINDOWS else os.O_RDONLY | os.O_DIRECTORY
 _SLICE = 8 * 1024 * 1024
 """Bytes per system call after the first."""
 _FIRST_READ = 64 * 1024
@@ -254,10 +255,20 @@ class LocalStore(ObjectStore):
             raise StoreError(f"cannot look up {full}: it is a directory. Check the path.")
         return describe(path, status)
 
-    def folder_state(self, prefix: str) -> tuple[int, ...] | None:
-        """A value that changes when entries of a directory do; ``None`` if there is none."""
+    def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
+        """A value that changes when entries of a directory do; ``None`` if there is none.
+
+        It is opened for that: then network file systems ask their server, as for a listing.
+        """
         try:
-            status = os.stat(self.full(prefix))
+            if _FOLDER is None:
+                status = os.stat(self.full(prefix))
+            else:
+                folder = os.open(self.full(prefix), _FOLDER)
+                try:
+                    status = os.fstat(folder)
+                finally:
+                    os.close(folder)
         except OSError:  # listing it raises the error
             return None
         return status.st_ino, status.st_mtime_ns, status.st_ctime_ns

@@ -205,8 +205,11 @@ class ObjectStore(ABC):
         """
         return None
 
-    def folder_state(self, prefix: str) -> tuple[int, ...] | None:
-        """A value that changes when entries of a directory do; ``None`` if there is none."""
+    def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
+        """A value that changes when entries of a directory do; ``None`` if there is none.
+
+        Its number, and the times (ns) at which entries, and the directory itself, last changed.
+        """
         return None
 
     def is_free(self, path: str) -> bool:

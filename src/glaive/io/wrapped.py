@@ -78,7 +78,7 @@ class WrappedStore(ObjectStore):
     def names(self, prefix: str) -> Sequence[str] | None:
         return self.inner.names(prefix)
 
-    def folder_state(self, prefix: str) -> tuple[int, ...] | None:
+    def folder_state(self, prefix: str) -> tuple[int, int, int] | None:
         return self.inner.folder_state(prefix)
 
     def below(self, path: str) -> ObjectStore | None:

@@ -39,7 +39,7 @@ from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
 from glaive.table.lineage import load_lineage
 from glaive.table.load import load_manifest, load_numbered, open_version, read_transaction
-from glaive.table.manifest_cache import MANIFESTS
+from glaive.table.manifest_cache import MANIFESTS, SeenDirectory
 from glaive.table.protocol import (
     BuildContext,
     CommitOptions,
@@ -162,7 +162,9 @@ class _Commit:
                 if not options.detached:
                     write_hint(self.store, version)
                     if complete:
-                        MANIFESTS.keep(parts, manifest, self.store.folder_state(VERSIONS))
+                        state = self.store.folder_state(VERSIONS)
+                        seen = None if state is None else SeenDirectory(state)
+                        MANIFESTS.keep(parts, manifest, seen)
                 self._clean_up(manifest)
                 return manifest
             took = took or time.perf_counter() - started

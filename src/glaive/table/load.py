@@ -22,7 +22,7 @@ from glaive.format.transaction import Transaction, decode_transaction
 from glaive.format.wire import parse
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
-from glaive.table.manifest_cache import MANIFESTS, DirectoryState, ManifestCache
+from glaive.table.manifest_cache import MANIFESTS, ManifestCache, SeenDirectory
 from glaive.table.root import register_of
 from glaive.table.versions import (
     ManifestLocation,
@@ -52,10 +52,11 @@ def open_latest(
 ) -> Manifest:
     """The newest version. Two requests: a listing and the manifest.
 
-    With ``to_follow`` the caller commits the next version, which fails if there is one. Then the
-    listing is omitted if this process has just seen the newest version of a local directory.
+    The listing is omitted if this process has seen the newest version of a local directory, which
+    has not changed since. With ``to_follow`` the caller commits the next version, which fails if
+    there is one: then changes may be so recent that they do not show.
     """
-    recent = _still_newest(store, cache) if to_follow else None
+    recent = _still_newest(store, cache, to_follow=to_follow)
     if recent is not None:
         with suppress(ObjectNotFoundError):
             return load_manifest(store, recent, cache=cache)
@@ -63,13 +64,15 @@ def open_latest(
         # Between the requests it may be cleaned up after a newer commit; or it is being written,
         # on stores that create an empty file first.
         with suppress(ObjectNotFoundError):
-            state = store.folder_state(VERSIONS)
+            seen = cache.see(store.folder_state(VERSIONS))
             newest = newest_name(store)
-            return load_manifest(store, newest, keep=True, state=state, cache=cache)
+            return load_manifest(store, newest, keep=True, seen=seen, cache=cache)
     return load_manifest(store, latest(store), cache=cache)
 
 
-def _still_newest(store: ObjectStore, cache: ManifestCache) -> ManifestLocation | None:
+def _still_newest(
+    store: ObjectStore, cache: ManifestCache, *, to_follow: bool
+) -> ManifestLocation | None:
     """The cached newest version of a directory, if it is still the newest.
 
     Listing a directory takes longer the more versions it has. The directory must be unchanged, and
@@ -77,7 +80,8 @@ def _still_newest(store: ObjectStore, cache: ManifestCache) -> ManifestLocation 
     """
     if register_of(store) is not None:
         return None  # the register decides, not the directory
-    known = cache.newest(store.full(VERSIONS), store.folder_state(VERSIONS))
+    state = store.folder_state(VERSIONS)
+    known = cache.newest(store.full(VERSIONS), state, to_follow=to_follow)
     if known is None or not store.is_free(manifest_path(known.version + 1, known.scheme)):
         return None
     path = manifest_path(known.version, known.scheme)
@@ -130,14 +134,14 @@ def load_manifest(
     location: ManifestLocation,
     *,
     keep: bool = False,
-    state: DirectoryState | None = None,
+    seen: SeenDirectory | None = None,
     cache: ManifestCache = MANIFESTS,
 ) -> Manifest:
     """The manifest at a location; errors as for :func:`load_numbered`.
 
     One request; row counts that are missing in old manifests are read when needed. With ``keep``
-    the manifest is cached, which saves parsing the same bytes again; ``state`` is the state of the
-    directory when it was the newest version.
+    the manifest is cached, which saves parsing the same bytes again; ``seen`` is the directory when
+    it was the newest version.
     """
     path = location.path
     data, where = store.get(path), store.full(path)
@@ -149,7 +153,7 @@ def load_manifest(
     known = cache.recall(data, where)
     if known is not None:
         if keep:
-            cache.keep([data], known, state)
+            cache.keep([data], known, seen)
         return known
     manifest = decode_manifest(data, where=where, scheme=location.scheme)
     if manifest.version != location.version:
@@ -161,7 +165,7 @@ def load_manifest(
         )
     _complete_rows(store, manifest)
     if keep:
-        cache.keep([data], manifest, state)
+        cache.keep([data], manifest, seen)
     return manifest
 
 

@@ -12,16 +12,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from glaive.format.manifest import Manifest
 
-__all__ = ["MANIFESTS", "DirectoryState", "ManifestCache"]
+__all__ = ["MANIFESTS", "DirectoryState", "ManifestCache", "SeenDirectory"]
 
-DirectoryState = tuple[int, ...]
-"""State of a directory, which changes when files are created or deleted in it."""
+DirectoryState = tuple[int, int, int]
+"""Number of a directory, and the times (ns) of its last changes: files created or deleted in it."""
+
+
+class SeenDirectory(NamedTuple):
+    """The state of a directory before it was listed.
+
+    ``shows_changes``: a later change gives it another state. Changes at about the same time may
+    not: times of file systems have steps of up to two seconds.
+    """
+
+    state: DirectoryState
+    shows_changes: bool = False
+
+
+class _Entry(NamedTuple):
+    """A manifest, the bytes it was parsed from, when, and what the directory was then."""
+
+    data: pa.Buffer
+    manifest: Manifest
+    made: float
+    seen: SeenDirectory | None
 
 
 class ManifestCache:
@@ -34,42 +54,62 @@ class ManifestCache:
     max_bytes
         Maximum bytes of a cached manifest file; the parsed manifest is several times larger.
     fresh_seconds
-        How long an entry may be used without listing the versions.
+        How long a writer may use an entry without listing the versions.
+    step_seconds
+        How long ago a directory must have changed for later changes to show in its times: more than
+        a step of them.
     """
 
-    __slots__ = ("_entries", "_fresh_seconds", "_max_bytes", "_max_datasets")
+    __slots__ = ("_entries", "_fresh_seconds", "_max_bytes", "_max_datasets", "_step_seconds")
 
     def __init__(
-        self, *, max_datasets: int = 4, max_bytes: int = 1024 * 1024, fresh_seconds: float = 1.0
+        self,
+        *,
+        max_datasets: int = 4,
+        max_bytes: int = 1024 * 1024,
+        fresh_seconds: float = 1.0,
+        step_seconds: float = 3.0,
     ) -> None:
         self._max_datasets, self._max_bytes = max_datasets, max_bytes
-        self._fresh_seconds = fresh_seconds
-        self._entries: dict[str, tuple[pa.Buffer, Manifest, float, DirectoryState | None]] = {}
+        self._fresh_seconds, self._step_seconds = fresh_seconds, step_seconds
+        self._entries: dict[str, _Entry] = {}
 
     def recall(self, data: pa.Buffer, where: str) -> Manifest | None:
         """The cached manifest of the same file, if it was parsed from the same bytes."""
         entry = self._entries.get(_folder(where))
-        if entry is None or entry[1].where != where or not entry[0].equals(data):
+        if entry is None or entry.manifest.where != where or not entry.data.equals(data):
             return None
-        return entry[1]
+        return entry.manifest
 
-    def newest(self, folder: str, state: DirectoryState | None) -> Manifest | None:
-        """The cached manifest, if it is fresh and the state of the folder is unchanged."""
-        entry = self._entries.get(folder)
-        if entry is None or state is None or entry[3] != state:
+    def see(self, state: DirectoryState | None) -> SeenDirectory | None:
+        """Judge the state of a directory that was just looked at, and has not been listed yet."""
+        if state is None:
             return None
-        return entry[1] if time.monotonic() - entry[2] <= self._fresh_seconds else None
+        age = time.time() - max(state[1:]) / 1e9
+        return SeenDirectory(state, age > self._step_seconds)
+
+    def newest(
+        self, folder: str, state: DirectoryState | None, *, to_follow: bool = False
+    ) -> Manifest | None:
+        """The cached manifest, if the folder is unchanged, and a change would show.
+
+        ``to_follow``: a fresh entry will do, as a mistake is noticed.
+        """
+        entry = self._entries.get(folder)
+        if entry is None or entry.seen is None or entry.seen.state != state:
+            return None
+        is_fresh = to_follow and time.monotonic() - entry.made <= self._fresh_seconds
+        return entry.manifest if is_fresh or entry.seen.shows_changes else None
 
     def keep(
         self,
         parts: Sequence[bytes | pa.Buffer],
         manifest: Manifest,
-        state: DirectoryState | None = None,
+        seen: SeenDirectory | None = None,
     ) -> None:
         """Cache the newest manifest of a folder, and the parts of its file.
 
-        The manifest must have all row counts. ``state`` is the state of the folder when it was the
-        newest.
+        The manifest must have all row counts. ``seen`` is the folder when it was the newest.
         """
         if sum(map(len, parts)) > self._max_bytes:
             return
@@ -77,7 +117,7 @@ class ManifestCache:
         folder = _folder(manifest.where)
         # Each step is atomic. A lock could stay locked in a concurrently forked process.
         self._entries.pop(folder, None)
-        self._entries[folder] = data, manifest, time.monotonic(), state
+        self._entries[folder] = _Entry(data, manifest, time.monotonic(), seen)
         for oldest in list(self._entries)[: -self._max_datasets]:
             self._entries.pop(oldest, None)
 
