@@ -18,6 +18,7 @@ from glaive.types import Flags, Int64s
 __all__ = [
     "align_bits",
     "all_set",
+    "distinct",
     "flags_of",
     "integer_array",
     "inverse_permutation",
@@ -44,6 +45,13 @@ def inverse_permutation(order: Int64s) -> Int64s:
     positions = np.empty(len(order), np.int64)
     positions[order] = np.arange(len(order))
     return positions
+
+
+def distinct(numbers: Int64s) -> Int64s:
+    """The numbers ≥ 0 among some, ascending, each once."""
+    if len(numbers) and int(numbers.max()) <= 4 * len(numbers):  # quicker than sorting
+        return np.flatnonzero(np.bincount(numbers))
+    return np.unique(numbers)
 
 
 def spread(starts: Int64s, sizes: Int64s) -> Int64s:

@@ -19,14 +19,14 @@ from glaive.types import MAX_OFFSET, UInt32s
 
 __all__ = ["exercise", "expand_dictionary"]
 
-SLOT: Final = 16
-"""Items up to this many bytes are copied as slots of this size."""
+SHORT: Final = 16
+"""Items up to this many bytes are copied with one load and one store of this size."""
 
 
 def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings:
     """Replace indices by the strings they refer to.
 
-    Items of up to 16 bytes are copied as slots of that size: one load and one store.
+    Items of up to 16 bytes are copied with one load and one store.
 
     Parameters
     ----------
@@ -63,17 +63,15 @@ def _beyond(index: int, number: int) -> RowIndexError:
 
 def _expand_compiled(wanted: UInt32s, ends: NDArray[Any], items: Strings) -> Strings:
     count, number = len(wanted), len(ends) - 1
-    sizes = np.diff(ends).astype(np.uint32)
-    longest = int(sizes.max(initial=0))
+    longest = int(np.diff(ends).max(initial=0))
     width = items.offset_bits // 8
-    if longest <= SLOT and longest * count <= MAX_OFFSET:
-        slots = np.zeros((number, SLOT), np.uint8)
-        memory = as_array(items.data)[int(ends[0]) : int(ends[-1])]
-        slots[np.arange(SLOT) < sizes[:, None]] = memory
+    if longest <= SHORT and longest * count <= MAX_OFFSET:
+        padded = allocate(items.data.size + SHORT)
+        as_array(padded)[: items.data.size] = as_array(items.data)
         offsets = allocate((count + 1) * width)
         out = allocate(longest * count + SLACK)
-        bad = compiled.expand_slots(
-            address(wanted), count, address(slots), address(sizes), number, width,
+        bad = compiled.expand_short(
+            address(wanted), count, address(items.offsets), width, address(padded), number, width,
             address(offsets), address(out),
         )  # fmt: skip
         if bad >= 0:
@@ -111,7 +109,7 @@ def _expand_numpy(rows: NDArray[Any], ends: NDArray[Any], items: Strings) -> Str
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    for size in (1, SLOT + 1):
+    for size in (1, SHORT + 1):
         offsets = as_buffer(np.array([0, size], np.int32))
         items = Strings(offsets, 32, pa.py_buffer(bytes(size)))
         expand_dictionary(pa.py_buffer(bytes(4)), 32, 1, items)

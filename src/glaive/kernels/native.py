@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import list_entries as list_entries
     from glaive.kernels.loops import list_levels as list_levels
     from glaive.kernels.loops import list_rows as list_rows
+    from glaive.kernels.loops import locate as locate
     from glaive.kernels.loops import lookup as lookup
     from glaive.kernels.loops import match as match
     from glaive.kernels.loops import nearest as nearest

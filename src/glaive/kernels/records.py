@@ -26,6 +26,7 @@ __all__ = [
     "FindNeighbors",
     "LevelPage",
     "LinkBack",
+    "LocateValues",
     "MeasureEntries",
     "MeasurePairs",
     "QuantizeRotated",
@@ -492,3 +493,20 @@ class SelectNear(NamedTuple):
     capacity: int
     query_out: int
     row_out: int
+
+
+class LocateValues(NamedTuple):
+    """For ``locate.locate_values``."""
+
+    values: int
+    wanted: int
+    starts: int
+    first_chunks: int
+    pages: int
+    shift: int
+    firsts: int
+    chunks: int
+    numbers: int
+    slots: int
+    places: int
+    ids: int

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import NotFoundError, RowIndexError
 from glaive.format.flags import Feature
+from glaive.scan.positions import positions
 from glaive.scan.snapshot import Snapshot
-from glaive.scan.take import positions, take_physical
+from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 

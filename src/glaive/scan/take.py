@@ -7,7 +7,7 @@ search, read per fragment, and put back in the order asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress, pairwise
@@ -17,23 +17,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.buffers import integer_array, inverse_permutation
+from glaive.arrow.buffers import distinct, integer_array, inverse_permutation
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows, without_views
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
-from glaive.errors import CapacityError, CorruptFileError, OptionError, RowIndexError
+from glaive.errors import CapacityError, CorruptFileError, RowIndexError
 from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
+from glaive.scan.positions import positions
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.scan.joined import JoinedFragments
 
-__all__ = ["positions", "take", "take_from", "take_physical"]
+__all__ = ["take", "take_from", "take_physical"]
 
 _Chunk = list[pa.Array]
 """One array per column."""
@@ -41,42 +42,11 @@ _Chunk = list[pa.Array]
 _Job = tuple[int, Int64s]
 """Some rows of the fragment at a position."""
 
-_POSITION_LIMIT: Final = 2**63
-
 _THREADED_ROWS: Final = 16 * 1024
 """Rows below which a take is more interpreted than compiled: threads would only wait."""
 
 _SLICED_ROWS: Final = 16
 """Rows that are put in order without ``pyarrow.compute``, which takes 20 ms to load."""
-
-
-def positions(rows: object) -> NDArray[np.int64]:
-    """Row positions from a list, range, numpy or Arrow array of integers.
-
-    Raises
-    ------
-    OptionError
-        Something in it is no integer.
-    """
-    if isinstance(rows, pa.Array | pa.ChunkedArray):
-        if rows.null_count:
-            raise OptionError("row positions: expected integers, found a null")
-        rows = (
-            rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
-        )
-    array = np.asarray(rows)
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
-        raise OptionError(
-            f"row positions: expected a list of integers, found {array.dtype} {rows!r:.60}"
-        )
-    if array.dtype == np.uint64 and len(array):
-        _check_size(int(array.max()))
-    return array.astype(np.int64, copy=False)
-
-
-def _check_size(row: int) -> None:
-    if not -_POSITION_LIMIT <= row < _POSITION_LIMIT:
-        raise RowIndexError(f"row position {row} is out of range: no dataset has that many rows")
 
 
 def take(source: BoundProjection, given: object, meter: Meter | None = None) -> pa.Table:
@@ -106,7 +76,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:
         jobs = [(first, wanted - starts[first])]
-        joined = driver.joined(jobs) if len(wanted) > 1 else None
+        joined = driver.joined([first]) if len(wanted) > 1 else None
         joins = joined is not None and first in joined.fragments
         arrays = driver.take_joined(joined, jobs, None) if joined is not None and joins else None
         return _as_table(source, driver.by_fragment(jobs) if arrays is None else [arrays])
@@ -177,6 +147,17 @@ class _Take:
 
         # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
         small = take_small(self.source, fragment, rows, self.meter)
+        joined = None
+        if not small:
+            positions = distinct(fragment).tolist()
+            joined = self.joined(positions)
+            takes = None if joined is None else self.joined_takes(joined, positions)
+            if joined is not None and takes is not None:
+                among_all = joined.numbers(fragment, rows)
+                arrays = self.joined_columns(joined, positions, among_all, takes)
+                if arrays is not None:
+                    return _as_table(self.source, [arrays])
+                joined = None  # it would fail again
         order = [numbers for numbers, _ in small]
         chunks = [arrays for _, arrays in small]
         remaining = np.ones(len(rows), np.bool_)
@@ -190,7 +171,9 @@ class _Take:
                 numbers, fragment, rows = numbers[sort], fragment[sort], rows[sort]
             edges = [0, *(np.flatnonzero(np.diff(fragment)) + 1).tolist(), len(rows)]
             jobs = [(int(fragment[begin]), rows[begin:end]) for begin, end in pairwise(edges)]
-            if (joined := self.joined(jobs)) is not None:
+            if small:
+                joined = self.joined([position for position, _ in jobs])
+            if joined is not None:
                 inside = [position in joined.fragments for position, _ in jobs]
                 ours = np.repeat(inside, np.diff(edges))
                 done = list(compress(jobs, inside))
@@ -211,12 +194,23 @@ class _Take:
         table = _as_table(self.source, chunks)
         return table if _is_ascending(order) else self._in_order(table, np.concatenate(order))
 
-    def joined(self, jobs: list[_Job]) -> JoinedFragments | None:
+    def joined(self, positions: list[int]) -> JoinedFragments | None:
         """The joined columns of some fragments, if rows lie in many pages and these can be."""
-        source, first = self.source, self.source.fragment(jobs[0][0])
-        if self.deleted or not first.mapped or (len(jobs) == 1 and not first.has_many_pages):
+        source, first = self.source, self.source.fragment(positions[0])
+        if self.deleted or not first.mapped or (len(positions) == 1 and not first.has_many_pages):
             return None
-        return source.joined([position for position, _ in jobs])
+        return source.joined(positions)
+
+    def joined_takes(
+        self, joined: JoinedFragments, positions: list[int]
+    ) -> Sequence[Callable[[Int64s], pa.Array]] | None:
+        """How to take each column; None if rows of these fragments need one itself."""
+        takes = [column.take for column in joined.columns if column is not None]
+        if len(takes) < len(joined.columns) or not joined.fragments.keys() >= set(positions):
+            return None
+        if self.are_live and any(joined.fragments[at].live is not None for at in positions):
+            return None
+        return takes
 
     def take_joined(
         self, joined: JoinedFragments, jobs: list[_Job], numbers: Int64s | None
@@ -232,30 +226,45 @@ class _Take:
                 (bound, rows if bound.live is None else bound.live.physical(rows))
                 for bound, rows in bound_rows
             ]
-        sizes = [len(rows) for _, rows in bound_rows]
-        fragment = np.repeat([position for position, _ in jobs], sizes)
-        among_all = joined.numbers(fragment, np.concatenate([rows for _, rows in bound_rows]))
-        if among_all is None:
-            self.meter.fallback("joined take", "a row is beyond its fragment")
-            return None
+        positions, sizes = [at for at, _ in jobs], [len(rows) for _, rows in bound_rows]
+        rows = np.concatenate([rows for _, rows in bound_rows])
+        among_all = joined.numbers(np.repeat(positions, sizes), rows)
         back = None if numbers is None else inverse_permutation(numbers)
-        wanted = among_all if back is None else among_all[back]
+        wanted = among_all if back is None or among_all is None else among_all[back]
 
-        def take(at: int) -> pa.Array:
-            column = joined.columns[at]
-            if column is not None:
-                return column.take(wanted)
+        def alone(at: int, _wanted: Int64s) -> pa.Array:
             parts = [bound.columns[at].take(rows) for bound, rows in bound_rows]
             array: pa.Array = concat_arrays(parts)
             return array if back is None else array.take(integer_array(back))
 
-        columns = range(len(joined.columns))
+        takes = [
+            partial(alone, at) if column is None else column.take
+            for at, column in enumerate(joined.columns)
+        ]
+        return self.joined_columns(joined, positions, wanted, takes)
+
+    def joined_columns(
+        self,
+        joined: JoinedFragments,
+        positions: list[int],
+        wanted: Int64s | None,
+        takes: Sequence[Callable[[Int64s], pa.Array]],
+    ) -> _Chunk | None:
+        """All columns of rows given by their number among those of the joined fragments.
+
+        ``takes`` takes them of each column. None where it has to be done otherwise.
+        """
+        if wanted is None:
+            self.meter.fallback("joined take", "a row is beyond its fragment")
+            return None
+
+        run = gather if len(wanted) >= _THREADED_ROWS else map
         try:
-            if not joined.prepare([bound for bound, _ in bound_rows], among_all):
+            if not joined.prepare([joined.fragments[at] for at in positions], wanted):
                 self.meter.fallback("joined take", "unknown what cold files have to read")
                 return None
-            arrays = list((gather if len(wanted) >= _THREADED_ROWS else map)(take, columns))
-            self.meter.count("fragments_taken_joined", len(jobs))
+            arrays = list(run(lambda take: take(wanted), takes))
+            self.meter.count("fragments_taken_joined", len(positions))
             return arrays
         except CapacityError as error:
             self.meter.fallback("joined take", "values beyond one array", error)

@@ -18,11 +18,12 @@ from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, shows_options
 from glaive.scan.options import ScanOptions
+from glaive.scan.positions import positions
 from glaive.scan.projection import Columns, column_names
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS
-from glaive.scan.take import positions, take
+from glaive.scan.take import take
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:

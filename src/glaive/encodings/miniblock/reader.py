@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,15 +26,13 @@ from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.list_levels import LocatedRows, locate_rows
+from glaive.kernels.locate import locate_values
 from glaive.types import ByteRange, Where
 
 __all__ = ["ONE_REQUEST", "Dictionaries", "MiniBlockReader", "Opened", "without_chunks"]
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
-
-_FEW: Final = 64
-"""Chunks for each row of a take from which on rows are sorted rather than chunks marked."""
 
 T = TypeVar("T")
 Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
@@ -304,15 +302,7 @@ class MiniBlockReader(PageReader):
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
             pick = partial(self._pick_lists, small.lists, small, rows, located, order)
             return self._with_chunks(small, chunks, located.ids, pick)
-        chunk = table.find(rows)
-        index = rows - table.firsts[chunk]
-        if len(rows) * _FEW < table.chunks:
-            ids, slot = np.unique(chunk, return_inverse=True)
-        else:  # a few times quicker, but its cost grows with the chunks
-            used = np.zeros(table.chunks, np.bool_)
-            used[chunk] = True
-            ids = np.flatnonzero(used)
-            slot = (np.cumsum(used) - 1)[chunk]
+        ids, slot, index = locate_values(rows, table.firsts, table.pages, table.shift)
         return self._with_chunks(
             small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
         )

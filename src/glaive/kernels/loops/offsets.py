@@ -27,7 +27,7 @@ __all__ = [
     "arrow_offset",
     "descend",
     "expand",
-    "expand_slots",
+    "expand_short",
     "gather",
     "lengths",
     "load_offset",
@@ -256,19 +256,23 @@ def pack(
 
 
 @kernel
-def expand_slots(
-    indices: int, n: int, slots: int, lengths_: int, items: int, out_width: int, out_offsets: int,
-    out: int,
+def expand_short(
+    indices: int, n: int, offsets: int, width: int, data: int, items: int, out_width: int,
+    out_offsets: int, out: int,
 ) -> int:  # fmt: skip
-    """Copy items of at most 16 bytes by index; the first index beyond the items, or -1."""
+    """Copy items of at most 16 bytes by index; the first index beyond the items, or -1.
+
+    ``data`` has 16 bytes of slack.
+    """
     at = np.int64(0)
     store_offset(out_offsets, out_width, 0)
     for i in range(n):
         k = np.int64(load_u32(indices + 4 * i))
         if k >= items:
             return i
-        copy16(out + at, slots + 16 * k)
-        at += np.int64(load_u32(lengths_ + 4 * k))
+        first = load_offset(offsets + width * k, width)
+        copy16(out + at, data + first)
+        at += load_offset(offsets + width * (k + 1), width) - first
         store_offset(out_offsets + out_width * (i + 1), out_width, at)
     return -1
 

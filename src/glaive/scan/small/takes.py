@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import distinct
 from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, suits_bulk_reads
 from glaive.format.fragment import SingleFile
 from glaive.scan.metrics import Meter
@@ -50,7 +51,7 @@ def take_small(
     # In other stores requests wait for each other unless they are made side by side.
     if special or not snapshot.store.is_local:
         return []
-    positions, number = np.unique(fragment, return_inverse=True)
+    positions = distinct(fragment)
     if len(positions) < _MIN_FILES or not suits_bulk_reads(projection.fields):
         return []
     numbers: list[int] = []
@@ -64,7 +65,7 @@ def take_small(
             files.append(file)
     if len(files) < _MIN_FILES:
         return []
-    taken = []
+    taken, number = [], np.searchsorted(positions, fragment)
     batch_of: Any = np.cumsum([file.size for file in files]) // _MAX_BATCH_BYTES
     cuts = [0, *(np.flatnonzero(np.diff(batch_of)) + 1).tolist(), len(files)]
     for first, last in pairwise(cuts):
