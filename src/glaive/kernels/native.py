@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import bitpack as bitpack
     from glaive.kernels.loops import bytesplit as bytesplit
     from glaive.kernels.loops import chunks as chunks
+    from glaive.kernels.loops import codes as codes
     from glaive.kernels.loops import compact as compact
     from glaive.kernels.loops import contains as contains
     from glaive.kernels.loops import distances as distances

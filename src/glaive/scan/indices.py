@@ -230,15 +230,20 @@ class SnapshotIndices:
         return RetainedRows(limits, retains)
 
     def _retains_addresses(self, extent: RowSet) -> Callable[[RowNumbers], Flags]:
-        relocated = self._relocated
-
         def retains(addresses: RowNumbers) -> Flags:
-            if relocated is None:
-                return extent.contains(addresses)
-            moved, kept = relocated.apply(addresses)
+            moved, kept = self.moved(addresses)
             return kept & extent.contains(moved)
 
         return retains
+
+    def moved(self, addresses: RowNumbers) -> tuple[RowNumbers, Flags]:
+        """Addresses in this version of rows by the addresses that a segment holds.
+
+        And which of them are still there, as far as compactions tell.
+        """
+        if self._relocated is None:
+            return addresses, np.ones(len(addresses), np.bool_)
+        return self._relocated.apply(addresses)
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
         """Whether a segment numbers rows by address, not by stable id."""

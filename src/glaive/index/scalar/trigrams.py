@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.index.text.tokenizers.filters import fold, lower_case
+from glaive.index.text.tokenizers.case import lower_case
+from glaive.index.text.tokenizers.filters import fold
 from glaive.memory import as_array
 from glaive.types import Int64s, UInt8s, UInt32s
 

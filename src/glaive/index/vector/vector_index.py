@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
+from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFileWriter, Segment, SegmentWriter, batches
 from glaive.index.source import IndexSource
@@ -22,6 +22,7 @@ from glaive.index.vector.graph_repair import without_nodes
 from glaive.index.vector.index_writer import build_index
 from glaive.index.vector.legacy import remap_legacy
 from glaive.index.vector.merge import merge_indices
+from glaive.index.vector.opening import open_vector_index
 from glaive.index.vector.parameters import parse_parameters
 from glaive.index.vector.partitions import MODEL, Partitions
 from glaive.index.vector.storage import ADDRESSES, DETAILS, SIGNS, Storage
@@ -45,6 +46,10 @@ class VectorIndex(IndexKind):
     newest: ClassVar[int] = 2
     answers_filters: ClassVar[bool] = False
     marker: ClassVar[str] = INDEX
+
+    def open(self, segment: Segment) -> OpenedIndex:
+        """Read centroids, and what codes need: codebook, bounds or rotation."""
+        return open_vector_index(segment, INDEX, CODES)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

@@ -55,6 +55,14 @@ class Found(NamedTuple):
         """Number of rows, counted for each query."""
         return len(self.query)
 
+    def without_repeats(self) -> Found:
+        """Each row once, as found by the first query."""
+        order = np.lexsort((self.row, self.fragment))
+        same = np.diff(self.fragment[order]) == 0
+        same &= np.diff(self.row[order]) == 0
+        kept = self.take(order[np.concatenate(([True], ~same))] if len(order) else order)
+        return kept._replace(query=np.zeros(kept.size, np.int32))
+
     def take(self, chosen: Int64s | Flags) -> Found:
         """Some of the rows, in this order."""
         query, distance, key, fragment, row = self

@@ -1,0 +1,185 @@
+"""Opened vector indices: centroids in memory, partitions read when searches need them.
+
+Specification: "Partitions" and "Searching" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.format.pb import index_pb2
+from glaive.index.index_file import IndexFile
+from glaive.index.protocol import OpenedIndex
+from glaive.index.row_set import RowNumbers
+from glaive.index.segment import Segment
+from glaive.index.vector.codes import Codes, PreparedQuery
+from glaive.index.vector.partitions import Partitions
+from glaive.index.vector.tensors import read_tensor
+from glaive.kernels.distances import METRICS, Element, Metric, Queries, VectorBlock, measure
+from glaive.types import Float32s, Int64s
+
+__all__ = ["LoadedPartition", "OpenedVectorIndex", "metric_of", "read_centroids"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedPartition:
+    """The rows of a partition.
+
+    Parameters
+    ----------
+    number
+        Of the partition.
+    rows
+        Number of each row, as the segment stores it.
+    codes
+        What the kind of codes keeps of each row.
+    nbytes
+        Bytes of memory.
+    """
+
+    number: int
+    rows: RowNumbers
+    codes: Any
+    nbytes: int
+
+
+class OpenedVectorIndex(OpenedIndex):
+    """A segment of a vector index that is ready to be searched.
+
+    Parameters
+    ----------
+    segment
+        Keeps the partitions that were read.
+    metric
+        Kind of distance.
+    centroids
+        ``float32`` of shape ``(partitions, dimension)``; bytes for ``hamming``.
+    partitions
+        Which rows of the codes belong to each.
+    codes
+        How rows are stored.
+    has_graphs
+        Partitions have graphs.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        metric: Metric,
+        centroids: NDArray[Any],
+        partitions: Partitions,
+        codes: Codes,
+        *,
+        has_graphs: bool = False,
+    ) -> None:
+        self.metric = metric
+        self.centroids = centroids
+        self.partitions = partitions
+        self.codes = codes
+        self.has_graphs = has_graphs
+        self._segment = segment
+        self._element: Element = "uint8" if metric == "hamming" else "float32"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it holds."""
+        return int(self.centroids.nbytes + self.partitions.bounds.nbytes) + self.codes.nbytes
+
+    @property
+    def dimension(self) -> int:
+        """Elements of a vector."""
+        return int(self.centroids.shape[1])
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all partitions, those that were deleted since included."""
+        return int(self.partitions.bounds[-1])
+
+    def query(self, vector: NDArray[Any]) -> NDArray[Any]:
+        """A query vector as it is compared: of length 1 for the cosine distance."""
+        made: NDArray[Any] = np.ascontiguousarray(vector, self.centroids.dtype)
+        if self.metric == "cosine":
+            with np.errstate(all="ignore"):
+                made = (made / np.linalg.norm(made)).astype(np.float32)
+        return made
+
+    def rank(self, query: NDArray[Any]) -> tuple[Int64s, Float32s]:
+        """Numbers of the partitions that have rows, nearest first, and distances of all.
+
+        ``query`` is one of :meth:`query`. Distances are those of the residual where codes
+        are of residuals: squared ones.
+        """
+        block = VectorBlock(self.centroids.reshape(-1), self.dimension, self._element)
+        metric: Metric = "l2" if self.metric == "cosine" else self.metric
+        distances = measure(block, Queries.of(query[None], self._element), metric)
+        order = np.argsort(distances, kind="stable")
+        return order[np.diff(self.partitions.bounds)[order] > 0], distances
+
+    def prepare(self, query: NDArray[Any]) -> PreparedQuery:
+        """What comparing a query of :meth:`query` with codes needs, for all partitions."""
+        return self.codes.prepare(query)
+
+    def load(self, number: int) -> LoadedPartition:
+        """Read a partition, or find it read.
+
+        Raises
+        ------
+        CorruptFileError
+            It is damaged.
+        """
+
+        def read() -> tuple[LoadedPartition, int]:
+            rows, codes, nbytes = self.codes.load(number, self.partitions.rows(number))
+            loaded = LoadedPartition(number, rows, codes, nbytes + int(rows.nbytes))
+            return loaded, loaded.nbytes
+
+        return cast("LoadedPartition", self._segment.keep(("partition", number), read))
+
+    def distances(
+        self, prepared: PreparedQuery, partition: LoadedPartition, centroid_distance: float
+    ) -> Float32s:
+        """Distance of each row of a partition from a query; approximate, as the codes are."""
+        return self.codes.distances(prepared, partition.number, partition.codes, centroid_distance)
+
+    def prewarm(self) -> int:
+        """Read all partitions, as far as the session keeps them; bytes of memory after it."""
+        sizes = [self.load(number).nbytes for number in range(len(self.partitions))]
+        return self.nbytes + sum(sizes)
+
+
+def metric_of(name: str, file: IndexFile) -> Metric:
+    """The kind of distance that a file names.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is not known.
+    """
+    if name not in METRICS:
+        raise UnsupportedFeatureError(f"{file.path}: the distance {name!r:.40} is not known")
+    return name
+
+
+def read_centroids(
+    model: index_pb2.IVF, partitions: int, metric: Metric, file: IndexFile
+) -> NDArray[Any]:
+    """The centroids of the partitions, as (partitions, dimension).
+
+    Raises
+    ------
+    CorruptFileError
+        There are none, or others than partitions.
+    """
+    centroids = read_tensor(model.centroids_tensor, "centroids of an index", file)
+    right = centroids.ndim == 2 and len(centroids) == partitions and centroids.shape[1]
+    if not right or (metric == "hamming") != (centroids.dtype == np.uint8):
+        found = f"{centroids.dtype} of shape {centroids.shape}"
+        raise file.corrupt("centroids of an index", f"{partitions} vectors", found)
+    if metric == "hamming":
+        return np.ascontiguousarray(centroids)
+    return np.ascontiguousarray(centroids, np.float32)

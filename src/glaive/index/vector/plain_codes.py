@@ -1,0 +1,120 @@
+"""Plain vectors as codes, and vectors of one byte per element.
+
+Specification: "Codes" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.index.row_set import RowNumbers
+from glaive.index.vector.codes import Codes, list_values, row_numbers
+from glaive.index.vector.storage import ADDRESSES, PLAIN, SCALAR, Storage
+from glaive.index.vector.vectors import read_bounds
+from glaive.kernels.codes import dot_bytes, gap_bytes
+from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
+from glaive.types import Float32s, UInt8s
+
+__all__ = ["PlainCodes", "ScalarCodes"]
+
+_ELEMENTS: dict[pa.DataType, Element] = {
+    pa.float16(): "float16",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.uint8(): "uint8",
+}
+
+
+class PlainCodes(Codes):
+    """The vectors themselves; those for the cosine distance have length 1.
+
+    Raises
+    ------
+    CorruptFileError
+        They are of a type that has no distance, or of another dimension.
+    """
+
+    def __init__(self, storage: Storage, metric: Metric, dimension: int) -> None:
+        self._storage = storage
+        self._metric: Metric = "dot" if metric == "cosine" else metric
+        kind = storage.type_of(PLAIN)
+        element = _ELEMENTS.get(kind.value_type)
+        bits = (metric == "hamming") == (element == "uint8")
+        if element is None or kind.list_size != dimension or not bits:
+            expected = f"vectors of {dimension} elements for {metric}"
+            raise storage.file.corrupt_column(PLAIN, expected, f"{kind}")
+        self._element: Element = element
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the vectors of a partition."""
+        rows = self._storage.file.read([ADDRESSES, PLAIN], at.start, at.stop)
+        vectors = list_values(rows, PLAIN, ELEMENTS[self._element], self._storage)
+        # Where files are mapped, vectors are views of them, and take no memory of ours; but
+        # nobody knows here, and pages that are in memory count for somebody.
+        block = VectorBlock(vectors.reshape(-1), vectors.shape[1], self._element)
+        return row_numbers(rows, self._storage), block, vectors.nbytes
+
+    def prepare(self, query: NDArray[Any]) -> Queries:
+        """The query in the type that it is compared in."""
+        return Queries.of(query[None], self._element)
+
+    def distances(
+        self, prepared: Queries, number: int, codes: VectorBlock, centroid_distance: float
+    ) -> Float32s:
+        """Exact distances."""
+        return measure(codes, prepared, self._metric)
+
+
+class _ScalarQuery(NamedTuple):
+    """A query as bytes, for squared distances; or as floats with the sum of these."""
+
+    octets: UInt8s
+    numbers: Float32s
+    total: float
+
+
+class ScalarCodes(Codes):
+    """One byte per element: its place between the least and the greatest number.
+
+    Raises
+    ------
+    CorruptFileError
+        The bounds are not stored, or codes are of another dimension.
+    """
+
+    def __init__(self, storage: Storage, metric: Metric, dimension: int) -> None:
+        self._storage = storage
+        self._dot = metric == "dot"
+        self._start, self._step = read_bounds(storage)
+        kind = storage.type_of(SCALAR)
+        if kind.list_size != dimension:
+            raise storage.file.corrupt_column(SCALAR, f"codes of {dimension} bytes", f"{kind}")
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the codes of a partition."""
+        rows = self._storage.file.read([ADDRESSES, SCALAR], at.start, at.stop)
+        codes = list_values(rows, SCALAR, np.uint8, self._storage)
+        return row_numbers(rows, self._storage), codes, codes.nbytes
+
+    def prepare(self, query: NDArray[Any]) -> _ScalarQuery:
+        """The query as codes."""
+        numbers = query.astype(np.float32)
+        with np.errstate(all="ignore"):
+            place = np.nan_to_num((numbers.astype(float) - self._start) / (self._step or 1))
+        octets = np.clip(place, 0, 255).astype(np.uint8)
+        return _ScalarQuery(octets, numbers, float(numbers.sum(dtype=float)))
+
+    def distances(
+        self, prepared: _ScalarQuery, number: int, codes: UInt8s, centroid_distance: float
+    ) -> Float32s:
+        """Distances of the codes from the query's; of what codes stand for from the query."""
+        if not np.isfinite(prepared.total):
+            return np.full(len(codes), np.nan, np.float32)
+        if self._dot:
+            product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
+            return np.float32(1 - self._start * prepared.total) - product
+        return gap_bytes(codes, prepared.octets) * np.float32(self._step * self._step)

@@ -1,0 +1,123 @@
+"""Product codes: for each part of a vector the number of the nearest entry of a codebook.
+
+The distance from a query is a sum over the parts, each looked up in a table. Codes of residuals
+would need tables for each partition; but ``|q - c - r|² = |q - c|² - 2 q·r + (2 c·r + |r|²)``,
+where only ``q·r`` depends on query and row both, and the last term is kept with the row. So that
+no large numbers cancel, ``q`` and ``c`` are measured from the mean of all centroids.
+
+Specification: "Codes" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.index.row_set import RowNumbers
+from glaive.index.vector.codes import Codes, list_values, row_numbers
+from glaive.index.vector.layouts import row_major
+from glaive.index.vector.storage import ADDRESSES, PRODUCT, Storage
+from glaive.index.vector.vectors import read_codebook
+from glaive.kernels.codes import sum_tables
+from glaive.kernels.distances import Metric
+from glaive.types import Float32s, UInt8s
+
+__all__ = ["ProductCodes", "ProductRows"]
+
+
+class ProductRows(NamedTuple):
+    """Codes of a partition row by row, and the term of each row that no query changes."""
+
+    codes: UInt8s
+    terms: Float32s
+
+
+class ProductCodes(Codes):
+    """Codes of residuals or, for the dot product, of the vectors.
+
+    Parameters
+    ----------
+    storage
+        Where they are.
+    metric
+        Kind of distance.
+    centroids
+        Of all partitions.
+    codebook
+        ``float32`` of shape ``(parts, entries, width)``; None: the one that is stored.
+
+    Raises
+    ------
+    CorruptFileError
+        The codebook is damaged, or of another dimension.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        metric: Metric,
+        centroids: Float32s,
+        codebook: Float32s | None = None,
+    ) -> None:
+        self._storage = storage
+        self._dot = metric == "dot"
+        book = read_codebook(storage) if codebook is None else codebook
+        parts, _, width = book.shape
+        if parts * width != centroids.shape[1]:
+            expected = f"{centroids.shape[1]} dimensions, as centroids have"
+            raise storage.file.corrupt("codebook of an index", expected, f"{parts * width}")
+        self._codebook = book
+        with np.errstate(all="ignore"):
+            self._center = centroids.mean(axis=0, dtype=float).astype(np.float32)
+            self._centroids = centroids - self._center
+            self._squares = np.square(book).sum(axis=2)
+        self.nbytes = int(book.nbytes + self._centroids.nbytes + self._squares.nbytes)
+
+    def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
+        """Read the codes of a partition, and work out the terms of its rows."""
+        rows = self._storage.file.read([ADDRESSES, PRODUCT], at.start, at.stop)
+        codes = list_values(rows, PRODUCT, np.uint8, self._storage)
+        if self._storage.details.get("transposed"):
+            codes = row_major(codes)
+        kept = self.rows_of(codes, number)
+        return row_numbers(rows, self._storage), kept, codes.nbytes + kept.terms.nbytes
+
+    def rows_of(self, codes: UInt8s, number: int) -> ProductRows:
+        """Codes of a partition, row by row, with their terms."""
+        codes = np.ascontiguousarray(codes)
+        terms = np.zeros(len(codes), np.float32)
+        if not self._dot:
+            with np.errstate(all="ignore"):
+                tables = 2 * self._products(self._centroids[number]) + self._squares
+                terms = sum_tables(codes, self._by_byte(tables), terms)
+        return ProductRows(codes, terms)
+
+    def prepare(self, query: NDArray[Any]) -> Float32s:
+        """Tables of what each entry of the codebook adds to the distance."""
+        with np.errstate(all="ignore"):
+            if self._dot:
+                return self._by_byte(-self._products(query))
+            return self._by_byte(-2 * self._products(query - self._center))
+
+    def distances(
+        self, prepared: Float32s, number: int, codes: ProductRows, centroid_distance: float
+    ) -> Float32s:
+        """Distances of what the codes stand for."""
+        start = np.float32(1 if self._dot else centroid_distance)
+        with np.errstate(all="ignore"):
+            return sum_tables(codes.codes, prepared, codes.terms + start)
+
+    def _products(self, vector: Float32s) -> Float32s:
+        """Products of the parts of a vector with the entries for them."""
+        parts = vector.astype(np.float32).reshape(len(self._codebook), -1, 1)
+        products: Float32s = (self._codebook @ parts)[:, :, 0]
+        return products
+
+    def _by_byte(self, tables: Float32s) -> Float32s:
+        """Tables with 256 entries: for two codes of 4 bits in a byte, all sums of two."""
+        if tables.shape[1] == 16:
+            low, high = tables[::2], tables[1::2]
+            tables = (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
+        return np.ascontiguousarray(tables, np.float32)

@@ -1,0 +1,96 @@
+"""Which vector index a search uses, if any."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.index.vector.opened import OpenedVectorIndex
+from glaive.kernels.distances import Metric
+from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices
+from glaive.scan.nearest.indexed import SearchedSegment
+from glaive.scan.nearest.options import NearestOptions
+from glaive.scan.nearest.vectors import VectorType
+from glaive.scan.snapshot import Snapshot
+
+__all__ = ["ChosenIndex", "choose_index"]
+
+
+class ChosenIndex(NamedTuple):
+    """An index whose segments are searched.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    segments
+        Those that are searched.
+    fragments
+        Ids of the fragments that these answer for.
+    metric
+        Kind of distance of all of them.
+    """
+
+    name: str
+    segments: tuple[SearchedSegment, ...]
+    fragments: FragmentIds
+    metric: Metric
+
+
+def choose_index(
+    snapshot: Snapshot, field_id: int, kind: VectorType, options: NearestOptions
+) -> ChosenIndex | None:
+    """The first index on a field that can be searched, by the distance asked for.
+
+    Raises
+    ------
+    OptionError
+        ``ef`` is below the rows wanted, and the index has graphs.
+    CorruptFileError, DataFileMissingError, NotLanceError
+        A file of an index is damaged or absent.
+    """
+    if not options.use_index or snapshot.manifest.index_section is None:
+        return None
+    indices = SnapshotIndices.of(snapshot)
+    for index in indices.on(field_id):
+        if index.kind.name == "vector":
+            chosen = _chosen(indices, index, kind, options)
+            if chosen is not None:
+                return chosen
+    return None
+
+
+def _chosen(
+    indices: SnapshotIndices, index: LogicalIndex, kind: VectorType, options: NearestOptions
+) -> ChosenIndex | None:
+    """Segments with the wanted distance; those that are not known are scanned instead."""
+    opened: list[SearchedSegment] = []
+    metric = options.metric
+    for segment in index.segments:
+        try:
+            found = indices.open(segment)
+        except UnsupportedFeatureError:
+            continue
+        if not isinstance(found, OpenedVectorIndex) or found.dimension != kind.dimension:
+            continue
+        if (found.metric == "hamming") != (kind.element == "uint8"):
+            continue
+        metric = metric or found.metric
+        if found.metric == metric:
+            opened.append(SearchedSegment(segment, found))
+    if not opened or metric is None:
+        return None
+    _check_graphs(opened, options)
+    fragments: FragmentIds = frozenset().union(*(one.segment.fragments for one in opened))
+    return ChosenIndex(index.name, tuple(opened), fragments, metric)
+
+
+def _check_graphs(opened: list[SearchedSegment], options: NearestOptions) -> None:
+    if options.ef is None or not any(one.opened.has_graphs for one in opened):
+        return
+    wanted = (options.k or 1) * (options.refine_factor or 1)
+    if options.ef < wanted:
+        raise OptionError(
+            f"nearest: ef: expected at least {wanted}, the rows wanted of a graph, found "
+            f"{options.ef}"
+        )

@@ -1,0 +1,158 @@
+"""Search with a vector index: partitions near the query, of each of its segments.
+
+Specification: "Searching" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
+from glaive.scan.indices import IndexedSegment, SnapshotIndices
+from glaive.scan.metrics import Meter
+from glaive.scan.nearest.allowed import AllowedRows
+from glaive.scan.nearest.effort import effort_of
+from glaive.scan.nearest.located import LocatedRows, locate_rows
+from glaive.scan.nearest.options import NearestOptions
+from glaive.scan.nearest.top import Found, TopRows, nearest_of
+from glaive.scan.nearest.vector_query import VectorQuery
+from glaive.types import Flags, Float32s
+
+__all__ = ["IndexSearch", "SearchedSegment"]
+
+
+class SearchedSegment(NamedTuple):
+    """A segment, and what it is searched with."""
+
+    segment: IndexedSegment
+    opened: OpenedVectorIndex
+
+
+class _Compared(NamedTuple):
+    """Rows of a partition with their distances from a query; NaN: not searched."""
+
+    located: LocatedRows
+    distances: Float32s
+    searched: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexSearch:
+    """A search in the segments of an index.
+
+    Parameters
+    ----------
+    indices
+        Those of the version.
+    segments
+        What is searched.
+    query
+        What is searched for.
+    options
+        How many partitions to search, and how.
+    candidates
+        Rows wanted for each query.
+    allowed
+        The only rows that are searched; None: all.
+    applies_range
+        Rows whose distances by codes are out of range are left out.
+    """
+
+    indices: SnapshotIndices
+    segments: tuple[SearchedSegment, ...]
+    query: VectorQuery
+    options: NearestOptions
+    candidates: int
+    allowed: AllowedRows | None
+    applies_range: bool
+    meter: Meter
+
+    def find(self) -> Found:
+        """The nearest rows of all segments, with distances as far as codes tell them."""
+        limits = np.full(self.query.queries.count, np.inf, np.float32)
+        if self.applies_range:
+            limits[:] = self.query.top().limits
+        top = TopRows(self.candidates, limits)
+        for number in range(self.query.queries.count):
+            for segment in self.segments:
+                self._search(segment, number, top)
+        return top.result()
+
+    def _search(self, searched: SearchedSegment, number: int, top: TopRows) -> None:
+        """Add the nearest rows of a segment for one query."""
+        opened = searched.opened
+        query = opened.query(self.query.queries.matrix[number])
+        order, centroid_distances = opened.rank(query)
+        effort = effort_of(self.options, self.query.count, len(opened.partitions))
+        prepared = opened.prepare(query)
+        compared: list[_Compared] = []
+        found = 0
+        for at, partition in enumerate(order[: effort.most].tolist()):
+            if at >= effort.first and found >= self.candidates:
+                break
+            loaded = opened.load(partition)
+            distance = float(centroid_distances[partition])
+            compared.append(self._compare(searched, prepared, loaded, distance))
+            found += compared[-1].searched
+        self.meter.count("partitions_searched", len(compared))
+        if compared:
+            top.add(self._nearest(compared, number, float(top.limits[number])))
+
+    def _compare(
+        self,
+        searched: SearchedSegment,
+        prepared: object,
+        loaded: LoadedPartition,
+        centroid_distance: float,
+    ) -> _Compared:
+        located = self._located(searched.segment, loaded)
+        kept: Flags | None = located.live
+        if self.allowed is not None:
+            allowed = self.allowed.contains(located.fragment, located.row)
+            kept = allowed if kept is None else kept & allowed
+        count = len(loaded.rows) if kept is None else int(np.count_nonzero(kept))
+        distances = searched.opened.distances(prepared, loaded, centroid_distance)
+        self.meter.count("rows_compared", count)
+        if kept is not None:
+            distances[~kept] = np.nan
+        if self.applies_range:
+            distances = self.query.in_range(distances)
+        return _Compared(located, distances, count)
+
+    def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> LocatedRows:
+        """Where the rows of a partition are; kept for this version."""
+        snapshot = self.indices.snapshot
+        version = (snapshot.manifest.version, snapshot.manifest.where)
+        key = (snapshot.store.uri, segment.entry.uuid.uuid, "located", loaded.number, version)
+
+        def locate() -> tuple[LocatedRows, int]:
+            located = locate_rows(self.indices, segment, loaded.rows)
+            return located, located.nbytes
+
+        return cast("LocatedRows", snapshot.session.keep_index(key, locate))
+
+    def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
+        """The nearest rows of some partitions."""
+        distances = np.concatenate([part.distances for part in compared])
+        near = nearest_of(distances, self.candidates, limit)
+        ends = np.cumsum([len(part.distances) for part in compared])
+        bounds = np.searchsorted(near, ends)
+        begins = np.concatenate(([0], bounds[:-1]))
+        parts = []
+        for part, first, last, end in zip(compared, begins, bounds, ends, strict=True):
+            rows = near[first:last] - (end - len(part.distances))
+            place = part.located
+            query = np.full(len(rows), number, np.int32)
+            parts.append(
+                Found(
+                    query,
+                    part.distances[rows],
+                    place.key[rows],
+                    place.fragment[rows],
+                    place.row[rows],
+                )
+            )
+        return Found.joined(parts)

@@ -1,0 +1,86 @@
+"""Where the rows of a segment are in a version: fragment and physical row of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from glaive.index.row_set import RowNumbers
+from glaive.scan.indices import IndexedSegment, SnapshotIndices
+from glaive.types import Flags, Int64s, UInt64s
+
+__all__ = ["LocatedRows", "locate_rows"]
+
+_SHIFT = np.uint64(32)
+_MASK = np.uint64(0xFFFFFFFF)
+
+
+class LocatedRows(NamedTuple):
+    """Rows in the order of a partition.
+
+    Parameters
+    ----------
+    fragment
+        Position of the fragment in the list.
+    row
+        Physical row.
+    key
+        Row id.
+    live
+        Which of them are there: not deleted, and in a fragment that the segment answers for;
+        None: all.
+    """
+
+    fragment: Int64s
+    row: Int64s
+    key: UInt64s
+    live: Flags | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        flags = 0 if self.live is None else self.live.nbytes
+        return int(self.fragment.nbytes + self.row.nbytes + self.key.nbytes + flags)
+
+
+def locate_rows(
+    indices: SnapshotIndices, segment: IndexedSegment, numbers: RowNumbers
+) -> LocatedRows:
+    """Find rows by their numbers, as the segment stores them, in whatever order."""
+    snapshot = indices.snapshot
+    manifest = snapshot.manifest
+
+    def deleted_rows(position: int) -> Int64s | None:
+        live = snapshot.live_rows(manifest.fragment(position))
+        return None if live is None else live.deleted
+
+    covered = np.zeros(manifest.num_fragments, np.bool_)
+    covered[list(snapshot.positions_of(sorted(segment.fragments)))] = True
+    if not indices.holds_addresses(segment):
+        fragment, row = snapshot.row_id_index.locate(numbers, deleted_rows)
+        there = fragment >= 0
+        there[there] = covered[fragment[there]]
+        return _located(fragment, row, numbers, there)
+    addresses, there = indices.moved(numbers)
+    ids = manifest.fragment_ids
+    order = np.argsort(ids, kind="stable")
+    wanted = (addresses >> _SHIFT).astype(np.int64)
+    at = np.minimum(np.searchsorted(ids[order], wanted), max(0, len(ids) - 1))
+    if not len(ids):
+        return _located(wanted, wanted, addresses, np.zeros(len(wanted), np.bool_))
+    fragment = order[at]
+    row = (addresses & _MASK).astype(np.int64)
+    there = there & (ids[fragment] == wanted) & covered[fragment]
+    there &= row < manifest.physical_rows[fragment]
+    for position in np.flatnonzero(manifest.deleted_rows != 0).tolist():
+        here = np.flatnonzero(there & (fragment == position))
+        deleted = deleted_rows(position) if len(here) else None
+        if deleted is not None and len(deleted):
+            place = np.minimum(np.searchsorted(deleted, row[here]), len(deleted) - 1)
+            there[here[deleted[place] == row[here]]] = False
+    return _located(fragment, row, addresses, there)
+
+
+def _located(fragment: Int64s, row: Int64s, key: UInt64s, there: Flags) -> LocatedRows:
+    return LocatedRows(fragment, row, key, None if there.all() else there)

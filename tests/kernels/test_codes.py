@@ -1,0 +1,69 @@
+"""Codes compared with queries: both tiers give what NumPy gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glaive.kernels.codes import MAX_WIDTH, dot_bytes, gap_bytes, sum_tables
+from glaive.testing import force_tier
+
+TIERS = ("numpy", "numba")
+
+
+def codes_of(rows: int, width: int) -> Any:
+    return np.random.default_rng(rows + width).integers(0, 256, (rows, width)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("rows", "width"), [(0, 3), (1, 1), (7, 16), (5, 33)])
+def test_sums_products_and_squares_are_exact(rows: int, width: int, tier: Any) -> None:
+    random = np.random.default_rng(1)
+    codes = codes_of(rows, width)
+    tables = random.integers(-9, 9, (width, 256)).astype(np.float32)
+    query = random.integers(-9, 9, width).astype(np.float32)
+    start = random.integers(-9, 9, rows).astype(np.float32)
+    octets = codes_of(1, width)[0]
+    with force_tier(tier):
+        sums = sum_tables(codes, tables, start)
+        products = dot_bytes(codes, query)
+        squares = gap_bytes(codes, octets)
+    by_hand = [sum(tables[j, code[j]] for j in range(width)) for code in codes]
+    assert sums.tolist() == (np.array(by_hand).reshape(rows) + start).tolist()
+    assert products.tolist() == (codes.astype(float) @ query).tolist()
+    assert squares.tolist() == np.square(codes.astype(int) - octets).sum(axis=1).tolist()
+    assert {array.dtype for array in (sums, products, squares)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_widest_rows_do_not_overflow(tier: Any) -> None:
+    codes = np.full((1, MAX_WIDTH), 255, np.uint8)
+    with force_tier(tier):
+        assert gap_bytes(codes, np.zeros(MAX_WIDTH, np.uint8)).tolist() == [255**2 * MAX_WIDTH]
+
+
+CODES, TABLES = np.zeros((2, 3), np.uint8), np.zeros((3, 256), np.float32)
+START = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: sum_tables(CODES, TABLES[:2], START),
+        lambda: sum_tables(CODES, TABLES[:, :16], START),
+        lambda: sum_tables(CODES, TABLES, START[:1]),
+        lambda: sum_tables(CODES.T, TABLES, START),
+        lambda: dot_bytes(CODES, START),
+        lambda: gap_bytes(CODES, np.zeros(2, np.uint8)),
+        lambda: gap_bytes(
+            np.zeros((1, MAX_WIDTH + 1), np.uint8), np.zeros(MAX_WIDTH + 1, np.uint8)
+        ),
+    ],
+    ids=["tables", "entries", "start", "order", "query", "bytes", "wide"],
+)
+def test_codes_of_another_shape_are_refused(call: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="codes"):
+        call()
