@@ -1,6 +1,6 @@
 """Opened vector indices: centroids in memory, partitions read when searches need them.
 
-Specification: "Partitions" and "Searching" in ``docs/format/vector-indices.md``.
+Specification: "Partitions" and "Searching partitions" in ``docs/format/vector-indices.md``.
 """
 
 from __future__ import annotations

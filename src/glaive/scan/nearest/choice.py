@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.index.vector.opened import OpenedVectorIndex
 from glaive.kernels.distances import Metric
 from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices
-from glaive.scan.nearest.indexed import SearchedSegment
+from glaive.scan.nearest.indexed import SearchedSegment, damaged
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import VectorType
 from glaive.scan.snapshot import Snapshot
@@ -71,6 +71,8 @@ def _chosen(
             found = indices.open(segment)
         except UnsupportedFeatureError:
             continue
+        except CorruptFileError as error:
+            raise damaged(error) from error
         if not isinstance(found, OpenedVectorIndex) or found.dimension != kind.dimension:
             continue
         if (found.metric == "hamming") != (kind.element == "uint8"):

@@ -1,6 +1,6 @@
 """Search with a vector index: partitions near the query, of each of its segments.
 
-Specification: "Searching" in ``docs/format/vector-indices.md``.
+Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from glaive.errors import CorruptFileError
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
@@ -21,7 +22,13 @@ from glaive.scan.nearest.top import Found, TopRows, nearest_of
 from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.types import Flags, Float32s
 
-__all__ = ["IndexSearch", "SearchedSegment"]
+__all__ = ["IndexSearch", "SearchedSegment", "damaged"]
+
+
+def damaged(error: CorruptFileError) -> CorruptFileError:
+    """The error with what searches can do about it."""
+    where = f"{error.where}; drop the index, or search with use_index=False"
+    return CorruptFileError(error.what, expected=error.expected, found=error.found, where=where)
 
 
 class SearchedSegment(NamedTuple):
@@ -86,14 +93,17 @@ class IndexSearch:
         opened = searched.opened
         query = opened.query(self.query.queries.matrix[number])
         order, centroid_distances = opened.rank(query)
-        effort = effort_of(self.options, self.query.count, len(opened.partitions))
+        ranked = centroid_distances[order]
+        effort = effort_of(
+            self.options, self.query.count, ranked, opened.metric, len(opened.partitions)
+        )
         prepared = opened.prepare(query)
         compared: list[_Compared] = []
         found = 0
         for at, partition in enumerate(order[: effort.most].tolist()):
             if at >= effort.first and found >= self.candidates:
                 break
-            loaded = opened.load(partition)
+            loaded = _load(opened, partition)
             distance = float(centroid_distances[partition])
             compared.append(self._compare(searched, prepared, loaded, distance))
             found += compared[-1].searched
@@ -156,3 +166,10 @@ class IndexSearch:
                 )
             )
         return Found.joined(parts)
+
+
+def _load(opened: OpenedVectorIndex, partition: int) -> LoadedPartition:
+    try:
+        return opened.load(partition)
+    except CorruptFileError as error:
+        raise damaged(error) from error

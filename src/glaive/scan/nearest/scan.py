@@ -147,10 +147,12 @@ class NearestScan:
             if self._rescores:
                 lines.append(f"true distances: {self._candidates} rows found by the index")
             for segment, opened in self.index.segments:
-                effort = effort_of(self.nearest, self.query.count, len(opened.partitions))
+                count = len(opened.partitions)
+                effort = effort_of(self.nearest, self.query.count, None, opened.metric, count)
+                first = "" if effort.first == effort.most else f"about {effort.first} to "
                 lines.append(
                     f"index {self.index.name}: segment {UUID(bytes=segment.entry.uuid.uuid)}, "
-                    f"{effort.first} to {effort.most} of {len(opened.partitions)} partitions, "
+                    f"{first}{effort.most} of {count} partitions, "
                     f"{opened.num_rows} rows"
                 )
         if options is not None and not (self.index is None and options.fast_search):

@@ -1,0 +1,253 @@
+"""Vector indices that pylance made are searched with the same rows: kinds, distances, histories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CorruptFileError, OptionError
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+ROWS, DIMENSION, CENTERS = 2400, 32, 12
+PARTITIONS = 6
+KINDS: dict[str, dict[str, Any]] = {
+    "IVF_FLAT": {},
+    "IVF_SQ": {},
+    "IVF_PQ": {"num_sub_vectors": 8},
+    "IVF_PQ 4 bits": {"num_sub_vectors": 8, "num_bits": 4},
+    "IVF_RQ": {},
+    "IVF_RQ 1 bit": {"num_bits": 1},
+    "IVF_RQ 3 bits": {"num_bits": 3},
+    "IVF_RQ 9 bits": {"num_bits": 9},
+    "IVF_HNSW_FLAT": {},
+    "IVF_HNSW_SQ": {},
+    "IVF_HNSW_PQ": {"num_sub_vectors": 8},
+}
+METRICS = ("l2", "cosine", "dot")
+
+
+def vectors(rows: int, seed: int) -> Any:
+    centers = np.random.default_rng(7).normal(size=(CENTERS, DIMENSION))
+    random = np.random.default_rng(seed)
+    near = centers[random.integers(0, CENTERS, rows)] + random.normal(size=(rows, DIMENSION)) / 2
+    return near.astype(np.float32)
+
+
+def table(rows: int = ROWS, seed: int = 1, first: int = 0, kind: Any = None) -> pa.Table:
+    flat = pa.array(vectors(rows, seed).reshape(-1))
+    flat = flat if kind is None else flat.cast(kind)
+    mask = np.zeros(rows, np.bool_)
+    mask[3::50] = True
+    column = pa.FixedSizeListArray.from_arrays(flat, DIMENSION, mask=pa.array(mask))
+    return pa.table({"id": np.arange(first, first + rows), "v": column})
+
+
+def made(path: Any, name: str, metric: str = "l2", *, kind: Any = None, **options: Any) -> Any:
+    """A dataset with an index by pylance, opened by both."""
+    dataset = lance.write_dataset(table(kind=kind), str(path), max_rows_per_file=900, **options)
+    extra = dict(KINDS[name])
+    index = name.split(maxsplit=1)[0]
+    dataset.create_index("v", index, metric=metric, num_partitions=PARTITIONS, **extra)
+    return opened(path)
+
+
+def opened(path: Any) -> Any:
+    return lance.dataset(str(path)), glaive.dataset(str(path))
+
+
+def rows_of(dataset: Any, options: dict[str, Any], nearest: dict[str, Any]) -> Any:
+    found = dataset.to_table(columns=["id"], nearest=nearest, **options)
+    return found["id"].to_pylist(), found["_distance"].to_numpy()
+
+
+def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) -> None:
+    nearest = {"column": "v", "q": vectors(1, 99)[0], "k": 10, "approx_mode": "accurate"} | nearest
+    (theirs, their_far), (ours, far) = (rows_of(one, options or {}, nearest) for one in both)
+    np.testing.assert_allclose(far, their_far, rtol=rtol, atol=2e-4)
+    assert len(set(ours) & set(theirs)) >= len(theirs) - 1, (ours, theirs)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
+    both = made(tmp_path / "d.lance", name, metric)
+    # Graphs of pylance are searched nearly exactly at this size, ours compare every row.
+    for nprobes in (1, PARTITIONS):
+        same(both, nprobes=nprobes, ef=200) if "HNSW" in name else same(both, nprobes=nprobes)
+    same(both, nprobes=PARTITIONS, refine_factor=2)
+    batch = np.stack([vectors(1, seed)[0] for seed in (3, 4, 5, 6, 7)])
+    same(both, q=batch, k=4, nprobes=3, refine_factor=3)
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64()])
+@pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ", "IVF_SQ"])
+def test_other_floats(tmp_path: Path, name: str, kind: Any) -> None:
+    both = made(tmp_path / "d.lance", name, kind=kind)
+    same(both, nprobes=PARTITIONS, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
+def test_recall_without_options_is_not_below_that_of_pylance(tmp_path: Path, name: str) -> None:
+    theirs, ours = made(tmp_path / "d.lance", name)
+    queries = vectors(30, 5)
+    stored = np.stack(
+        [
+            row if row is not None else np.full(DIMENSION, 1e9)
+            for row in ours.to_table(columns=["v"])["v"].to_pylist()
+        ]
+    )
+    hits = [0, 0]
+    for query in queries:
+        wanted = set(np.argsort(np.square(stored - query).sum(axis=1))[:10].tolist())
+        for at, dataset in enumerate((ours, theirs)):
+            found = rows_of(dataset, {}, {"column": "v", "q": query, "k": 10})
+            hits[at] += len(wanted & set(found[0]))
+    assert hits[0] >= hits[1] - 3, hits
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_PQ"])
+def test_histories(tmp_path: Path, name: str, *, stable: bool) -> None:
+    path = tmp_path / "d.lance"
+    dataset, _ = made(path, name, enable_stable_row_ids=stable)
+    everything = {"nprobes": PARTITIONS, "k": 60, "refine_factor": 4}
+    dataset.delete("id % 7 = 2")
+    same(opened(path), **everything)
+    dataset.update({"id": "id + 10000"}, where="id % 13 = 1")
+    same(opened(path), **everything)
+    dataset.insert(table(500, seed=8, first=50_000))
+    same(opened(path), **everything)
+    same(opened(path), options={"fast_search": True}, **everything)
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    assert len(list(path.glob("_indices/*"))) == 2
+    same(opened(path), **everything)
+    dataset.optimize.compact_files(target_rows_per_fragment=5000)
+    same(opened(path), **everything)
+    dataset.insert(table(100, seed=9, first=90_000))
+    dataset.delete("id % 7 = 3")
+    same(opened(path), **everything)
+
+
+@pytest.mark.parametrize("name", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize("condition", ["id < 20", "id % 2 = 0", "id < 1800", "id < 0", "id >= 0"])
+def test_filters_before_and_after(tmp_path: Path, name: str, condition: str) -> None:
+    both = made(tmp_path / "d.lance", name)
+    filtered = {"filter": condition, "prefilter": True}
+    few = condition == "id < 20"  # whose vectors we compare themselves
+    refine = {"refine_factor": 3} if few else {}
+    same(both, options=filtered, nprobes=PARTITIONS, ef=400, k=10, **refine)
+    same(both, options={"filter": condition}, nprobes=PARTITIONS, ef=400, k=10)
+
+
+def test_a_search_goes_on_until_there_are_enough_rows(tmp_path: Path) -> None:
+    _, ours = made(tmp_path / "d.lance", "IVF_FLAT")
+    query = vectors(1, 3)[0]
+    for k, options in ((1500, {}), (ROWS, {"filter": "id % 3 = 0", "prefilter": True})):
+        found = rows_of(ours, options, {"column": "v", "q": query, "k": k})
+        exact = rows_of(ours, options, {"column": "v", "q": query, "k": k, "use_index": False})
+        assert len(found[0]) == len(exact[0])
+    few = rows_of(ours, {}, {"column": "v", "q": query, "k": ROWS, "nprobes": 1})
+    assert 0 < len(few[0]) < ROWS / 2
+    most = rows_of(ours, {}, {"column": "v", "q": query, "k": ROWS, "maximum_nprobes": 2})
+    assert len(few[0]) < len(most[0]) < ROWS
+
+
+def test_another_distance_than_that_of_the_index_is_exact(tmp_path: Path) -> None:
+    both = made(tmp_path / "d.lance", "IVF_PQ")
+    same(both, metric="cosine")
+    plan = both[1].scanner(nearest={"column": "v", "q": vectors(1, 1)[0], "metric": "dot"})
+    assert "exact search" in plan.explain_plan()
+    assert "index v_idx" not in plan.explain_plan()
+
+
+def test_the_distance_of_the_index_is_the_default(tmp_path: Path) -> None:
+    both = made(tmp_path / "d.lance", "IVF_FLAT", "cosine")
+    same(both, nprobes=PARTITIONS)
+    assert (
+        "by cosine"
+        in both[1].scanner(nearest={"column": "v", "q": vectors(1, 1)[0]}).explain_plan()
+    )
+
+
+def test_ranges_of_distances(tmp_path: Path) -> None:
+    both = made(tmp_path / "d.lance", "IVF_SQ")
+    _, far = rows_of(both[1], {}, {"column": "v", "q": vectors(1, 99)[0], "k": 30})
+    bounds = (float(far[4]) + 1e-4, float(far[20]) + 1e-4)
+    for more in ({}, {"refine_factor": 2}):
+        same(both, distance_range=bounds, nprobes=PARTITIONS, k=8, **more)
+
+
+def test_rows_with_several_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "d.lance"
+    flat = vectors(1500, 2)
+    rows = [flat[i : i + 1 + i % 3].tolist() for i in range(0, 1400, 2)]
+    column = pa.array(rows, pa.list_(pa.list_(pa.float32(), DIMENSION)))
+    data = pa.table({"id": np.arange(len(rows)), "v": column})
+    dataset = lance.write_dataset(data, str(path))
+    dataset.create_index("v", "IVF_FLAT", metric="cosine", num_partitions=4)
+    both = opened(path)
+    nearest = {"column": "v", "q": vectors(3, 4), "k": 5, "nprobes": 4, "refine_factor": 5}
+    (_, theirs), (ids, ours) = (rows_of(one, {}, nearest) for one in both)
+    exact = rows_of(both[1], {}, nearest | {"use_index": False, "metric": "cosine"})
+    assert (ours <= theirs + 1e-5).all()
+    assert len(set(ids) & set(exact[0])) >= 4
+
+
+def test_plans_name_index_and_partitions(tmp_path: Path) -> None:
+    path = tmp_path / "d.lance"
+    dataset, _ = made(path, "IVF_FLAT")
+    dataset.insert(table(100, seed=3, first=90_000))
+    scanner = glaive.dataset(path).scanner(
+        ["id"], nearest={"column": "v", "q": vectors(1, 1)[0], "nprobes": 2}
+    )
+    plan = scanner.explain_plan()
+    assert f"2 of {PARTITIONS} partitions" in plan
+    assert "exact search: v, 100 rows of 1 fragments" in plan
+    assert "true distances" in plan
+    assert "partitions searched: 2" in scanner.analyze_plan()
+
+
+def test_partitions_are_read_once(tmp_path: Path) -> None:
+    _, ours = made(tmp_path / "d.lance", "IVF_PQ")
+    nearest = {"column": "v", "q": vectors(1, 1)[0], "nprobes": 2, "k": 3}
+    ours.to_table(columns=["id"], nearest=nearest)
+    before = ours.session().index_cache.misses
+    ours.to_table(columns=["id"], nearest=nearest)
+    assert ours.session().index_cache.misses == before
+    assert ours.session().index_cache_size_bytes() > 0
+
+
+def test_graphs_want_as_many_candidates_as_rows(tmp_path: Path) -> None:
+    _, ours = made(tmp_path / "d.lance", "IVF_HNSW_SQ")
+    with pytest.raises(OptionError, match="nearest: ef: expected at least 20"):
+        ours.scanner(nearest={"column": "v", "q": vectors(1, 1)[0], "k": 20, "ef": 10})
+
+
+@pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])
+def test_damage_is_found_or_does_no_harm(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "d.lance"
+    made(path, name)
+    random = np.random.default_rng(11)
+    wrong = 0
+    for file in sorted(path.glob("_indices/*/*.idx")):
+        sound = file.read_bytes()
+        for _ in range(10):
+            damaged = bytearray(sound)
+            last = len(sound) - 1
+            for at in random.integers(max(0, last - 6000), last, 4).tolist():
+                damaged[at] = int(random.integers(0, 256))
+            file.write_bytes(damaged)
+            dataset = glaive.dataset(path, session=glaive.Session())
+            try:
+                found = rows_of(dataset, {}, {"column": "v", "q": vectors(1, 1)[0], "k": 5})
+                assert len(found[0]) <= 5
+            except glaive.errors.GlaiveError as error:
+                wrong += isinstance(error, CorruptFileError) and "use_index=False" in str(error)
+        file.write_bytes(sound)
+    assert wrong
