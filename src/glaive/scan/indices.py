@@ -20,7 +20,6 @@ from glaive.index.registry import kind_of
 from glaive.index.retained import RetainedRows
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.segment import Segment
-from glaive.scan.addresses import locate_ids
 from glaive.scan.snapshot import Snapshot
 from glaive.table.index_coverage import covered_fragments, holds_addresses
 from glaive.table.relocated_rows import REUSE_INDEX, followed, stored_relocations
@@ -213,28 +212,15 @@ class SnapshotIndices:
 
     def retained(self, segment: IndexedSegment) -> RetainedRows:
         """The live rows that a segment answers for, among those that it has."""
-        manifest, extent = self.snapshot.manifest, self.extent(segment.fragments)
+        manifest = self.snapshot.manifest
         if self.holds_addresses(segment):
             ids, rows = manifest.fragment_ids.tolist(), manifest.physical_rows.tolist()
-            return RetainedRows(dict(zip(ids, rows, strict=True)), self._retains_addresses(extent))
-
-        def retains(row_ids: RowNumbers) -> Flags:
-            position, row = locate_ids(self.snapshot, row_ids.astype(np.int64))
-            fragment = manifest.fragment_ids[np.maximum(position, 0)].astype(np.uint64)
-            flags = extent.contains((fragment << _SHIFT) | row.astype(np.uint64))
-            return flags & (position >= 0)
-
-        count = int(manifest.wire.next_row_id)
-        halves = range(min(count >> 32, _MOST_HALVES) + 1)
-        limits = {half: min(count - (half << 32), 1 << 32) for half in halves}
-        return RetainedRows(limits, retains)
-
-    def _retains_addresses(self, extent: RowSet) -> Callable[[RowNumbers], Flags]:
-        def retains(addresses: RowNumbers) -> Flags:
-            moved, kept = self.moved(addresses)
-            return kept & extent.contains(moved)
-
-        return retains
+            limits = dict(zip(ids, rows, strict=True))
+        else:
+            count = int(manifest.wire.next_row_id)
+            halves = range(min(count >> 32, _MOST_HALVES) + 1)
+            limits = {half: min(count - (half << 32), 1 << 32) for half in halves}
+        return RetainedRows(limits, lambda rows: self.locate(segment, rows)[1])
 
     def moved(self, addresses: RowNumbers) -> tuple[RowNumbers, Flags]:
         """Addresses in this version of rows by the addresses that a segment holds.
@@ -244,6 +230,45 @@ class SnapshotIndices:
         if self._relocated is None:
             return addresses, np.ones(len(addresses), np.bool_)
         return self._relocated.apply(addresses)
+
+    def locate(self, segment: IndexedSegment, rows: RowNumbers) -> tuple[RowNumbers, Flags]:
+        """The address of each row as a segment numbers them, and whether it may be found.
+
+        A deleted row may not, nor one in a fragment that the segment does not answer for.
+        """
+        if not self.holds_addresses(segment):
+            rows, known = self._by_id(rows)
+        elif self._relocated is not None:
+            moved, kept = self._relocated.apply(rows)
+            known = kept.copy()
+            rows = moved
+        else:
+            known = np.ones(len(rows), np.bool_)
+        known &= self._live(segment.fragments).contains(rows)
+        return rows, known
+
+    def _by_id(self, ids: RowNumbers) -> tuple[RowNumbers, Flags]:
+        manifest = self.snapshot.manifest
+
+        def deleted_rows(position: int) -> Int64s | None:
+            live = self.snapshot.live_rows(manifest.fragment(position))
+            return None if live is None else live.deleted
+
+        position, row = self.snapshot.row_id_index.locate(ids, deleted_rows)
+        fragment = manifest.fragment_ids[position].astype(np.uint64)
+        return (fragment << _SHIFT) | row.astype(np.uint64), position >= 0
+
+    def _live(self, fragments: FragmentIds) -> RowSet:
+        """Addresses of the live rows of fragments."""
+        manifest, rows = self.snapshot.manifest, self.extent(fragments)
+        deleted = [np.zeros(0, np.uint64)]
+        for position in self.snapshot.positions_of(sorted(fragments)):
+            fragment = manifest.fragment(position)
+            live = self.snapshot.live_rows(fragment)
+            if live is not None:
+                offset = np.uint64(fragment.id) << _SHIFT
+                deleted.append(live.deleted.astype(np.uint64) | offset)
+        return rows.difference(RowSet.of(np.concatenate(deleted)))
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
         """Whether a segment numbers rows by address, not by stable id."""

@@ -24,6 +24,8 @@ from glaive.index.text.building import (
 )
 from glaive.index.text.documents import check_column
 from glaive.index.text.merging import merge_partitions
+from glaive.index.text.opened import OpenedInverted
+from glaive.index.text.params import TextParams
 from glaive.index.text.partition import remap_partition
 from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import partition_files
@@ -45,6 +47,18 @@ class Inverted(IndexKind):
     name: ClassVar[str] = "inverted"
     newest: ClassVar[int] = 3
     marker: ClassVar[str] = METADATA
+
+    def open(self, segment: Segment) -> OpenedInverted:
+        """Read the parameters; partitions are opened when they are searched."""
+        file = segment.open(METADATA)
+        layout = read_posting_layout(file)
+        known = file.metadata.get("token_set_format", "arrow") in _FORMATS
+        if layout is None or not known or "partitions" not in file.metadata:
+            raise UnsupportedFeatureError(f"{file.path}: a layout that is not known")
+        if _ignores_any(file, None):
+            raise UnsupportedFeatureError(f"{file.path}: {_IGNORED!r} is not supported")
+        params = TextParams.from_json(file.metadata.get("params", "{}"), file.path)
+        return OpenedInverted(segment, params, _partitions(file), layout)
 
     def remap(
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter

@@ -1,0 +1,119 @@
+"""A segment of a full-text index that is ready to be searched.
+
+Specification: "Searching" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from glaive.errors import UnsupportedFeatureError
+from glaive.index.protocol import Candidates, ScalarIndex
+from glaive.index.queries import HasTokens, IndexQuery
+from glaive.index.row_set import RowSet
+from glaive.index.segment import Segment
+from glaive.index.text.bm25 import TextStatistics
+from glaive.index.text.opened_partition import OpenedPartition
+from glaive.index.text.params import TextParams
+from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text.term_search import SearchedPartition, TermQuery, search_terms
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
+
+__all__ = ["OpenedInverted", "TokenizedTexts"]
+
+_NBYTES = 1 << 14
+"""Bytes of an opened segment: all else is kept by the session, one by one."""
+
+_MOST_TEXTS = 256
+
+
+class TokenizedTexts:
+    """Tokens of the texts of queries; the last few are remembered."""
+
+    def __init__(self, params: TextParams) -> None:
+        self._params = params
+        self._known: OrderedDict[str, tuple[tuple[str, int], ...]] = OrderedDict()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Makes tokens as those of the index were made."""
+        return Tokenizer.of(self._params)
+
+    def tokens(self, text: str) -> tuple[tuple[str, int], ...]:
+        """The tokens of a text with their positions."""
+        known = self._known.get(text)
+        if known is None:
+            known = tuple(self.tokenizer.tokens(text))
+            self._known[text] = known
+            if len(self._known) > _MOST_TEXTS:
+                # Another thread may just have done so.
+                self._known.pop(next(iter(self._known)), None)
+        return known
+
+
+class OpenedInverted(ScalarIndex):
+    """A segment: its parameters and partitions. Safe to share between threads.
+
+    Parameters
+    ----------
+    segment
+        What is searched.
+    params
+        How its texts became tokens.
+    partitions
+        Numbers of its partitions.
+    layout
+        Of the posting lists.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        params: TextParams,
+        partitions: Sequence[int],
+        layout: PostingLayout,
+    ) -> None:
+        self.params = params
+        self.texts = TokenizedTexts(params)
+        self.partitions = [OpenedPartition(segment, number, layout) for number in partitions]
+        self._where = segment.where
+
+    @property
+    def nbytes(self) -> int:
+        return _NBYTES
+
+    @property
+    def statistics(self) -> TextStatistics:
+        """Documents and their tokens, of all partitions."""
+        total = TextStatistics(0, 0)
+        for partition in self.partitions:
+            total |= partition.statistics
+        return total
+
+    def answers(self, query: IndexQuery) -> bool:
+        return (
+            isinstance(query, HasTokens)
+            and self.params.base_tokenizer == "simple"
+            and self.params.lance_tokenizer == "text"
+            and bool(self.texts.tokens(query.text))
+        )
+
+    def estimate(self, query: IndexQuery) -> int:
+        # What is kept of a list would tell; a guess reads nothing.
+        return sum(partition.statistics.documents for partition in self.partitions) // 100
+
+    def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        if not isinstance(query, HasTokens) or nulls:
+            raise UnsupportedFeatureError(f"{self._where}: cannot answer {query}")
+        tokens = self.texts.tokens(query.text)
+        searched = [
+            SearchedPartition(partition, partition.documents.rows, None)
+            for partition in self.partitions
+        ]
+        found = search_terms(searched, TermQuery(tokens, every=True), self.statistics, None)
+        # Tokens of the index are in small letters, and some words are left out.
+        return Candidates(RowSet.of(np.sort(found.rows)), None, exact=False)

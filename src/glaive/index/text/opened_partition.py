@@ -1,0 +1,270 @@
+"""A partition of a full-text index, of which searches read what they need.
+
+Specification: "Files" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.chunked import one_array
+from glaive.errors import OptionError
+from glaive.index.row_set import RowNumbers
+from glaive.index.segment import IndexFile, Segment
+from glaive.index.text.bm25 import TextStatistics, length_shares, quantized_lengths, weights_of
+from glaive.index.text.columns import elements_of, lists_of
+from glaive.index.text.edit_distance import near_tokens
+from glaive.index.text.fst_lookup import Fst
+from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text.tokens import Tokens, read_tokens
+from glaive.kernels.postings import decode_list, decode_list_positions
+from glaive.kernels.text_search import WeightedList, weighted
+from glaive.types import Float32s, Int64s, UInt32s
+
+__all__ = ["Documents", "OpenedPartition"]
+
+_POSTING, _LENGTH = "_posting", "_length"
+_STREAM, _STREAM_AT = "_compressed_position", "_position_block_offset"
+_POSITION = "_position"
+_SET, _TEXT, _NUMBER = "_token_fst_bytes", "_token", "_token_id"
+_EMPTY = weighted(np.zeros(0, np.uint32), np.zeros(0, np.float32))
+
+
+class Documents(NamedTuple):
+    """The documents of a partition.
+
+    Parameters
+    ----------
+    rows
+        Number of the row of each.
+    lengths
+        Its tokens, as far as scores know.
+    statistics
+        Of all of them.
+    """
+
+    rows: RowNumbers
+    lengths: UInt32s
+    statistics: TextStatistics
+
+
+class _TokenTable:
+    """Tokens in ascending order with their numbers."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self.nbytes = tokens.strings.nbytes + tokens.numbers.nbytes
+
+    def find(self, token: bytes) -> int | None:
+        """The number of a token."""
+        low, high = 0, len(self._tokens.strings)
+        while low < high:
+            middle = (low + high) // 2
+            if self._tokens.strings[middle].as_py() < token:
+                low = middle + 1
+            else:
+                high = middle
+        known = low < len(self._tokens.strings)
+        if known and self._tokens.strings[low].as_py() == token:
+            return int(self._tokens.numbers[low])
+        return None
+
+
+class OpenedPartition:
+    """One partition. What is read of it is kept by the session. Safe to share between threads.
+
+    Parameters
+    ----------
+    segment
+        That it belongs to.
+    number
+        Of the partition.
+    layout
+        Of its posting lists.
+    """
+
+    def __init__(self, segment: Segment, number: int, layout: PostingLayout) -> None:
+        self._segment, self._layout = segment, layout
+        self.number = number
+
+    # ------------------------------------------------------------------ what it holds
+
+    @property
+    def documents(self) -> Documents:
+        """Rows and lengths of the documents; two columns are read whole."""
+        known: Documents = self._kept("documents", self._read_documents)
+        return known
+
+    @property
+    def size(self) -> int:
+        """Documents."""
+        return len(self.documents.rows)
+
+    @property
+    def statistics(self) -> TextStatistics:
+        """Documents and their tokens."""
+        return self.documents.statistics
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether it can find phrases."""
+        names = self._lists.schema.names
+        return _STREAM in names or _POSITION in names
+
+    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
+        """Tokens that are at most ``distance`` edits away: the first so many."""
+        strings: Any = self._kept("strings", self._read_strings)
+        places = near_tokens(strings, token, distance, prefix_length, most)
+        return [strings[place].as_py() for place in places.tolist()]
+
+    # ------------------------------------------------------------------ posting lists
+
+    def weighted(self, token: str, mean: float) -> WeightedList:
+        """The documents of a token, with weights; none if the partition does not know it.
+
+        Parameters
+        ----------
+        mean
+            Tokens of a document on the average, of the whole index.
+
+        Notes
+        -----
+        One request, if the list is not kept.
+        """
+
+        def load() -> tuple[WeightedList, int]:
+            place = self._find(token)
+            if place is None:
+                return _EMPTY, 0
+            documents, frequencies = self._read_list(place)
+            shares: Float32s = self._kept(("shares", mean), lambda: self._shares(mean))
+            found = weighted(documents, weights_of(frequencies, shares[documents]))
+            return found, found.nbytes
+
+        known: WeightedList = self._segment.keep((self.number, "list", token, mean), load)
+        return known
+
+    def count(self, token: str) -> int:
+        """How many documents have a token."""
+        place = self._find(token)
+        return 0 if place is None else int(self._kept("lengths", self._read_lengths)[place])
+
+    def positions(self, token: str) -> tuple[Int64s, UInt32s]:
+        """Where the positions of a token in each of its documents begin; and the positions.
+
+        Raises
+        ------
+        OptionError
+            The index has no positions.
+        """
+
+        def load() -> tuple[tuple[Int64s, UInt32s], int]:
+            place = self._find(token)
+            if place is None:
+                return (np.zeros(1, np.int64), np.zeros(0, np.uint32)), 0
+            _, frequencies = self._read_list(place)
+            starts, positions = self._read_positions(place, frequencies)
+            return (starts, positions), starts.nbytes + positions.nbytes
+
+        known: tuple[Int64s, UInt32s] = self._segment.keep((self.number, "positions", token), load)
+        return known
+
+    # ------------------------------------------------------------------ reading
+
+    def _kept(self, key: Hashable, load: Any) -> Any:
+        """What is kept under a key, else what ``load`` returns, an object with ``nbytes``."""
+
+        def sized() -> tuple[Any, int]:
+            value = load()
+            parts = value if isinstance(value, Documents) else (value,)
+            return value, sum(getattr(part, "nbytes", 0) for part in parts)
+
+        return self._segment.keep((self.number, key), sized)
+
+    def _file(self, part: str) -> IndexFile:
+        name = f"part_{self.number}_{part}.lance"
+        opened: IndexFile = self._segment.keep(name, lambda: (self._segment.open(name), 1 << 14))
+        return opened
+
+    @property
+    def _lists(self) -> IndexFile:
+        return self._file("invert")
+
+    def _read_documents(self) -> Documents:
+        file = self._file("docs")
+        file.check(_rowid=pa.uint64(), _num_tokens=pa.uint32())
+        table = file.read(["_rowid", "_num_tokens"])
+        for column in table.columns:
+            file.check_present(column)
+        rows, lengths = (one_array(column).to_numpy() for column in table.columns)
+        total = file.number("total_tokens", int(lengths.sum(dtype=np.int64)))
+        if not self._layout.scored:
+            lengths = quantized_lengths(lengths)
+        return Documents(rows, lengths, TextStatistics(len(rows), total))
+
+    def _shares(self, mean: float) -> Float32s:
+        return length_shares(self.documents.lengths, mean)
+
+    def _find(self, token: str) -> int | None:
+        """The row of a token among the lists."""
+        tokens: Fst | _TokenTable = self._kept("tokens", self._read_tokens)
+        place = tokens.find(token.encode())
+        if place is not None and place >= self._lists.num_rows:
+            file = self._file("tokens")
+            expected = f"numbers below {self._lists.num_rows}, one per list"
+            raise file.corrupt("tokens of an index", expected, f"{place}")
+        return place
+
+    def _read_tokens(self) -> Fst | _TokenTable:
+        file = self._file("tokens")
+        if _SET not in file.schema.names:
+            return _TokenTable(read_tokens(file, self._lists.num_rows))
+        file.check(_token_fst_bytes=pa.large_binary())
+        column = file.read([_SET])[_SET]
+        if len(column) != 1 or column.null_count:
+            raise file.corrupt("tokens of an index", "one set of them", f"{len(column)}")
+        return Fst(column[0].as_buffer(), file.path)
+
+    def _read_strings(self) -> Any:
+        tokens = read_tokens(self._file("tokens"), self._lists.num_rows)
+        return tokens.strings.cast(pa.large_string())
+
+    def _read_list(self, place: int) -> tuple[UInt32s, UInt32s]:
+        """Documents and frequencies of a list."""
+        file, layout = self._lists, self._layout
+        length = int(self._kept("lengths", self._read_lengths)[place])
+        _, array = lists_of(file.read([_POSTING], place, place + 1), _POSTING, file)
+        elements = elements_of(array, _POSTING, file)
+        return decode_list(
+            elements.data, elements.offsets, length, block=layout.block,
+            fixed_tail=layout.fixed_tail, limit=self.size, where=file.path,
+        )  # fmt: skip
+
+    def _read_lengths(self) -> Any:
+        file = self._lists
+        file.check(_length=pa.uint32())
+        file.check_lists(_posting=pa.large_binary())
+        column = file.read([_LENGTH])[_LENGTH]
+        file.check_present(column)
+        return one_array(column).to_numpy()
+
+    def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
+        file = self._lists
+        if _STREAM not in file.schema.names:
+            raise OptionError(
+                f"{self._segment.where}: the index has no positions, which phrases need. Create it "
+                "again with with_position=True."
+            )
+        table = file.read([_STREAM, _STREAM_AT], place, place + 1)
+        stream = elements_of(one_array(table[_STREAM]), _STREAM, file)
+        _, begins = lists_of(table, _STREAM_AT, file)
+        if begins.type != pa.uint32() or begins.null_count:
+            raise file.corrupt_column(_STREAM_AT, "lists of uint32", f"{begins.type}")
+        offsets = np.append(begins.to_numpy().astype(np.int64), len(stream.data))
+        return decode_list_positions(
+            stream.data, offsets, frequencies, block=self._layout.block, where=file.path
+        )

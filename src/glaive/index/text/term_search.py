@@ -1,0 +1,231 @@
+"""The best documents of partitions for the tokens of a query.
+
+Specification: "Searching" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from glaive.index.row_set import RowNumbers
+from glaive.index.text.bm25 import TextStatistics, rarity
+from glaive.kernels.text_search import (
+    MAX_TERMS,
+    Found,
+    PhraseTerm,
+    Search,
+    WeightedList,
+    top_all,
+    top_any,
+)
+from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
+
+__all__ = ["Hits", "Partition", "SearchedPartition", "TermQuery", "search_terms"]
+
+
+class Partition(Protocol):
+    """Documents and their tokens, in an index or in memory."""
+
+    @property
+    def size(self) -> int:
+        """Documents."""
+
+    @property
+    def statistics(self) -> TextStatistics:
+        """Documents and their tokens."""
+
+    def weighted(self, token: str, mean: float) -> WeightedList:
+        """The documents of a token; none if it is not known."""
+
+    def count(self, token: str) -> int:
+        """How many documents have a token."""
+
+    def positions(self, token: str) -> tuple[Int64s, UInt32s]:
+        """Positions of a token in each of its documents."""
+
+    def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
+        """Tokens that are at most ``distance`` edits away: the first so many."""
+
+
+class TermQuery(NamedTuple):
+    """Tokens that documents are searched for.
+
+    Parameters
+    ----------
+    tokens
+        With their positions in the query.
+    every
+        Whether documents need to have all of them.
+    phrase
+        Whether they have to follow each other.
+    slop
+        Positions that may lie between two tokens of a phrase.
+    fuzziness, prefix_length, max_expansions
+        Edits between a token of the query and one of a document, characters that have to be
+        equal, and tokens that one of the query stands for, at most.
+    """
+
+    tokens: tuple[tuple[str, int], ...]
+    every: bool = False
+    phrase: bool = False
+    slop: int = 0
+    fuzziness: int = 0
+    prefix_length: int = 0
+    max_expansions: int = 50
+
+
+class SearchedPartition(NamedTuple):
+    """A partition, and which of its documents may be found.
+
+    Parameters
+    ----------
+    partition
+        That is searched.
+    rows
+        Numbers of the rows of its documents, by which equal scores are ordered.
+    allowed
+        ``uint8`` for each document, 0: it is not found; None: all are.
+    """
+
+    partition: Partition
+    rows: RowNumbers
+    allowed: UInt8s | None
+
+
+class Hits(NamedTuple):
+    """Rows that were found, and their scores."""
+
+    rows: RowNumbers
+    scores: Float32s
+
+    def best(self, most: int | None) -> Hits:
+        """The best first, of equal ones the lower row; so many of them."""
+        order = np.lexsort((self.rows, -self.scores))[:most]
+        return Hits(self.rows[order], self.scores[order])
+
+
+def search_terms(
+    searched: Sequence[SearchedPartition],
+    query: TermQuery,
+    statistics: TextStatistics,
+    most: int | None,
+    beside: Sequence[Partition] = (),
+) -> Hits:
+    """The best rows, in no order; more than ``most`` where there are several partitions.
+
+    Parameters
+    ----------
+    statistics
+        Of all documents that scores compare with.
+    most
+        Rows wanted; None: all that match.
+    beside
+        Partitions that are not searched, but whose documents scores compare with.
+
+    Notes
+    -----
+    A request for each token and partition whose posting list is not kept.
+    """
+    mean = statistics.mean_length
+    groups = [_groups(query, one.partition) for one in searched]
+    tokens = dict.fromkeys(token for group in groups for part in group for token in part)
+    lists = {token: [one.partition.weighted(token, mean) for one in searched] for token in tokens}
+    rare = {
+        token: rarity(
+            statistics.documents,
+            sum(len(one.documents) for one in lists[token])
+            + sum(partition.count(token) for partition in beside),
+        )
+        for token in tokens
+    }
+    rows, scores = [np.zeros(0, np.uint64)], [np.zeros(0, np.float32)]
+    floor = 0.0
+    for number, one in enumerate(searched):
+        terms = _Terms(query, groups[number], {token: lists[token][number] for token in tokens})
+        search = Search(one.partition.size, _at_most(most, one), one.allowed, floor)
+        found = terms.find(rare, one.partition, search)
+        rows.append(one.rows[found.documents])
+        scores.append(found.scores)
+        if most and len(searched) > 1:
+            together = np.concatenate(scores)
+            if len(together) >= most:
+                worst = np.partition(together, len(together) - most)[len(together) - most]
+                # Rows of later partitions with an equal score may come before.
+                floor = max(0.0, float(np.nextafter(worst, np.float32(0))))
+    return Hits(np.concatenate(rows), np.concatenate(scores))
+
+
+def _at_most(most: int | None, one: SearchedPartition) -> int:
+    return one.partition.size if most is None else min(most, one.partition.size)
+
+
+def _groups(query: TermQuery, partition: Partition) -> list[list[str]]:
+    """For each token of the query the tokens of a partition that it stands for."""
+    if not query.fuzziness or query.phrase:
+        return [[token] for token, _ in query.tokens]
+    return [
+        partition.near(token, query.fuzziness, query.prefix_length, query.max_expansions)
+        for token, _ in query.tokens
+    ]
+
+
+class _Terms:
+    """The tokens of a query in one partition, with their lists."""
+
+    def __init__(
+        self, query: TermQuery, groups: list[list[str]], lists: dict[str, WeightedList]
+    ) -> None:
+        self._query, self._groups, self._lists = query, groups, lists
+        # A token that is there twice counts twice.
+        self._counts = Counter(token for group in groups for token in group)
+
+    def find(self, rare: dict[str, float], partition: Partition, search: Search) -> Found:
+        """The best documents of the partition."""
+        query = self._query
+        present = [token for token in self._counts if len(self._lists[token].documents)]
+        factors = np.array([rare[token] * self._counts[token] for token in present], np.float32)
+        lists = [self._lists[token] for token in present]
+        together = query.every or query.phrase
+        if not present or (together and not all(self._has_any(group) for group in self._groups)):
+            return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
+        if together and all(len(group) == 1 for group in self._groups):
+            phrase = self._phrase(present, partition) if query.phrase else ()
+            return top_all(lists, factors, search, phrase, query.slop)
+        if not together and len(lists) <= MAX_TERMS:
+            return top_any(lists, factors, search)
+        return self._summed(lists, factors, present, search)
+
+    def _has_any(self, group: list[str]) -> bool:
+        return any(len(self._lists[token].documents) for token in group)
+
+    def _phrase(self, present: list[str], partition: Partition) -> list[PhraseTerm]:
+        first = min(position for _, position in self._query.tokens)
+        return [
+            PhraseTerm(present.index(token), *partition.positions(token), position - first)
+            for token, position in self._query.tokens
+        ]
+
+    def _summed(
+        self, lists: list[WeightedList], factors: Float32s, present: list[str], search: Search
+    ) -> Found:
+        """All documents that have one token of each group, and from them the best."""
+        scores = np.zeros(search.limit, np.float64)
+        for one, factor in zip(lists, factors, strict=True):
+            scores[one.documents] += np.float64(factor) * one.weights
+        matched: Flags = scores > 0
+        if search.allowed is not None:
+            matched &= search.allowed != 0
+        if self._query.every:
+            for group in self._groups:
+                has = np.zeros(search.limit, np.bool_)
+                for token in set(group).intersection(present):
+                    has[self._lists[token].documents] = True
+                matched &= has
+        documents = np.flatnonzero(matched)
+        rounded = scores[documents].astype(np.float32)
+        order = np.lexsort((documents, -rounded))[: search.most]
+        return Found(documents[order], rounded[order])

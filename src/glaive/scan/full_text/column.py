@@ -1,0 +1,197 @@
+"""A column that is searched: its index, the rows that the index finds, and those it does not know.
+
+Specification: "Searching" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.errors import OptionError
+from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.text.bm25 import TextStatistics
+from glaive.index.text.opened import OpenedInverted
+from glaive.index.text.opened_partition import OpenedPartition
+from glaive.index.text.params import TextParams
+from glaive.index.text.term_search import SearchedPartition
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices
+from glaive.scan.snapshot import Snapshot
+from glaive.types import UInt8s
+
+__all__ = ["UNINDEXED_TEXTS", "TextColumn", "indexed_columns"]
+
+_KIND = "inverted"
+
+UNINDEXED_TEXTS = TextParams(
+    max_token_length=None, lower_case=False, stem=False, remove_stop_words=False,
+    ascii_folding=False,
+)  # fmt: skip
+"""How texts of a column without an index become tokens."""
+
+
+class _PartitionRows(NamedTuple):
+    """Where the documents of a partition are in this version.
+
+    Parameters
+    ----------
+    addresses
+        Of each.
+    allowed
+        Not 0 where it may be found; None: all may.
+    ascending
+        Whether addresses ascend.
+    """
+
+    addresses: RowNumbers
+    allowed: UInt8s | None
+    ascending: bool
+
+
+class TextColumn:
+    """A column of a version that is searched.
+
+    Parameters
+    ----------
+    snapshot
+        The version.
+    path
+        Of the column.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        There is no such column.
+    OptionError
+        It does not hold texts.
+    """
+
+    def __init__(self, snapshot: Snapshot, path: str) -> None:
+        self.snapshot, self.path = snapshot, path
+        field = snapshot.manifest.schema.find(path)[-1]
+        kind: Any = field.to_arrow().type
+        listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        self.index = _index_of(snapshot, field.id)
+        self.plain = _is_text(kind)
+        if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
+            raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
+
+    @cached_property
+    def segments(self) -> Sequence[tuple[IndexedSegment, OpenedInverted]]:
+        """The segments of its index, opened."""
+        if self.index is None:
+            return ()
+        indices = SnapshotIndices.of(self.snapshot)
+        opened: list[Any] = [(one, indices.open(one)) for one in self.index.segments]
+        return opened
+
+    @property
+    def covered(self) -> FragmentIds:
+        """Fragments that the index knows."""
+        return frozenset() if self.index is None else self.index.fragments
+
+    @cached_property
+    def statistics(self) -> TextStatistics:
+        """Documents of the index, and their tokens."""
+        total = TextStatistics(0, 0)
+        for _, opened in self.segments:
+            total |= opened.statistics
+        return total
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What makes tokens of texts, as in the index."""
+        if not self.segments:
+            return Tokenizer.of(UNINDEXED_TEXTS)
+        return self.segments[0][1].texts.tokenizer
+
+    def tokens(self, text: str) -> tuple[tuple[str, int], ...]:
+        """The tokens of the text of a query."""
+        if not self.segments:
+            return tuple(self.tokenizer.tokens(text))
+        return self.segments[0][1].texts.tokens(text)
+
+    def searched(self, among: RowSet | None) -> list[SearchedPartition]:
+        """All partitions of the index.
+
+        Parameters
+        ----------
+        among
+            Addresses of the rows that may be found; None: all.
+        """
+        return [
+            self._searched(segment, partition, among)
+            for segment, opened in self.segments
+            for partition in opened.partitions
+        ]
+
+    def _searched(
+        self, segment: IndexedSegment, partition: OpenedPartition, among: RowSet | None
+    ) -> SearchedPartition:
+        key = ("text rows", segment.entry.uuid.uuid, partition.number)
+        rows: _PartitionRows | None = self.snapshot.memo.get(key)
+        if rows is None:
+            rows = self.snapshot.memo[key] = self._rows(segment, partition)
+        allowed = rows.allowed
+        if among is not None:
+            inside = _inside(rows, among)
+            allowed = inside if allowed is None else inside & allowed
+        return SearchedPartition(partition, rows.addresses, allowed)
+
+    def _rows(self, segment: IndexedSegment, partition: OpenedPartition) -> _PartitionRows:
+        stored = partition.documents.rows
+        addresses, known = SnapshotIndices.of(self.snapshot).locate(segment, stored)
+        ascending = bool((addresses[1:] > addresses[:-1]).all())
+        allowed = None if known.all() else known.astype(np.uint8)
+        return _PartitionRows(addresses, allowed, ascending)
+
+
+def _inside(rows: _PartitionRows, among: RowSet) -> UInt8s:
+    """Which documents are among some rows."""
+    if not rows.ascending:
+        return among.contains(rows.addresses).astype(np.uint8)
+    # Each range of rows is a range of documents.
+    change = np.zeros(len(rows.addresses) + 1, np.int64)
+    np.add.at(change, np.searchsorted(rows.addresses, among.starts), 1)
+    np.add.at(change, np.searchsorted(rows.addresses, among.stops), -1)
+    return np.cumsum(change[:-1]).astype(np.uint8)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
+    """The full-text index of a field."""
+    for index in SnapshotIndices.of(snapshot).on(field_id):
+        if index.kind.name == _KIND:
+            return index
+    return None
+
+
+def _path_of(snapshot: Snapshot, field_id: int) -> str:
+    """The path of a field."""
+    schema = snapshot.manifest.schema
+    field = schema.field_by_id(field_id)
+    names = [field.name]
+    while field.parent_id >= 0:
+        field = schema.field_by_id(field.parent_id)
+        names.append(field.name)
+    return ".".join(name if name.isidentifier() else f"`{name}`" for name in reversed(names))
+
+
+def indexed_columns(snapshot: Snapshot) -> list[str]:
+    """Paths of the columns with a full-text index, in the order of the indices."""
+    paths = [
+        _path_of(snapshot, index.fields[0])
+        for index in SnapshotIndices.of(snapshot).all
+        if index.kind.name == _KIND and len(index.fields) == 1
+    ]
+    return list(dict.fromkeys(paths))

@@ -1,0 +1,450 @@
+"""Queries of full-text search, as users write them.
+
+Specification: "Searching" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from glaive.errors import OptionError
+
+__all__ = [
+    "BooleanQuery",
+    "BoostQuery",
+    "CombinedFieldsQuery",
+    "DocumentGranularity",
+    "FullTextOperator",
+    "FullTextQuery",
+    "FullTextQueryType",
+    "MatchQuery",
+    "MultiMatchQuery",
+    "Occur",
+    "PhraseQuery",
+    "TextQuery",
+    "full_text_query_of",
+]
+
+_MAX_NUMBER = 1 << 31
+
+
+class FullTextQueryType(Enum):
+    """Kinds of queries."""
+
+    MATCH = "match"
+    MATCH_PHRASE = "match_phrase"
+    BOOST = "boost"
+    MULTI_MATCH = "multi_match"
+    COMBINED_FIELDS = "combined_fields"
+    BOOLEAN = "boolean"
+
+
+class FullTextOperator(Enum):
+    """Whether a document needs to have all tokens of a query, or any."""
+
+    AND = "AND"
+    OR = "OR"
+
+
+class DocumentGranularity(str, Enum):
+    """What counts as one document: a row, or an element of a list."""
+
+    ROW = "row"
+    LIST_ELEMENT = "list_element"
+
+
+class Occur(Enum):
+    """What a query in a :class:`BooleanQuery` decides."""
+
+    SHOULD = "SHOULD"
+    MUST = "MUST"
+    MUST_NOT = "MUST_NOT"
+
+
+class FullTextQuery(ABC):
+    """A query. Does not change once it is made; ``&`` and ``|`` combine two."""
+
+    @abstractmethod
+    def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
+
+    @abstractmethod
+    def leaves(self) -> Iterator[MatchQuery | PhraseQuery | MultiMatchQuery | CombinedFieldsQuery]:
+        """The queries of texts that it is made of."""
+
+    def __and__(self, other: FullTextQuery) -> BooleanQuery:
+        return BooleanQuery([(Occur.MUST, self), (Occur.MUST, other)])
+
+    def __or__(self, other: FullTextQuery) -> BooleanQuery:
+        return BooleanQuery([(Occur.SHOULD, self), (Occur.SHOULD, other)])
+
+
+class _Leaf(FullTextQuery):
+    """A query of a text."""
+
+    query: str
+
+    def leaves(self) -> Iterator[Any]:
+        yield self
+
+
+class MatchQuery(_Leaf):
+    """Documents with the tokens of a text.
+
+    Parameters
+    ----------
+    query
+        The text. It becomes tokens as the texts of the index did.
+    column
+        The column that is searched.
+    boost
+        Factor of the scores.
+    fuzziness
+        Edits (characters inserted, deleted, replaced) that a token may be away from one of the
+        text. Rows that no index covers are searched for the tokens themselves. None: 0.
+    max_expansions
+        Tokens that each one of the text may stand for: the first so many, in their order.
+    operator
+        Whether documents need all tokens.
+    prefix_length
+        Characters at the start of a token that have to be equal.
+    document_granularity
+        Rows, or None.
+
+    Raises
+    ------
+    OptionError
+        An argument has a value that it cannot have.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        column: str,
+        *,
+        boost: float = 1.0,
+        fuzziness: int | None = 0,
+        max_expansions: int = 50,
+        operator: FullTextOperator = FullTextOperator.OR,
+        prefix_length: int = 0,
+        document_granularity: DocumentGranularity | None = None,
+    ) -> None:
+        self.query, self.column = _text("query", query), _text("column", column)
+        self.boost = _number("boost", boost)
+        self.fuzziness = 0 if fuzziness is None else _whole("fuzziness", fuzziness)
+        self.max_expansions = _whole("max_expansions", max_expansions)
+        self.prefix_length = _whole("prefix_length", prefix_length)
+        self.operator = _member("operator", operator, FullTextOperator)
+        self.document_granularity = _granularity(document_granularity)
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.MATCH
+
+    def __repr__(self) -> str:
+        return f"MatchQuery({self.query!r}, {self.column!r}, operator={self.operator.name})"
+
+
+class PhraseQuery(_Leaf):
+    """Documents in which the tokens of a text follow each other. The index needs positions.
+
+    Parameters
+    ----------
+    query, column, document_granularity
+        As in :class:`MatchQuery`.
+    slop
+        How many positions further from the token before it each may be than in the text.
+
+    Raises
+    ------
+    OptionError
+        An argument has a value that it cannot have.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        column: str,
+        *,
+        slop: int = 0,
+        document_granularity: DocumentGranularity | None = None,
+    ) -> None:
+        self.query, self.column = _text("query", query), _text("column", column)
+        self.slop = _whole("slop", slop)
+        self.document_granularity = _granularity(document_granularity)
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.MATCH_PHRASE
+
+    def __repr__(self) -> str:
+        return f"PhraseQuery({self.query!r}, {self.column!r}, slop={self.slop})"
+
+
+class MultiMatchQuery(_Leaf):
+    """Documents with the tokens of a text in one of several columns; the best score counts.
+
+    Parameters
+    ----------
+    query, operator
+        As in :class:`MatchQuery`, for each column on its own.
+    columns
+        The columns that are searched.
+    boosts
+        Factor of the scores of each column.
+
+    Raises
+    ------
+    OptionError
+        An argument has a value that it cannot have.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        columns: list[str],
+        *,
+        boosts: list[float] | None = None,
+        operator: FullTextOperator = FullTextOperator.OR,
+    ) -> None:
+        self.query, self.columns = _text("query", query), _columns(columns)
+        self.boosts = _boosts(boosts, len(self.columns))
+        self.operator = _member("operator", operator, FullTextOperator)
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.MULTI_MATCH
+
+    def matches(self) -> list[MatchQuery]:
+        """The query of each column."""
+        return [
+            MatchQuery(self.query, column, boost=boost, operator=self.operator)
+            for column, boost in zip(self.columns, self.boosts, strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        return f"MultiMatchQuery({self.query!r}, {list(self.columns)!r})"
+
+
+class CombinedFieldsQuery(_Leaf):
+    """Documents with the tokens of a text in several columns that count as one. Not searched yet.
+
+    Parameters
+    ----------
+    query, columns, operator
+        As in :class:`MultiMatchQuery`.
+    boosts
+        Weights of the columns, at least 1.
+
+    Raises
+    ------
+    OptionError
+        An argument has a value that it cannot have.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        columns: list[str],
+        *,
+        boosts: list[float] | None = None,
+        operator: FullTextOperator = FullTextOperator.OR,
+    ) -> None:
+        self.query, self.columns = _text("query", query), _columns(columns)
+        self.boosts = _boosts(boosts, len(self.columns))
+        if min(self.boosts) < 1:
+            raise OptionError(f"boosts: expected numbers from 1 on, found {boosts!r}")
+        self.operator = _member("operator", operator, FullTextOperator)
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.COMBINED_FIELDS
+
+    def __repr__(self) -> str:
+        return f"CombinedFieldsQuery({self.query!r}, {list(self.columns)!r})"
+
+
+class BoostQuery(FullTextQuery):
+    """Documents of one query; those that a second one finds, too, count for less.
+
+    Parameters
+    ----------
+    positive, negative
+        Queries.
+    negative_boost
+        The score of ``negative`` is taken off the score so many times.
+
+    Raises
+    ------
+    OptionError
+        An argument has a value that it cannot have.
+    """
+
+    def __init__(
+        self, positive: FullTextQuery, negative: FullTextQuery, *, negative_boost: float = 0.5
+    ) -> None:
+        self.positive = _member("positive", positive, FullTextQuery)
+        self.negative = _member("negative", negative, FullTextQuery)
+        self.negative_boost = _number("negative_boost", negative_boost)
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.BOOST
+
+    def leaves(self) -> Iterator[Any]:
+        yield from self.positive.leaves()
+        yield from self.negative.leaves()
+
+    def __repr__(self) -> str:
+        return f"BoostQuery({self.positive!r}, {self.negative!r})"
+
+
+class BooleanQuery(FullTextQuery):
+    """Documents that all ``MUST`` queries find, or any ``SHOULD`` query, and no ``MUST_NOT`` one.
+
+    Parameters
+    ----------
+    queries
+        Pairs of an :class:`Occur` and a query. Scores of ``MUST`` and ``SHOULD`` queries that
+        find a document are added.
+
+    Raises
+    ------
+    OptionError
+        There is no ``MUST`` or ``SHOULD`` query, or an entry is something else.
+    """
+
+    def __init__(self, queries: list[tuple[Occur, FullTextQuery]]) -> None:
+        by_kind: dict[Occur, list[FullTextQuery]] = {occur: [] for occur in Occur}
+        for entry in queries:
+            if not isinstance(entry, Sequence) or len(entry) != 2:
+                raise OptionError(f"queries: expected pairs of Occur and a query, found {entry!r}")
+            occur = _member("queries", entry[0], Occur)
+            by_kind[occur].append(_member("queries", entry[1], FullTextQuery))
+        self.must, self.should = by_kind[Occur.MUST], by_kind[Occur.SHOULD]
+        self.must_not = by_kind[Occur.MUST_NOT]
+        if not self.must and not self.should:
+            raise OptionError(
+                "queries: expected at least one MUST or SHOULD query, which says what is found"
+            )
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.BOOLEAN
+
+    def leaves(self) -> Iterator[Any]:
+        for query in (*self.must, *self.should, *self.must_not):
+            yield from query.leaves()
+
+    def __repr__(self) -> str:
+        return f"BooleanQuery(must={self.must}, should={self.should}, must_not={self.must_not})"
+
+
+class TextQuery(FullTextQuery):
+    """A text for columns that are not named, or by name: what users give as a string.
+
+    Parameters
+    ----------
+    query
+        The text; in double quotes it is a phrase.
+    columns
+        None: all columns with a full-text index.
+    """
+
+    def __init__(self, query: str, columns: Sequence[str] | None = None) -> None:
+        self.query, self.columns = query, columns
+
+    def query_type(self) -> FullTextQueryType:
+        return FullTextQueryType.MULTI_MATCH
+
+    def leaves(self) -> Iterator[Any]:
+        yield from ()
+
+    def on(self, columns: Sequence[str]) -> list[MatchQuery] | list[PhraseQuery]:
+        """The query of each column."""
+        text = self.query.strip()
+        if len(text) > 1 and text[0] == text[-1] == '"':
+            return [PhraseQuery(text[1:-1], column) for column in columns]
+        return [MatchQuery(self.query, column) for column in columns]
+
+    def __repr__(self) -> str:
+        return repr(self.query)
+
+
+def full_text_query_of(given: object) -> FullTextQuery:
+    """The query that the option ``full_text_query`` stands for.
+
+    Parameters
+    ----------
+    given
+        A text, a query, or a mapping with ``query``, which is one of them, and ``columns``.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    if isinstance(given, FullTextQuery):
+        return given
+    if isinstance(given, str):
+        return TextQuery(given)
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            f"full_text_query: expected a text, a mapping or a query of glaive.query, "
+            f"found {given!r:.80}"
+        )
+    unknown = sorted(map(str, set(given) - {"query", "columns"}))
+    if unknown:
+        raise OptionError(
+            f"full_text_query: unknown keys {unknown}; there are 'query' and 'columns'"
+        )
+    query, columns = given.get("query"), given.get("columns")
+    if isinstance(query, FullTextQuery):
+        return query
+    if not isinstance(query, str):
+        raise OptionError(f"full_text_query: expected a text as 'query', found {query!r:.80}")
+    return TextQuery(query, None if columns is None else _columns(columns))
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise OptionError(f"{name}: expected a text, found {value!r:.80}")
+    return value
+
+
+def _whole(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NUMBER:
+        raise OptionError(f"{name}: expected an integer from 0 to 2^31 - 1, found {value!r}")
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise OptionError(f"{name}: expected a finite number, found {value!r}")
+    return float(value)
+
+
+def _columns(columns: object) -> tuple[str, ...]:
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
+        raise OptionError(f"columns: expected a list of at least one name, found {columns!r}")
+    return tuple(_text("columns", column) for column in columns)
+
+
+def _boosts(boosts: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    if boosts is None:
+        return (1.0,) * count
+    if isinstance(boosts, str) or not isinstance(boosts, Sequence) or len(boosts) != count:
+        raise OptionError(f"boosts: expected {count} numbers, one per column, found {boosts!r}")
+    return tuple(_number("boosts", boost) for boost in boosts)
+
+
+def _member(name: str, value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind):
+        raise OptionError(f"{name}: expected {kind.__name__}, found {value!r:.80}")
+    return value
+
+
+def _granularity(value: object) -> DocumentGranularity | None:
+    if value is None or value is DocumentGranularity.ROW:
+        return DocumentGranularity.ROW if value else None
+    raise OptionError(
+        f"document_granularity: rows are the only documents that are searched, found {value!r}"
+    )

@@ -1,0 +1,176 @@
+"""A scan that returns the rows whose texts match a query, the best first.
+
+Rows are searched first, then filtered (unless the filter came first), then put into an order,
+and cut by limit and offset; columns are taken of those that remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.index.text.term_search import Hits
+from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery, TextQuery
+from glaive.scan.full_text.result import FOUND_COLUMNS, SCORE, ScoredColumns, ScoredValues
+from glaive.scan.full_text.search import TextSearch
+from glaive.scan.metrics import Meter
+from glaive.scan.options import ScanOptions
+from glaive.scan.run.compare import sorted_rows
+from glaive.scan.run.stream import rebatch
+from glaive.scan.views import Views
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Filter
+
+__all__ = ["FullTextScan"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FullTextScan:
+    """A search that is ready to run, once or several times.
+
+    Parameters
+    ----------
+    views
+        The version that is searched.
+    options
+        Of the scan.
+    query
+        What is searched for.
+    columns
+        Of the result.
+    postfilter
+        What rows that were found have to pass.
+    """
+
+    views: Views
+    options: ScanOptions
+    query: FullTextQuery
+    columns: ScoredColumns
+    postfilter: Filter | None
+
+    @classmethod
+    def of(cls, views: Views, options: ScanOptions, query: FullTextQuery) -> FullTextScan:
+        """Work out the columns of the query, those of the result, and the filter.
+
+        Raises
+        ------
+        OptionError
+            A column cannot be searched.
+        ColumnNotFoundError, FilterError
+            A column does not exist, or the filter cannot be understood.
+        """
+        schema = views.snapshot.manifest.schema
+        search = TextSearch(views, options, None, Meter())
+        if isinstance(query, TextQuery):
+            for column in search.columns_of(query):
+                search.column(column)
+        for leaf in query.leaves():
+            for column in [leaf.column] if hasattr(leaf, "column") else leaf.columns:
+                search.column(column)
+        for order in options.order_by:
+            if order.column_name not in FOUND_COLUMNS:
+                schema.find(order.column_name)
+        postfilter = None
+        if options.filter is not None and options.prefilter:
+            views.filter(options.filter)
+        elif options.filter is not None:
+            from glaive.expr.filters import bind_filter
+
+            postfilter = bind_filter(options.filter, schema, system=FOUND_COLUMNS)  # type: ignore[arg-type]  # it checks
+        return cls(views, options, query, ScoredColumns.of(views, options), postfilter)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the result."""
+        return self.columns.schema
+
+    def steps(self) -> list[str]:
+        """What is going to be done, the last step first."""
+        options = self.options
+        lines = [f"columns: {', '.join(self.schema.names) or 'none'}"]
+        if options.order_by:
+            lines.append(f"sort: {', '.join(order.column_name for order in options.order_by)}")
+        if self.postfilter is not None:
+            lines.append(f"filter of the rows found: {self.postfilter.text}")
+        best = "all rows" if self._most is None else f"the best {self._most} rows"
+        lines.append(f"full-text search: {self.query!r}, {best} by {SCORE}")
+        lines += self._column_steps()
+        if options.filter is not None and options.prefilter:
+            lines.append(f"filter of the rows searched: {self.views.filter(options.filter).text}")
+        return lines
+
+    def _column_steps(self) -> Iterator[str]:
+        """By which index each column is searched, and for how many fragments there is none."""
+        search = TextSearch(self.views, self.options, None, Meter())
+        paths = [path for leaf in self._leaves(search) for path in leaf]
+        for path in dict.fromkeys(paths):
+            column = search.column(path)
+            fragments = self.views.snapshot.manifest.num_fragments
+            name = "no index" if column.index is None else f"index {column.index.name}"
+            covered = len(column.covered)
+            rest = "left out" if self.options.fast_search else "read"
+            yield (
+                f"column {path}: {name} of {covered} fragments; "
+                f"{fragments - covered} fragments {rest}"
+            )
+
+    def _leaves(self, search: TextSearch) -> Iterator[list[str]]:
+        if isinstance(self.query, TextQuery):
+            yield list(search.columns_of(self.query))
+        for leaf in self.query.leaves():
+            single = isinstance(leaf, MatchQuery | PhraseQuery)
+            yield [leaf.column] if single else list(leaf.columns)
+
+    @property
+    def _most(self) -> int | None:
+        """Rows that are searched for; None: all that match."""
+        options = self.options
+        return None if options.limit is None else options.offset + options.limit
+
+    def table(self, meter: Meter | None = None) -> pa.Table:
+        """The rows that were found."""
+        meter = meter or Meter()
+        found = self._found(meter)
+        with meter.step("columns"):
+            return self.columns.table(found, meter)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that were found, in batches; all are searched before the first."""
+        from glaive.arrow.chunked import join_batches
+
+        yield from rebatch(join_batches(self.table()), self.options)
+
+    def count(self, meter: Meter | None = None) -> int:
+        """Rows of the result."""
+        return len(self._found(meter or Meter()).rows)
+
+    def _found(self, meter: Meter) -> Hits:
+        """The rows of the result, in its order."""
+        options = self.options
+        prefilter = options.filter if options.prefilter else None
+        with meter.step("search"):
+            search = TextSearch(self.views, options, prefilter, meter)
+            found = search.hits(self.query, self._most).best(self._most)
+        meter.count("rows_found", len(found.rows))
+        if self.postfilter is not None and len(found.rows):
+            with meter.step("filter"):
+                values = ScoredValues.of(self.views, self.postfilter.columns)
+                mask = self.postfilter.mask(values.batch(found, meter))
+                kept = np.asarray(mask.to_numpy(zero_copy_only=False))
+                found = Hits(found.rows[kept], found.scores[kept])
+        if options.order_by and len(found.rows):
+            with meter.step("sort"):
+                names = [order.column_name for order in options.order_by]
+                batch = ScoredValues.of(self.views, names).batch(found, meter)
+                order = sorted_rows([batch.column(name) for name in names], options.order_by)
+                found = Hits(found.rows[order], found.scores[order])
+        if not options.offset and len(found.rows) <= (options.limit or 0):
+            return found
+        return Hits(
+            found.rows[options.offset : self._most], found.scores[options.offset : self._most]
+        )

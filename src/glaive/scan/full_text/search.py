@@ -1,0 +1,271 @@
+"""Search for the rows of a query: what its parts find, put together.
+
+Specification: "Searching" in ``docs/format/text-indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from glaive.arrow.chunked import join_large
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
+from glaive.scan.full_text.column import TextColumn, indexed_columns
+from glaive.scan.full_text.queries import (
+    BooleanQuery,
+    BoostQuery,
+    FullTextOperator,
+    FullTextQuery,
+    MatchQuery,
+    MultiMatchQuery,
+    PhraseQuery,
+    TextQuery,
+)
+from glaive.scan.full_text.texts import TextsInMemory
+from glaive.scan.indices import SnapshotIndices
+from glaive.scan.metrics import Meter
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.system_columns import ROW_ADDRESS
+from glaive.scan.views import Views
+
+__all__ = ["TextSearch"]
+
+_TEXTS_AT_A_TIME = 1 << 16
+_SHIFT = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class TextSearch:
+    """One search: columns are opened once, whatever the number of queries on them.
+
+    Parameters
+    ----------
+    views
+        The version that is searched.
+    options
+        Of the scan: which fragments, and whether only rows that an index knows.
+    prefilter
+        What rows have to pass to be searched.
+    meter
+        Counts what is done.
+    """
+
+    views: Views
+    options: ScanOptions
+    prefilter: object
+    meter: Meter
+    _columns: dict[str, TextColumn] = field(default_factory=dict)
+
+    def hits(self, query: FullTextQuery, most: int | None) -> Hits:
+        """Addresses of rows, and their scores, in no order.
+
+        Parameters
+        ----------
+        most
+            Only the best so many are wanted; None: all. There may be more of them.
+
+        Raises
+        ------
+        OptionError
+            A column cannot be searched, or not for phrases.
+        CorruptFileError, DataFileMissingError
+            An index is damaged; the message names the file.
+        """
+        if isinstance(query, MatchQuery | PhraseQuery):
+            return self._leaf(query, most)
+        if isinstance(query, TextQuery):
+            return _best_of([self._leaf(leaf, most) for leaf in query.on(self.columns_of(query))])
+        if isinstance(query, MultiMatchQuery):
+            return _best_of([self._leaf(leaf, most) for leaf in query.matches()])
+        if isinstance(query, BoostQuery):
+            found = self.hits(query.positive, None)
+            return _lowered(found, self.hits(query.negative, None), query.negative_boost)
+        if isinstance(query, BooleanQuery):
+            return self._boolean(query, most)
+        raise UnsupportedFeatureError(
+            f"full_text_query: {type(query).__name__} is not searched yet. Use MultiMatchQuery."
+        )
+
+    def columns_of(self, query: TextQuery) -> Sequence[str]:
+        """The columns that a text is searched in.
+
+        Raises
+        ------
+        OptionError
+            None is named, and none has an index.
+        """
+        if query.columns is not None:
+            return query.columns
+        columns = indexed_columns(self.views.snapshot)
+        if not columns:
+            raise OptionError(
+                "full_text_query: no column has a full-text index. Name the columns, as in "
+                "{'query': ..., 'columns': [...]}, or create an index of type INVERTED."
+            )
+        return columns
+
+    def column(self, path: str) -> TextColumn:
+        """A column by path."""
+        known = self._columns.get(path)
+        if known is None:
+            known = self._columns[path] = TextColumn(self.views.snapshot, path)
+        return known
+
+    # ------------------------------------------------------------------ parts
+
+    def _boolean(self, query: BooleanQuery, most: int | None) -> Hits:
+        alone = [*query.must, *query.should]
+        if len(alone) == 1 and not query.must_not:
+            return self.hits(alone[0], most)
+        found: Hits | None = None
+        for part in query.must:
+            hits = self.hits(part, None)
+            found = hits if found is None else _both(found, hits)
+        should = [self.hits(part, None) for part in query.should]
+        if found is None:
+            found = _summed(should)
+        else:
+            for hits in should:
+                found = _raised(found, hits)
+        for part in query.must_not:
+            hits = self.hits(part, None)
+            kept = ~np.isin(found.rows, hits.rows)
+            found = Hits(found.rows[kept], found.scores[kept])
+        return found
+
+    def _leaf(self, query: MatchQuery | PhraseQuery, most: int | None) -> Hits:
+        column = self.column(query.column)
+        tokens = column.tokens(query.query)
+        boost = query.boost if isinstance(query, MatchQuery) else 1.0
+        most = most if boost > 0 else None
+        terms = _terms(query, tokens)
+        parts = [Hits(np.zeros(0, np.uint64), np.zeros(0, np.float32))]
+        if tokens and column.segments:
+            searched = column.searched(self._among)
+            parts.append(search_terms(searched, terms, column.statistics, most))
+            self.meter.count("documents_indexed", column.statistics.documents)
+        if tokens and not self.options.fast_search:
+            parts += self._unindexed(column, terms, most)
+        scores = np.concatenate([part.scores for part in parts])
+        scores *= np.float32(boost)
+        return Hits(np.concatenate([part.rows for part in parts]), scores)
+
+    def _unindexed(self, column: TextColumn, terms: TermQuery, most: int | None) -> Iterator[Hits]:
+        """Rows in fragments that the index does not know: their texts are read."""
+        fragments = [one for one in self._fragments if one not in column.covered]
+        if not fragments:
+            return
+        if not column.plain:
+            raise UnsupportedFeatureError(
+                f"full_text_query: {len(fragments)} fragments are not in the index of column "
+                f"{column.path!r}, which holds no plain texts. Call optimize_indices(), or search "
+                "with fast_search=True."
+            )
+        options = ScanOptions(
+            columns=(column.path,), filter=self.prefilter, with_row_address=True,
+            fragments=tuple(fragments), batch_size=_TEXTS_AT_A_TIME,
+            use_scalar_index=self.options.use_scalar_index,
+        )  # fmt: skip
+        batches = make_query(self.views, options).batches()
+        texts = TextsInMemory(
+            ((join_large([batch.column(0)]), batch.column(ROW_ADDRESS).to_numpy()) for batch in batches),
+            column.tokenizer,
+            [token for token, _ in terms.tokens],
+        )  # fmt: skip
+        self.meter.count("documents_not_indexed", texts.size)
+        indexed = [partition for _, opened in column.segments for partition in opened.partitions]
+        yield search_terms(
+            [SearchedPartition(texts, texts.rows, None)],
+            terms._replace(fuzziness=0),
+            column.statistics | texts.statistics,
+            most,
+            indexed,
+        )
+
+    # ------------------------------------------------------------------ rows
+
+    @cached_property
+    def _fragments(self) -> list[int]:
+        """Ids of the fragments that are searched."""
+        ids: list[int] = self.views.snapshot.manifest.fragment_ids.tolist()
+        if self.options.fragments is not None:
+            self.views.snapshot.positions_of(self.options.fragments)
+            return list(dict.fromkeys(self.options.fragments))
+        return ids
+
+    @cached_property
+    def _among(self) -> RowSet | None:
+        """Addresses of the rows that may be found by indices; None: all."""
+        snapshot = self.views.snapshot
+        if self.prefilter is None:
+            if self.options.fragments is None:
+                return None
+            return SnapshotIndices.of(snapshot).extent(frozenset(self._fragments))
+        options = ScanOptions(
+            filter=self.prefilter, fragments=self.options.fragments,
+            use_scalar_index=self.options.use_scalar_index,
+        )  # fmt: skip
+        with self.meter.step("filter"):
+            rows: list[RowNumbers] = [np.zeros(0, np.uint64)]
+            for fragment, ranges in make_query(self.views, options, counting=True).row_ranges():
+                rows.append((np.uint64(fragment) << _SHIFT) | ranges.astype(np.uint64))
+            return RowSet.of(np.concatenate(rows))
+
+
+def _terms(query: MatchQuery | PhraseQuery, tokens: tuple[tuple[str, int], ...]) -> TermQuery:
+    if isinstance(query, PhraseQuery):
+        return TermQuery(tokens, phrase=True, slop=query.slop)
+    return TermQuery(
+        tokens, every=query.operator is FullTextOperator.AND, fuzziness=query.fuzziness,
+        prefix_length=query.prefix_length, max_expansions=query.max_expansions,
+    )  # fmt: skip
+
+
+def _grouped(parts: Sequence[Hits], combine: Any) -> Hits:
+    """Each row once, with the scores of all parts combined."""
+    rows = np.concatenate([part.rows for part in parts])
+    scores = np.concatenate([part.scores for part in parts])
+    distinct, place = np.unique(rows, return_inverse=True)
+    combined = np.zeros(len(distinct), np.float64)
+    if combine is np.maximum:
+        combined[:] = -np.inf
+    combine.at(combined, place, scores)
+    return Hits(distinct, combined.astype(np.float32))
+
+
+def _best_of(parts: Sequence[Hits]) -> Hits:
+    """Each row with the best of its scores."""
+    return parts[0] if len(parts) == 1 else _grouped(parts, np.maximum)
+
+
+def _summed(parts: Sequence[Hits]) -> Hits:
+    return _grouped(parts, np.add)
+
+
+def _both(first: Hits, second: Hits) -> Hits:
+    """Rows that both found, with the sum of their scores."""
+    rows, left, right = np.intersect1d(
+        first.rows, second.rows, assume_unique=True, return_indices=True
+    )
+    return Hits(rows, first.scores[left] + second.scores[right])
+
+
+def _raised(first: Hits, second: Hits, factor: float = 1.0) -> Hits:
+    """The rows of the first; those that the second found, too, have that added to their scores."""
+    _, left, right = np.intersect1d(
+        first.rows, second.rows, assume_unique=True, return_indices=True
+    )
+    scores = first.scores.copy()
+    scores[left] += np.float32(factor) * second.scores[right]
+    return Hits(first.rows, scores)
+
+
+def _lowered(first: Hits, second: Hits, factor: float) -> Hits:
+    return _raised(first, second, -factor)
