@@ -1,4 +1,4 @@
-"""Queries of full-text search: ``dataset.to_table(full_text_query=MatchQuery("apple", "text"))``."""
+"""Queries of full-text search: what the option ``full_text_query`` of scans takes."""
 
 from glaive.scan.full_text.queries import (
     BooleanQuery,

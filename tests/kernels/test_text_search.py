@@ -42,7 +42,7 @@ def phrase_of(random: Any, lists: list[WeightedList]) -> list[PhraseTerm]:
         positions = [np.sort(random.choice(9, count, replace=False)) for count in counts]
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         together = np.concatenate([*positions, np.zeros(0, int)]).astype(np.uint32)
-        terms.append(PhraseTerm(at, starts, together, offset))
+        terms.append(PhraseTerm(at, starts, together, offset, 3))
     return terms
 
 
@@ -113,8 +113,8 @@ def test_terms_of_a_phrase_may_be_as_far_apart_as_the_slop(
     documents = np.arange(4, dtype=np.uint32)
     one = weighted(documents, np.ones(4, np.float32))
     starts = np.arange(5, dtype=np.int64)
-    first = PhraseTerm(0, starts, np.array([5, 5, 5, 5], np.uint32), 0)
-    second = PhraseTerm(1, starts, np.array([6, 7, 8, 4], np.uint32), 1)
+    first = PhraseTerm(0, starts, np.array([5, 5, 5, 5], np.uint32), 0, 1)
+    second = PhraseTerm(1, starts, np.array([6, 7, 8, 4], np.uint32), 1, 1)
     with force_tier(tier):
         found = top_all([one, one], np.ones(2, np.float32), Search(4, 4), [first, second], slop)
     assert found.documents.tolist() == expected
@@ -141,7 +141,7 @@ def test_lists_whose_parts_do_not_match_are_refused() -> None:
             top_any([wrong], factor, Search(8, 9))
     with pytest.raises(ValueError, match="flags"):
         top_any([one], factor, Search(8, 9, np.ones(3, np.uint8)))
-    term = PhraseTerm(0, np.zeros(2, np.int64), np.zeros(0, np.uint32), 0)
+    term = PhraseTerm(0, np.zeros(2, np.int64), np.zeros(0, np.uint32), 0, 1)
     with pytest.raises(ValueError, match="positions"):
         top_all([one], factor, Search(8, 9), [term])
     with pytest.raises(ValueError, match="phrase"):

@@ -64,7 +64,6 @@ def test_an_unknown_option_suggests_a_known_one() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("full_text_query", "hello"),
         ("index_segments", ["0"]),
         ("aggregate", b"plan"),
     ],

@@ -6,7 +6,6 @@ Specification: "Scores" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import text_search as compiled
-from glaive.kernels.records import TopAll, TopAny
+from glaive.kernels.text_records import TopAll, TopAny
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 __all__ = [
@@ -95,12 +94,15 @@ class PhraseTerm(NamedTuple):
         ``uint32``: ascending in each document.
     offset
         Position in the phrase.
+    most
+        Positions in one document, at most; documents with more are not found.
     """
 
     of: int
     starts: Int64s
     positions: UInt32s
     offset: int
+    most: int
 
 
 class Found(NamedTuple):
@@ -209,7 +211,9 @@ def top_all(
     most = min(search.most, len(lists[order[0]].documents))
     scores_of_best = np.empty(most, np.float32)
     found = np.empty(most, np.uint32)
-    cursors, places = np.zeros(terms, np.int64), np.zeros((len(phrase), 2), np.int64)
+    cursors = np.zeros(terms, np.int64)
+    capacity = max((min(term.most, len(term.positions)) for term in phrase), default=0)
+    reached = np.empty(2 * capacity, np.int64)
     followed = np.array(
         [
             (place[term.of], address(term.starts), address(term.positions), len(term.positions),
@@ -221,7 +225,7 @@ def top_all(
         lists=address(table), terms=terms, factors=address(given), allowed=_address(search.allowed),
         limit=search.limit, most=most, scores=address(scores_of_best), documents=address(found),
         cursors=address(cursors), phrase=address(followed), phrase_terms=len(phrase),
-        places=address(places), slop=slop,
+        reached=address(reached), capacity=capacity, slop=slop,
     )  # fmt: skip
     count = compiled.top_all(*call) if most else 0
     del kept
@@ -285,24 +289,21 @@ def _best(documents: Int64s, exact: Float32s | np.ndarray, search: Search) -> Fo
 def _has_phrase(
     lists: Sequence[WeightedList], phrase: Sequence[PhraseTerm], slop: int, document: int
 ) -> bool:
-    """Whether a document has a phrase: places of all terms move on until they are near enough."""
-    places: list[list[int]] = []
+    """Whether a document has a phrase: where the terms so far can end, for more and more."""
+    capacity = max(min(term.most, len(term.positions)) for term in phrase)
+    reached: list[int] | None = None
     for term in phrase:
         at = int(np.searchsorted(lists[term.of].documents, document))
-        begin, end = max(0, int(term.starts[at])), int(term.starts[at + 1])
-        places.append((term.positions[begin:end].astype(np.int64) - term.offset).tolist())
-    while all(places):
-        furthest = places[0][0]
-        found = True
-        for before, here in pairwise(places):
-            furthest = max(furthest, before[0] if before[0] > here[0] else here[0] - slop)
-            found = before[0] <= here[0] <= before[0] + slop
-            if not found:
-                break
-        if found:
-            return True
-        places = [[one for one in rest if one >= furthest] for rest in places]
-    return False
+        begin, end = int(term.starts[at]), int(term.starts[at + 1])
+        if not 0 <= begin < end <= len(term.positions) or end - begin > capacity:
+            return False
+        places = (term.positions[begin:end].astype(np.int64) - term.offset).tolist()
+        reached = [
+            here
+            for here in places
+            if reached is None or any(here - slop <= before <= here for before in reached)
+        ]
+    return bool(reached)
 
 
 def exercise() -> None:
@@ -311,5 +312,5 @@ def exercise() -> None:
     factors = np.ones(2, np.float32)
     search = Search(3, 2, np.ones(3, np.uint8))
     top_any([one, one], factors, search)
-    term = PhraseTerm(0, np.arange(4, dtype=np.int64), np.arange(3, dtype=np.uint32), 0)
+    term = PhraseTerm(0, np.arange(4, dtype=np.int64), np.arange(3, dtype=np.uint32), 0, 1)
     top_all([one, one], factors, search, [term, term._replace(of=1)])

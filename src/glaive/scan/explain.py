@@ -14,13 +14,14 @@ from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
+    from glaive.scan.full_text.scan import FullTextScan
     from glaive.scan.nearest.scan import NearestScan
 
 __all__ = ["analyze", "explain"]
 
 _STEPS = {
     "index": "search indices",
-    "search": "search for nearest vectors",
+    "search": "search",
     "find": "find rows in encoded columns",
     "decode": "decode columns of the filter and the order",
     "filter": "evaluate the remaining terms of the filter",
@@ -30,7 +31,7 @@ _STEPS = {
 """What the times of a meter are called."""
 
 
-def explain(query: Query | NearestScan, *, verbose: bool = False) -> str:
+def explain(query: Query | NearestScan | FullTextScan, *, verbose: bool = False) -> str:
     """The steps of a scan, the last one first, as in a tree.
 
     With ``verbose`` the rows of each fragment as well.

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.scan.full_text.queries import FullTextQuery
+from glaive.scan.full_text.text_query import full_text_query_of
 from glaive.scan.metrics import ScanStatistics
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.projection import BlobHandling, Columns, column_names
@@ -18,7 +20,6 @@ DEFAULT_BATCH_SIZE = 8192
 """Rows per batch."""
 
 _SEARCHES = (
-    "full_text_query",
     "index_segments",
     "row_addr_allowlist",
     "row_addr_blocklist",
@@ -90,13 +91,16 @@ class ScanOptions:
     nearest
         Return the rows whose vectors are nearest to a query, by distance: a mapping that
         :class:`glaive.scan.nearest.options.NearestOptions` documents.
+    full_text_query
+        Return the rows whose texts match a query, the best first: a text, a mapping with ``query``
+        and ``columns``, or a query of :mod:`glaive.query`.
     prefilter
         Search among the rows that pass the filter; otherwise the filter is applied to those
         found, of which fewer may remain.
     fast_search
         Leave out rows that no index covers.
     disable_scoring_autoprojection
-        Return the distance only if ``columns`` names it.
+        Return the distance, or the score, only if ``columns`` names it.
     """
 
     columns: Columns | None = None
@@ -123,6 +127,7 @@ class ScanOptions:
     blob_handling: str = "blobs_descriptions"
     use_cache: bool = True
     nearest: NearestOptions | None = None
+    full_text_query: FullTextQuery | None = None
     prefilter: bool = False
     fast_search: bool = False
     disable_scoring_autoprojection: bool = False
@@ -244,11 +249,11 @@ def _check_query(kept: dict[str, Any]) -> None:
             "range_before and include_deleted_rows: the range is of live rows. "
             "Leave one of them out."
         )
-    if kept.get("include_deleted_rows") and "nearest" in kept:
-        raise OptionError(
-            "nearest and include_deleted_rows: deleted rows are not searched. Leave one of them "
-            "out."
-        )
+    searches = [name for name in ("nearest", "full_text_query") if name in kept]
+    for name in searches:
+        other = "include_deleted_rows" if kept.get("include_deleted_rows") else searches[-1]
+        if other != name:
+            raise OptionError(f"{name} and {other} cannot be combined. Leave one of them out.")
     if kept.get("include_deleted_rows") and not kept.get("with_row_id"):
         raise OptionError(
             "include_deleted_rows: deleted rows are marked by null row ids. Set with_row_id."
@@ -314,4 +319,5 @@ _CHECKED: Mapping[str, Callable[[Any], Any]] = {
     "fragments": _fragment_ids,
     "range_before": _row_range,
     "nearest": NearestOptions.of,
+    "full_text_query": full_text_query_of,
 }

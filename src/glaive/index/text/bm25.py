@@ -15,6 +15,7 @@ __all__ = ["TextStatistics", "length_shares", "quantized_lengths", "rarity", "we
 
 _K1: Final = np.float32(1.2)
 _B: Final = np.float32(0.75)
+_SHORTEST: Final = 1e-30
 
 
 class TextStatistics(NamedTuple):
@@ -42,7 +43,7 @@ def rarity(documents: int, having: int) -> float:
 def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
     """How much the length of each document takes from its weights."""
     share = lengths.astype(np.float32)
-    share *= _K1 * _B / np.float32(max(mean, np.finfo(np.float32).tiny))
+    share *= _K1 * _B / np.float32(max(mean, _SHORTEST))
     share += _K1 * (np.float32(1) - _B)
     return share
 

@@ -41,14 +41,11 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
     Time is proportional to the tokens that have about that length.
     """
     kept = wanted[:prefix_length]
-    lengths = pc.utf8_length(tokens)
-    near = pc.and_(
-        pc.less_equal(lengths, len(wanted) + distance),
-        pc.greater_equal(lengths, len(wanted) - distance),
-    )
+    lengths = pc.utf8_length(tokens).to_numpy(zero_copy_only=False)
+    near = abs(lengths - len(wanted)) <= distance
     if kept:
-        near = pc.and_(near, pc.starts_with(tokens, kept))
-    candidates = np.flatnonzero(near.to_numpy(zero_copy_only=False))
+        near &= pc.starts_with(tokens, kept).to_numpy(zero_copy_only=False)
+    candidates = np.flatnonzero(near)
     found: list[Int64s] = []
     count = 0
     start, step = 0, _FIRST

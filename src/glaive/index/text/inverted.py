@@ -52,7 +52,7 @@ class Inverted(IndexKind):
         """Read the parameters; partitions are opened when they are searched."""
         file = segment.open(METADATA)
         layout = read_posting_layout(file)
-        known = file.metadata.get("token_set_format", "arrow") in _FORMATS
+        known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
         if layout is None or not known or "partitions" not in file.metadata:
             raise UnsupportedFeatureError(f"{file.path}: a layout that is not known")
         if _ignores_any(file, None):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +59,9 @@ class TokenizedTexts:
 class OpenedInverted(ScalarIndex):
     """A segment: its parameters and partitions. Safe to share between threads.
 
+    ``texts`` makes tokens of queries as those of the index were made; ``fuzzy_texts`` leaves them
+    as they stand in the text, as tokens that are looked for with edits.
+
     Parameters
     ----------
     segment
@@ -79,11 +83,17 @@ class OpenedInverted(ScalarIndex):
     ) -> None:
         self.params = params
         self.texts = TokenizedTexts(params)
+        self.fuzzy_texts = TokenizedTexts(
+            replace(
+                params, lower_case=False, stem=False, remove_stop_words=False, ascii_folding=False
+            )
+        )
         self.partitions = [OpenedPartition(segment, number, layout) for number in partitions]
         self._where = segment.where
 
     @property
     def nbytes(self) -> int:
+        """Bytes of memory; what searches read is kept by the session."""
         return _NBYTES
 
     @property
@@ -95,6 +105,7 @@ class OpenedInverted(ScalarIndex):
         return total
 
     def answers(self, query: IndexQuery) -> bool:
+        """Whether it can find the rows that have all tokens of a text, and maybe more."""
         return (
             isinstance(query, HasTokens)
             and self.params.base_tokenizer == "simple"
@@ -103,10 +114,12 @@ class OpenedInverted(ScalarIndex):
         )
 
     def estimate(self, query: IndexQuery) -> int:
+        """Rows that a search is going to find, about: a guess."""
         # What is kept of a list would tell; a guess reads nothing.
         return sum(partition.statistics.documents for partition in self.partitions) // 100
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
+        """Rows that have all tokens of the text, as the index made them."""
         if not isinstance(query, HasTokens) or nulls:
             raise UnsupportedFeatureError(f"{self._where}: cannot answer {query}")
         tokens = self.texts.tokens(query.text)

@@ -20,6 +20,7 @@ from glaive.index.text.columns import elements_of, lists_of
 from glaive.index.text.edit_distance import near_tokens
 from glaive.index.text.fst_lookup import Fst
 from glaive.index.text.posting_layout import PostingLayout
+from glaive.index.text.term_search import TokenPositions
 from glaive.index.text.tokens import Tokens, read_tokens
 from glaive.kernels.postings import decode_list, decode_list_positions
 from glaive.kernels.text_search import WeightedList, weighted
@@ -153,8 +154,8 @@ class OpenedPartition:
         place = self._find(token)
         return 0 if place is None else int(self._kept("lengths", self._read_lengths)[place])
 
-    def positions(self, token: str) -> tuple[Int64s, UInt32s]:
-        """Where the positions of a token in each of its documents begin; and the positions.
+    def positions(self, token: str) -> TokenPositions:
+        """Positions of a token in each of its documents.
 
         Raises
         ------
@@ -162,15 +163,14 @@ class OpenedPartition:
             The index has no positions.
         """
 
-        def load() -> tuple[tuple[Int64s, UInt32s], int]:
+        def load() -> TokenPositions:
             place = self._find(token)
             if place is None:
-                return (np.zeros(1, np.int64), np.zeros(0, np.uint32)), 0
+                return TokenPositions.of(np.zeros(1, np.int64), np.zeros(0, np.uint32))
             _, frequencies = self._read_list(place)
-            starts, positions = self._read_positions(place, frequencies)
-            return (starts, positions), starts.nbytes + positions.nbytes
+            return TokenPositions.of(*self._read_positions(place, frequencies))
 
-        known: tuple[Int64s, UInt32s] = self._segment.keep((self.number, "positions", token), load)
+        known: TokenPositions = self._kept(("positions", token), load)
         return known
 
     # ------------------------------------------------------------------ reading
@@ -180,7 +180,7 @@ class OpenedPartition:
 
         def sized() -> tuple[Any, int]:
             value = load()
-            parts = value if isinstance(value, Documents) else (value,)
+            parts = value[:2] if isinstance(value, Documents) else (value,)
             return value, sum(getattr(part, "nbytes", 0) for part in parts)
 
         return self._segment.keep((self.number, key), sized)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -24,7 +24,35 @@ from glaive.kernels.text_search import (
 )
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
-__all__ = ["Hits", "Partition", "SearchedPartition", "TermQuery", "search_terms"]
+__all__ = ["Hits", "Partition", "SearchedPartition", "TermQuery", "TokenPositions", "search_terms"]
+
+
+class TokenPositions(NamedTuple):
+    """Positions of a token in each of its documents.
+
+    Parameters
+    ----------
+    starts
+        ``int64`` of shape ``(documents + 1,)``: where those of each document begin.
+    positions
+        ``uint32``.
+    most
+        Positions in one document, at most.
+    """
+
+    starts: Int64s
+    positions: UInt32s
+    most: int
+
+    @classmethod
+    def of(cls, starts: Int64s, positions: UInt32s) -> Self:
+        """Positions that begin at ``starts``."""
+        return cls(starts, positions, int(np.diff(starts).max(initial=0)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.starts.nbytes + self.positions.nbytes
 
 
 class Partition(Protocol):
@@ -44,7 +72,7 @@ class Partition(Protocol):
     def count(self, token: str) -> int:
         """How many documents have a token."""
 
-    def positions(self, token: str) -> tuple[Int64s, UInt32s]:
+    def positions(self, token: str) -> TokenPositions:
         """Positions of a token in each of its documents."""
 
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
@@ -66,7 +94,7 @@ class TermQuery(NamedTuple):
         Positions that may lie between two tokens of a phrase.
     fuzziness, prefix_length, max_expansions
         Edits between a token of the query and one of a document, characters that have to be
-        equal, and tokens that one of the query stands for, at most.
+        equal, and tokens that those of the query stand for, at most and all together.
     """
 
     tokens: tuple[tuple[str, int], ...]
@@ -167,10 +195,12 @@ def _groups(query: TermQuery, partition: Partition) -> list[list[str]]:
     """For each token of the query the tokens of a partition that it stands for."""
     if not query.fuzziness or query.phrase:
         return [[token] for token, _ in query.tokens]
-    return [
-        partition.near(token, query.fuzziness, query.prefix_length, query.max_expansions)
-        for token, _ in query.tokens
-    ]
+    groups: list[list[str]] = []
+    left = query.max_expansions
+    for token, _ in query.tokens:
+        groups.append(partition.near(token, query.fuzziness, query.prefix_length, left))
+        left -= len(groups[-1])
+    return groups
 
 
 class _Terms:
@@ -205,8 +235,11 @@ class _Terms:
     def _phrase(self, present: list[str], partition: Partition) -> list[PhraseTerm]:
         first = min(position for _, position in self._query.tokens)
         return [
-            PhraseTerm(present.index(token), *partition.positions(token), position - first)
+            PhraseTerm(
+                present.index(token), found.starts, found.positions, position - first, found.most
+            )
             for token, position in self._query.tokens
+            for found in (partition.positions(token),)
         ]
 
     def _summed(

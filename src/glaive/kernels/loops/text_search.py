@@ -26,7 +26,7 @@ from glaive.kernels.loops.memory import (
     store_u32,
     store_u64,
 )
-from glaive.kernels.records import TopAll, TopAny
+from glaive.kernels.text_records import TopAll, TopAny
 
 BLOCK = 64
 """Documents of a block that has a bound."""
@@ -294,59 +294,49 @@ def top_any(
 
 
 @kernel
-def has_phrase(phrase: int, terms: int, cursors: int, places: int, slop: int) -> bool:
+def has_phrase(
+    phrase: int, terms: int, cursors: int, reached: int, capacity: int, slop: int
+) -> bool:
     """Whether the terms follow each other in a document, with at most ``slop`` gaps between two.
 
     ``phrase`` has five words for each term, in the order of the query: its list, addresses of
     the starts and of the positions, how many there are, and its position in the query.
+    ``reached`` has room for ``capacity`` places at which the terms so far can end, twice.
     """
+    count = 0
     for i in range(terms):
         entry = phrase + i * ENTRY
         cursor = load_i64(cursors + load_i64(entry) * 8)
-        starts, total = load_i64(entry + 8), load_i64(entry + 24)
+        starts, positions, total = (
+            load_i64(entry + 8), load_i64(entry + 16), load_i64(entry + 24),
+        )  # fmt: skip
         begin, end = load_i64(starts + cursor * 8), load_i64(starts + cursor * 8 + 8)
-        if begin < 0 or end > total or begin >= end:
+        if begin < 0 or end > total or begin >= end or capacity < end - begin:
             return False
-        put(places + i * 16, begin)
-        put(places + i * 16 + 8, end)
-    while True:
-        furthest = -NONE
-        found = True
-        before = 0
-        for i in range(terms):
-            entry = phrase + i * ENTRY
-            at = load_i64(places + i * 16)
-            here = np.int64(load_u32(load_i64(entry + 16) + at * 4)) - load_i64(entry + 32)
-            if i == 0:
-                before = here
-                furthest = here
-                continue
-            if before > here:
-                furthest = max(furthest, before)
-                found = False
-                break
-            furthest = max(furthest, here - slop)
-            if here - before > slop:
-                found = False
-                break
-            before = here
-        if found:
-            return True
-        for i in range(terms):
-            entry = phrase + i * ENTRY
-            at, end = load_i64(places + i * 16), load_i64(places + i * 16 + 8)
-            positions, offset = load_i64(entry + 16), load_i64(entry + 32)
-            while at < end and np.int64(load_u32(positions + at * 4)) - offset < furthest:
-                at += 1
-            if at == end:
-                return False
-            put(places + i * 16, at)
+        before, after = reached, reached + capacity * 8
+        if i & 1:
+            before, after = after, before
+        at, new = 0, 0
+        for place in range(begin, end):
+            here = np.int64(load_u32(positions + place * 4)) - load_i64(entry + 32)
+            if i > 0:
+                while at < count and load_i64(before + at * 8) < here - slop:
+                    at += 1
+                if at == count or load_i64(before + at * 8) > here:
+                    continue
+            put(after + new * 8, here)
+            new += 1
+        if new == 0:
+            return False
+        count = new
+    return True
 
 
 @kernel_of(TopAll)
 def top_all(
     lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
-    documents: int, cursors: int, phrase: int, phrase_terms: int, places: int, slop: int,
+    documents: int, cursors: int, phrase: int, phrase_terms: int, reached: int, capacity: int,
+    slop: int,
 ) -> int:  # fmt: skip
     """Find the best documents that have all of the terms; returns how many.
 
@@ -391,7 +381,7 @@ def top_all(
                 continue
             if phrase_terms:
                 put(cursors, at)
-                if not has_phrase(phrase, phrase_terms, cursors, places, slop):
+                if not has_phrase(phrase, phrase_terms, cursors, reached, capacity, slop):
                     continue
             size = push(scores, documents, size, most, np.float32(score), document)
             threshold = threshold_of(scores, size, most, floor)

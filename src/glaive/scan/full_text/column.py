@@ -5,7 +5,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.format.field import Field
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.text.bm25 import TextStatistics
 from glaive.index.text.opened import OpenedInverted
@@ -110,11 +111,12 @@ class TextColumn:
             return Tokenizer.of(UNINDEXED_TEXTS)
         return self.segments[0][1].texts.tokenizer
 
-    def tokens(self, text: str) -> tuple[tuple[str, int], ...]:
-        """The tokens of the text of a query."""
+    def tokens(self, text: str, *, fuzzy: bool) -> tuple[tuple[str, int], ...]:
+        """The tokens of the text of a query; ``fuzzy``: as they stand in it."""
         if not self.segments:
             return tuple(self.tokenizer.tokens(text))
-        return self.segments[0][1].texts.tokens(text)
+        opened = self.segments[0][1]
+        return (opened.fuzzy_texts if fuzzy else opened.texts).tokens(text)
 
     def searched(self, among: RowSet | None) -> list[SearchedPartition]:
         """All partitions of the index.
@@ -178,13 +180,16 @@ def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
 
 def _path_of(snapshot: Snapshot, field_id: int) -> str:
     """The path of a field."""
-    schema = snapshot.manifest.schema
-    field = schema.field_by_id(field_id)
-    names = [field.name]
-    while field.parent_id >= 0:
-        field = schema.field_by_id(field.parent_id)
-        names.append(field.name)
-    return ".".join(name if name.isidentifier() else f"`{name}`" for name in reversed(names))
+
+    def below(fields: Sequence[Field], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for field in fields:
+            path = (*before, field.name)
+            if field.id == field_id:
+                yield path
+            yield from below(field.children, path)
+
+    names = next(below(snapshot.manifest.schema.fields, ()))
+    return ".".join(name if name.isidentifier() else f"`{name}`" for name in names)
 
 
 def indexed_columns(snapshot: Snapshot) -> list[str]:

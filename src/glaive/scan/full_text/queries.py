@@ -5,13 +5,20 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Sequence
+from enum import Enum, StrEnum
 from typing import Any
 
 from glaive.errors import OptionError
+from glaive.scan.full_text.arguments import (
+    boosts_of,
+    columns_of,
+    member_of,
+    number_of,
+    text_of,
+    whole_of,
+)
 
 __all__ = [
     "BooleanQuery",
@@ -25,11 +32,7 @@ __all__ = [
     "MultiMatchQuery",
     "Occur",
     "PhraseQuery",
-    "TextQuery",
-    "full_text_query_of",
 ]
-
-_MAX_NUMBER = 1 << 31
 
 
 class FullTextQueryType(Enum):
@@ -50,7 +53,7 @@ class FullTextOperator(Enum):
     OR = "OR"
 
 
-class DocumentGranularity(str, Enum):
+class DocumentGranularity(StrEnum):
     """What counts as one document: a row, or an element of a list."""
 
     ROW = "row"
@@ -89,6 +92,7 @@ class _Leaf(FullTextQuery):
     query: str
 
     def leaves(self) -> Iterator[Any]:
+        """The queries of texts that it is made of."""
         yield self
 
 
@@ -105,9 +109,11 @@ class MatchQuery(_Leaf):
         Factor of the scores.
     fuzziness
         Edits (characters inserted, deleted, replaced) that a token may be away from one of the
-        text. Rows that no index covers are searched for the tokens themselves. None: 0.
+        text, which is then not put into small letters, nor stemmed. Rows that no index covers are
+        searched for the tokens themselves. None: 0.
     max_expansions
-        Tokens that each one of the text may stand for: the first so many, in their order.
+        Tokens that those of the text may stand for, all together: the first so many, in their
+        order, of the first token, then of the next.
     operator
         Whether documents need all tokens.
     prefix_length
@@ -133,15 +139,16 @@ class MatchQuery(_Leaf):
         prefix_length: int = 0,
         document_granularity: DocumentGranularity | None = None,
     ) -> None:
-        self.query, self.column = _text("query", query), _text("column", column)
-        self.boost = _number("boost", boost)
-        self.fuzziness = 0 if fuzziness is None else _whole("fuzziness", fuzziness)
-        self.max_expansions = _whole("max_expansions", max_expansions)
-        self.prefix_length = _whole("prefix_length", prefix_length)
-        self.operator = _member("operator", operator, FullTextOperator)
+        self.query, self.column = text_of("query", query), text_of("column", column)
+        self.boost = number_of("boost", boost)
+        self.fuzziness = 0 if fuzziness is None else whole_of("fuzziness", fuzziness)
+        self.max_expansions = whole_of("max_expansions", max_expansions)
+        self.prefix_length = whole_of("prefix_length", prefix_length)
+        self.operator = member_of("operator", operator, FullTextOperator)
         self.document_granularity = _granularity(document_granularity)
 
     def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
         return FullTextQueryType.MATCH
 
     def __repr__(self) -> str:
@@ -172,11 +179,12 @@ class PhraseQuery(_Leaf):
         slop: int = 0,
         document_granularity: DocumentGranularity | None = None,
     ) -> None:
-        self.query, self.column = _text("query", query), _text("column", column)
-        self.slop = _whole("slop", slop)
+        self.query, self.column = text_of("query", query), text_of("column", column)
+        self.slop = whole_of("slop", slop)
         self.document_granularity = _granularity(document_granularity)
 
     def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
         return FullTextQueryType.MATCH_PHRASE
 
     def __repr__(self) -> str:
@@ -209,11 +217,12 @@ class MultiMatchQuery(_Leaf):
         boosts: list[float] | None = None,
         operator: FullTextOperator = FullTextOperator.OR,
     ) -> None:
-        self.query, self.columns = _text("query", query), _columns(columns)
-        self.boosts = _boosts(boosts, len(self.columns))
-        self.operator = _member("operator", operator, FullTextOperator)
+        self.query, self.columns = text_of("query", query), columns_of(columns)
+        self.boosts = boosts_of(boosts, len(self.columns))
+        self.operator = member_of("operator", operator, FullTextOperator)
 
     def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
         return FullTextQueryType.MULTI_MATCH
 
     def matches(self) -> list[MatchQuery]:
@@ -251,13 +260,14 @@ class CombinedFieldsQuery(_Leaf):
         boosts: list[float] | None = None,
         operator: FullTextOperator = FullTextOperator.OR,
     ) -> None:
-        self.query, self.columns = _text("query", query), _columns(columns)
-        self.boosts = _boosts(boosts, len(self.columns))
+        self.query, self.columns = text_of("query", query), columns_of(columns)
+        self.boosts = boosts_of(boosts, len(self.columns))
         if min(self.boosts) < 1:
             raise OptionError(f"boosts: expected numbers from 1 on, found {boosts!r}")
-        self.operator = _member("operator", operator, FullTextOperator)
+        self.operator = member_of("operator", operator, FullTextOperator)
 
     def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
         return FullTextQueryType.COMBINED_FIELDS
 
     def __repr__(self) -> str:
@@ -283,14 +293,16 @@ class BoostQuery(FullTextQuery):
     def __init__(
         self, positive: FullTextQuery, negative: FullTextQuery, *, negative_boost: float = 0.5
     ) -> None:
-        self.positive = _member("positive", positive, FullTextQuery)
-        self.negative = _member("negative", negative, FullTextQuery)
-        self.negative_boost = _number("negative_boost", negative_boost)
+        self.positive = member_of("positive", positive, FullTextQuery)
+        self.negative = member_of("negative", negative, FullTextQuery)
+        self.negative_boost = number_of("negative_boost", negative_boost)
 
     def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
         return FullTextQueryType.BOOST
 
     def leaves(self) -> Iterator[Any]:
+        """The queries of texts that it is made of."""
         yield from self.positive.leaves()
         yield from self.negative.leaves()
 
@@ -313,13 +325,13 @@ class BooleanQuery(FullTextQuery):
         There is no ``MUST`` or ``SHOULD`` query, or an entry is something else.
     """
 
-    def __init__(self, queries: list[tuple[Occur, FullTextQuery]]) -> None:
+    def __init__(self, queries: Sequence[tuple[Occur, FullTextQuery]]) -> None:
         by_kind: dict[Occur, list[FullTextQuery]] = {occur: [] for occur in Occur}
         for entry in queries:
-            if not isinstance(entry, Sequence) or len(entry) != 2:
+            if len(member_of("queries", entry, tuple)) != 2:
                 raise OptionError(f"queries: expected pairs of Occur and a query, found {entry!r}")
-            occur = _member("queries", entry[0], Occur)
-            by_kind[occur].append(_member("queries", entry[1], FullTextQuery))
+            occur = member_of("queries", entry[0], Occur)
+            by_kind[occur].append(member_of("queries", entry[1], FullTextQuery))
         self.must, self.should = by_kind[Occur.MUST], by_kind[Occur.SHOULD]
         self.must_not = by_kind[Occur.MUST_NOT]
         if not self.must and not self.should:
@@ -328,118 +340,16 @@ class BooleanQuery(FullTextQuery):
             )
 
     def query_type(self) -> FullTextQueryType:
+        """The kind of the query."""
         return FullTextQueryType.BOOLEAN
 
     def leaves(self) -> Iterator[Any]:
+        """The queries of texts that it is made of."""
         for query in (*self.must, *self.should, *self.must_not):
             yield from query.leaves()
 
     def __repr__(self) -> str:
         return f"BooleanQuery(must={self.must}, should={self.should}, must_not={self.must_not})"
-
-
-class TextQuery(FullTextQuery):
-    """A text for columns that are not named, or by name: what users give as a string.
-
-    Parameters
-    ----------
-    query
-        The text; in double quotes it is a phrase.
-    columns
-        None: all columns with a full-text index.
-    """
-
-    def __init__(self, query: str, columns: Sequence[str] | None = None) -> None:
-        self.query, self.columns = query, columns
-
-    def query_type(self) -> FullTextQueryType:
-        return FullTextQueryType.MULTI_MATCH
-
-    def leaves(self) -> Iterator[Any]:
-        yield from ()
-
-    def on(self, columns: Sequence[str]) -> list[MatchQuery] | list[PhraseQuery]:
-        """The query of each column."""
-        text = self.query.strip()
-        if len(text) > 1 and text[0] == text[-1] == '"':
-            return [PhraseQuery(text[1:-1], column) for column in columns]
-        return [MatchQuery(self.query, column) for column in columns]
-
-    def __repr__(self) -> str:
-        return repr(self.query)
-
-
-def full_text_query_of(given: object) -> FullTextQuery:
-    """The query that the option ``full_text_query`` stands for.
-
-    Parameters
-    ----------
-    given
-        A text, a query, or a mapping with ``query``, which is one of them, and ``columns``.
-
-    Raises
-    ------
-    OptionError
-        It is something else.
-    """
-    if isinstance(given, FullTextQuery):
-        return given
-    if isinstance(given, str):
-        return TextQuery(given)
-    if not isinstance(given, Mapping):
-        raise OptionError(
-            f"full_text_query: expected a text, a mapping or a query of glaive.query, "
-            f"found {given!r:.80}"
-        )
-    unknown = sorted(map(str, set(given) - {"query", "columns"}))
-    if unknown:
-        raise OptionError(
-            f"full_text_query: unknown keys {unknown}; there are 'query' and 'columns'"
-        )
-    query, columns = given.get("query"), given.get("columns")
-    if isinstance(query, FullTextQuery):
-        return query
-    if not isinstance(query, str):
-        raise OptionError(f"full_text_query: expected a text as 'query', found {query!r:.80}")
-    return TextQuery(query, None if columns is None else _columns(columns))
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise OptionError(f"{name}: expected a text, found {value!r:.80}")
-    return value
-
-
-def _whole(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_NUMBER:
-        raise OptionError(f"{name}: expected an integer from 0 to 2^31 - 1, found {value!r}")
-    return value
-
-
-def _number(name: str, value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise OptionError(f"{name}: expected a finite number, found {value!r}")
-    return float(value)
-
-
-def _columns(columns: object) -> tuple[str, ...]:
-    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
-        raise OptionError(f"columns: expected a list of at least one name, found {columns!r}")
-    return tuple(_text("columns", column) for column in columns)
-
-
-def _boosts(boosts: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    if boosts is None:
-        return (1.0,) * count
-    if isinstance(boosts, str) or not isinstance(boosts, Sequence) or len(boosts) != count:
-        raise OptionError(f"boosts: expected {count} numbers, one per column, found {boosts!r}")
-    return tuple(_number("boosts", boost) for boost in boosts)
-
-
-def _member(name: str, value: Any, kind: type[Any]) -> Any:
-    if not isinstance(value, kind):
-        raise OptionError(f"{name}: expected {kind.__name__}, found {value!r:.80}")
-    return value
 
 
 def _granularity(value: object) -> DocumentGranularity | None:

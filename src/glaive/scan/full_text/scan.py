@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.index.text.term_search import Hits
-from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery, TextQuery
+from glaive.scan.full_text.column import TextColumn
+from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery
 from glaive.scan.full_text.result import FOUND_COLUMNS, SCORE, ScoredColumns, ScoredValues
 from glaive.scan.full_text.search import TextSearch
+from glaive.scan.full_text.text_query import TextQuery
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.compare import sorted_rows
@@ -65,13 +67,8 @@ class FullTextScan:
             A column does not exist, or the filter cannot be understood.
         """
         schema = views.snapshot.manifest.schema
-        search = TextSearch(views, options, None, Meter())
-        if isinstance(query, TextQuery):
-            for column in search.columns_of(query):
-                search.column(column)
-        for leaf in query.leaves():
-            for column in [leaf.column] if hasattr(leaf, "column") else leaf.columns:
-                search.column(column)
+        for column in _columns_of(query, TextSearch(views, options, None, Meter())):
+            TextColumn(views.snapshot, column)
         for order in options.order_by:
             if order.column_name not in FOUND_COLUMNS:
                 schema.find(order.column_name)
@@ -107,8 +104,7 @@ class FullTextScan:
     def _column_steps(self) -> Iterator[str]:
         """By which index each column is searched, and for how many fragments there is none."""
         search = TextSearch(self.views, self.options, None, Meter())
-        paths = [path for leaf in self._leaves(search) for path in leaf]
-        for path in dict.fromkeys(paths):
+        for path in _columns_of(self.query, search):
             column = search.column(path)
             fragments = self.views.snapshot.manifest.num_fragments
             name = "no index" if column.index is None else f"index {column.index.name}"
@@ -118,13 +114,6 @@ class FullTextScan:
                 f"column {path}: {name} of {covered} fragments; "
                 f"{fragments - covered} fragments {rest}"
             )
-
-    def _leaves(self, search: TextSearch) -> Iterator[list[str]]:
-        if isinstance(self.query, TextQuery):
-            yield list(search.columns_of(self.query))
-        for leaf in self.query.leaves():
-            single = isinstance(leaf, MatchQuery | PhraseQuery)
-            yield [leaf.column] if single else list(leaf.columns)
 
     @property
     def _most(self) -> int | None:
@@ -174,3 +163,14 @@ class FullTextScan:
         return Hits(
             found.rows[options.offset : self._most], found.scores[options.offset : self._most]
         )
+
+
+def _columns_of(query: FullTextQuery, search: TextSearch) -> list[str]:
+    """Paths of the columns that are searched."""
+    paths = list(search.columns_of(query)) if isinstance(query, TextQuery) else []
+    for leaf in query.leaves():
+        if isinstance(leaf, MatchQuery | PhraseQuery):
+            paths.append(leaf.column)
+        else:
+            paths += leaf.columns
+    return list(dict.fromkeys(paths))

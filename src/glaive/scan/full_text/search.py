@@ -25,8 +25,8 @@ from glaive.scan.full_text.queries import (
     MatchQuery,
     MultiMatchQuery,
     PhraseQuery,
-    TextQuery,
 )
+from glaive.scan.full_text.text_query import TextQuery
 from glaive.scan.full_text.texts import TextsInMemory
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.metrics import Meter
@@ -142,7 +142,8 @@ class TextSearch:
 
     def _leaf(self, query: MatchQuery | PhraseQuery, most: int | None) -> Hits:
         column = self.column(query.column)
-        tokens = column.tokens(query.query)
+        fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
+        tokens = column.tokens(query.query, fuzzy=fuzzy)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
         most = most if boost > 0 else None
         terms = _terms(query, tokens)
@@ -173,12 +174,11 @@ class TextSearch:
             fragments=tuple(fragments), batch_size=_TEXTS_AT_A_TIME,
             use_scalar_index=self.options.use_scalar_index,
         )  # fmt: skip
-        batches = make_query(self.views, options).batches()
-        texts = TextsInMemory(
-            ((join_large([batch.column(0)]), batch.column(ROW_ADDRESS).to_numpy()) for batch in batches),
-            column.tokenizer,
-            [token for token, _ in terms.tokens],
-        )  # fmt: skip
+        read = (
+            (join_large([batch.column(0)]), batch.column(ROW_ADDRESS).to_numpy())
+            for batch in make_query(self.views, options).batches()
+        )
+        texts = TextsInMemory(read, column.tokenizer, [token for token, _ in terms.tokens])
         self.meter.count("documents_not_indexed", texts.size)
         indexed = [partition for _, opened in column.segments for partition in opened.partitions]
         yield search_terms(

@@ -12,6 +12,7 @@ import numpy as np
 
 from glaive.index.row_set import RowNumbers
 from glaive.index.text.bm25 import TextStatistics, length_shares, weights_of
+from glaive.index.text.term_search import TokenPositions
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 from glaive.kernels.text_search import WeightedList, weighted
 from glaive.types import Int64s, UInt32s
@@ -84,11 +85,12 @@ class TextsInMemory:
         """How many documents have a token."""
         return len(np.unique(self._places[token][0]))
 
-    def positions(self, token: str) -> tuple[Int64s, UInt32s]:
+    def positions(self, token: str) -> TokenPositions:
         """Positions of a token in each of its documents."""
         at, positions = self._places[token]
         _, counts = np.unique(at, return_counts=True)
-        return np.concatenate(([0], np.cumsum(counts))).astype(np.int64), positions
+        starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        return TokenPositions.of(starts, positions)
 
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
         """The token itself: texts that no index knows are searched for nothing else."""
