@@ -74,7 +74,6 @@ _LOG = logging.getLogger(__name__)
 
 _LOOPS: Final = Path(__file__).parent / "loops"
 SHARED_SOURCES: Final = tuple(
-    _LOOPS.with_name(name) for name in ("records.py", "string_records.py", "machine.py")
     _LOOPS.with_name(name)
     for name in ("records.py", "string_records.py", "text_records.py", "machine.py")
 )

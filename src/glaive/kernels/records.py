@@ -20,8 +20,6 @@ from glaive.types import Int64s
 
 __all__ = [
     "CompactInline",
-    "DecodePositions",
-    "DecodePostings",
     "FindNearest",
     "FindNeighbors",
     "LevelPage",
@@ -37,8 +35,6 @@ __all__ = [
     "SelectNear",
     "SelectRows",
     "SpreadLists",
-    "TopAll",
-    "TopAny",
     "UnzipEntries",
     "WordRanges",
     "ZipEntries",
@@ -382,86 +378,6 @@ class ZipEntries(NamedTuple):
     values: int
     out: int
     row_starts: int
-
-
-class DecodePostings(NamedTuple):
-    """A posting list to be decoded: ``blocks`` byte strings, which begin and end at ``offsets``.
-
-    ``documents`` and ``frequencies`` are ``uint32`` arrays of ``length`` items; documents are
-    below ``limit``.
-    """
-
-    data: int
-    offsets: int
-    blocks: int
-    length: int
-    block: int
-    fixed_tail: int
-    limit: int
-    documents: int
-    frequencies: int
-
-
-class DecodePositions(NamedTuple):
-    """Positions of a posting list, in byte strings of a block of documents each.
-
-    ``frequencies`` and ``into`` are ``uint32`` arrays; ``into`` has as many items as the sum of
-    the frequencies.
-    """
-
-    data: int
-    offsets: int
-    blocks: int
-    length: int
-    block: int
-    group: int
-    frequencies: int
-    into: int
-
-
-class TopAny(NamedTuple):
-    """A search for the ``most`` best documents with any of some terms.
-
-    ``lists`` has five words for each term. ``factors``, ``bounds`` and ``sums`` are ``float64``
-    arrays; after the factors comes the score that has to be exceeded. ``allowed`` has a byte for
-    each of ``limit`` documents, or is 0. ``window`` has a ``float64`` of 0 for each document of a
-    window; of ``sums`` there is one more than there are terms.
-    """
-
-    lists: int
-    terms: int
-    factors: int
-    allowed: int
-    limit: int
-    most: int
-    scores: int
-    documents: int
-    cursors: int
-    order: int
-    bounds: int
-    sums: int
-    window: int
-
-
-class TopAll(NamedTuple):
-    """A search for the ``most`` best documents with all of some terms, or with a phrase.
-
-    As :class:`TopAny`. ``phrase`` has five words for each of ``phrase_terms``, ``places`` two.
-    """
-
-    lists: int
-    terms: int
-    factors: int
-    allowed: int
-    limit: int
-    most: int
-    scores: int
-    documents: int
-    cursors: int
-    phrase: int
-    phrase_terms: int
-    places: int
-    slop: int
 
 
 class MeasurePairs(NamedTuple):
