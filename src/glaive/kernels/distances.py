@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import distances as compiled
-from glaive.kernels.records import MeasurePairs, SelectNear
+from glaive.kernels.vector_records import MeasurePairs, SelectNear
 from glaive.types import Float32s, Int64s
 
 __all__ = [

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import graph as compiled
-from glaive.kernels.records import RepairGraph
+from glaive.kernels.vector_records import RepairGraph
 from glaive.types import Flags, Float32s, Int64s
 
 __all__ = ["Lists", "Points", "exercise", "repair_graph"]

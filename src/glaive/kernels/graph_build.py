@@ -15,7 +15,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._growing_graph import MAX_BYTES, Edges, GrowingGraph, Lists, Nodes
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import graph_build as compiled
-from glaive.kernels.records import FindNeighbors, LinkBack
+from glaive.kernels.vector_records import FindNeighbors, LinkBack
 from glaive.types import Int64s
 
 __all__ = [

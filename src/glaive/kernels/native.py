@@ -75,7 +75,13 @@ _LOG = logging.getLogger(__name__)
 _LOOPS: Final = Path(__file__).parent / "loops"
 SHARED_SOURCES: Final = tuple(
     _LOOPS.with_name(name)
-    for name in ("records.py", "string_records.py", "text_records.py", "machine.py")
+    for name in (
+        "records.py",
+        "string_records.py",
+        "text_records.py",
+        "vector_records.py",
+        "machine.py",
+    )
 )
 """What kernels read beside each other: where members of records lie, and what entries call."""
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import nearest as compiled
-from glaive.kernels.records import FindNearest
+from glaive.kernels.vector_records import FindNearest
 from glaive.types import Float32s
 
 __all__ = ["Centroids", "Nearest", "exercise", "find_nearest", "sum_by_cluster"]

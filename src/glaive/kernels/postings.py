@@ -14,7 +14,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import postings as compiled
-from glaive.kernels.records import DecodePositions, DecodePostings
+from glaive.kernels.text_records import DecodePositions, DecodePostings
 from glaive.types import Int64s, UInt8s, UInt32s, UInt64s
 
 __all__ = ["decode_list", "decode_list_positions", "exercise"]

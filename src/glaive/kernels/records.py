@@ -20,24 +20,19 @@ from glaive.types import Int64s
 
 __all__ = [
     "CompactInline",
-    "FindNearest",
-    "FindNeighbors",
     "LevelPage",
-    "LinkBack",
     "LocateValues",
     "MeasureEntries",
-    "MeasurePairs",
-    "QuantizeRotated",
     "ReadChunks",
     "ReorderRows",
-    "RepairGraph",
     "ResolveLists",
-    "SelectNear",
     "SelectRows",
     "SpreadLists",
     "UnzipEntries",
     "WordRanges",
     "ZipEntries",
+    "offsets_of",
+    "packed",
 ]
 
 Record = TypeVar("Record", bound=tuple[int, ...])
@@ -108,100 +103,6 @@ class WordRanges(NamedTuple):
     slots: int = 0
     words: int = 0
     slot_bits: int = 0
-
-
-class RepairGraph(NamedTuple):
-    """For ``graph.repair_graph``."""
-
-    offsets: int
-    nodes: int
-    live: int
-    damaged: int
-    damaged_count: int
-    vectors: int
-    vector_of: int
-    dimension: int
-    dot: int
-    stamps: int
-    scratch: int
-    capacity: int
-    into_counts: int
-    into_nodes: int
-    into_distances: int
-
-
-class FindNearest(NamedTuple):
-    """For ``nearest.find_nearest``."""
-
-    rows: int
-    row_count: int
-    dimension: int
-    table: int
-    blocks: int
-    scratch: int
-    ids: int
-    scores: int
-
-
-class FindNeighbors(NamedTuple):
-    """For ``graph_build.find_neighbors``."""
-
-    batch: int
-    batch_size: int
-    vectors: int
-    size: int
-    kind: int
-    levels: int
-    upper_of: int
-    lower_nodes: int
-    lower_distances: int
-    lower_counts: int
-    lower_capacity: int
-    upper_nodes: int
-    upper_distances: int
-    upper_counts: int
-    upper_capacity: int
-    entry: int
-    entry_level: int
-    neighbors: int
-    candidates: int
-    stamps: int
-    stamp: int
-    ids: int
-    distances: int
-    fresh: int
-
-
-class LinkBack(NamedTuple):
-    """For ``graph_build.link_back``."""
-
-    starts: int
-    targets: int
-    target_count: int
-    sources: int
-    source_distances: int
-    vectors: int
-    size: int
-    kind: int
-    nodes: int
-    distances: int
-    counts: int
-    capacity: int
-    ids: int
-    far: int
-    scratch_size: int
-
-
-class QuantizeRotated(NamedTuple):
-    """For ``rotation.quantize_rotated``."""
-
-    rows: int
-    row_count: int
-    dimension: int
-    factors: int
-    factor_count: int
-    most: int
-    codes: int
 
 
 class CompactInline(NamedTuple):
@@ -378,37 +279,6 @@ class ZipEntries(NamedTuple):
     values: int
     out: int
     row_starts: int
-
-
-class MeasurePairs(NamedTuple):
-    """For ``distances.measure``."""
-
-    values: int
-    rows: int
-    pairs: int
-    dimension: int
-    element: int
-    metric: int
-    queries: int
-    query_of: int
-    norms: int
-    scratch: int
-    out: int
-
-
-class SelectNear(NamedTuple):
-    """For ``distances.select_near``; numbers there have 32 bits."""
-
-    products: int
-    rows: int
-    first: int
-    queries: int
-    offsets: int
-    factors: int
-    limits: int
-    capacity: int
-    query_out: int
-    row_out: int
 
 
 class LocateValues(NamedTuple):

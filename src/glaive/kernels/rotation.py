@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import rotation as compiled
-from glaive.kernels.records import QuantizeRotated
+from glaive.kernels.vector_records import QuantizeRotated
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["ROUNDS", "exercise", "quantize_rotated", "rotate"]

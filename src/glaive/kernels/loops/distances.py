@@ -26,7 +26,7 @@ from glaive.kernels.loops.memory import (
     store_f32,
     store_u32,
 )
-from glaive.kernels.records import MeasurePairs, SelectNear
+from glaive.kernels.vector_records import MeasurePairs, SelectNear
 
 _F16, _BF16, _F64, _U8 = 1, 2, 3, 4
 _L2, _COSINE, _DOT = 0, 1, 2

@@ -18,7 +18,7 @@ from glaive.kernels.loops.memory import (
     store_f32,
     store_u32,
 )
-from glaive.kernels.records import RepairGraph
+from glaive.kernels.vector_records import RepairGraph
 
 
 @kernel

@@ -29,7 +29,7 @@ from glaive.kernels.loops.memory import (
 )
 from glaive.kernels.loops.rows import lanes_of, load, store
 from glaive.kernels.loops.vector_distance import distance, prefetch
-from glaive.kernels.records import FindNeighbors, LinkBack
+from glaive.kernels.vector_records import FindNeighbors, LinkBack
 
 EXPANDED = 1 << 30
 """Added to the number of a node in a list of candidates once its neighbours were looked at."""

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, load_i32, store_f32, store_u32
 from glaive.kernels.loops.rows import load, splat, store
-from glaive.kernels.records import FindNearest
+from glaive.kernels.vector_records import FindNearest
 
 LANES = 16
 BLOCK = 32

@@ -15,7 +15,7 @@ from glaive.kernels.loops.memory import (
     load_u32,
     store_u32,
 )
-from glaive.kernels.records import DecodePositions, DecodePostings
+from glaive.kernels.text_records import DecodePositions, DecodePostings
 
 LANE = 32
 MAX_BITS = 32

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, store_f32
 from glaive.kernels.loops.rows import load, store
 from glaive.kernels.loops.vector_distance import sum_of_lanes
-from glaive.kernels.records import QuantizeRotated
+from glaive.kernels.vector_records import QuantizeRotated
 
 LANES = 8
 ROUNDS = 4
