@@ -13,7 +13,7 @@ from glaive.format.blobs import is_blob
 from glaive.scan.blobs.column import locate_blobs, select_rows
 from glaive.scan.blobs.file import BlobFile
 from glaive.scan.options import ScanOptions
-from glaive.scan.query import ready_scan
+from glaive.scan.ready import ready_scan
 from glaive.scan.system_columns import ROW_ADDRESS
 from glaive.scan.views import Views
 

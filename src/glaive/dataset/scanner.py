@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.scan.options import ScanOptions
-from glaive.scan.query import ready_scan
+from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
 
 __all__ = ["LanceScanner", "Scanner"]

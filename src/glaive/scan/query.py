@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +25,8 @@ from glaive.scan.views import BoundProjection, Views, bare_batch
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
     from glaive.scan.filter.scan import FilteredScan
-    from glaive.scan.full_text.scan import FullTextScan
-    from glaive.scan.nearest.options import NearestOptions
-    from glaive.scan.nearest.scan import NearestScan
 
-__all__ = ["Query", "make_query", "ready_scan", "statistics"]
+__all__ = ["Query", "make_query", "statistics"]
 
 _log = logging.getLogger("glaive.scan")
 
@@ -181,23 +178,6 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         inputs=tuple(dict.fromkeys(inputs)),
     )
     return Query(source, options, condition)
-
-
-def ready_scan(
-    views: Views, options: ScanOptions, *, counting: bool = False
-) -> Query | NearestScan | FullTextScan:
-    """A scan of any kind: one that reads rows, or a search; see :func:`make_query`."""
-    if options.nearest is None and options.full_text_query is None:
-        return make_query(views, options, counting=counting)
-    if not options.use_cache or options.scan_stats_callback is not None:
-        views = Views(views.snapshot.apart())
-    if options.full_text_query is not None:
-        from glaive.scan.full_text.scan import FullTextScan
-
-        return FullTextScan.of(views, options, options.full_text_query)
-    from glaive.scan.nearest.scan import NearestScan
-
-    return NearestScan.of(views, options, cast("NearestOptions", options.nearest))
 
 
 def statistics(meter: Meter, before: IOStats, after: IOStats) -> ScanStatistics:

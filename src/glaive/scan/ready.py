@@ -1,0 +1,33 @@
+"""Scans of every kind, made ready to run: one that reads rows, or a search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import Query, make_query
+from glaive.scan.views import Views
+
+if TYPE_CHECKING:
+    from glaive.scan.full_text.scan import FullTextScan
+    from glaive.scan.nearest.options import NearestOptions
+    from glaive.scan.nearest.scan import NearestScan
+
+__all__ = ["ready_scan"]
+
+
+def ready_scan(
+    views: Views, options: ScanOptions, *, counting: bool = False
+) -> Query | NearestScan | FullTextScan:
+    """A scan of any kind: one that reads rows, or a search; see :func:`make_query`."""
+    if options.nearest is None and options.full_text_query is None:
+        return make_query(views, options, counting=counting)
+    if not options.use_cache or options.scan_stats_callback is not None:
+        views = Views(views.snapshot.apart())
+    if options.full_text_query is not None:
+        from glaive.scan.full_text.scan import FullTextScan
+
+        return FullTextScan.of(views, options, options.full_text_query)
+    from glaive.scan.nearest.scan import NearestScan
+
+    return NearestScan.of(views, options, cast("NearestOptions", options.nearest))
