@@ -23,7 +23,8 @@ _FRAGMENTS = 16
 
 FLAT_FROM_GB = 1
 ALLOWED_GROWTH = 1.3
-"""Size of the smaller source from which on a peak must be flat, and what flat is."""
+SMALL_MB = 128
+"""Size of the smaller source from which on a peak must be flat; what flat is, and what is small."""
 
 _ROWS = f"""
 import numpy as np, pyarrow as pa
@@ -119,7 +120,7 @@ def _check_flat(half: Row, whole: Row) -> None:
     if "glaive" not in whole.values:
         return
     first, last = half.values["glaive"][0], whole.values["glaive"][0]
-    if last > ALLOWED_GROWTH * first:
+    if last > ALLOWED_GROWTH * max(first, SMALL_MB):
         whole.wrong = f"not flat: {first:.0f} MB for half of the rows"
 
 

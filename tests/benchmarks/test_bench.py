@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 def bench(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", "--cache", str(folder), "--rows", "20000"]
     return subprocess.run(
-        [*command, "--repeats", "3", "--seconds", "0", *options],
+        [*command, "--repeats", "3", "--seconds", "0", "--memory-gb", "0.004", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

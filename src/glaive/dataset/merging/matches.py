@@ -71,6 +71,8 @@ class Matches:
 
     def in_order_of_source(self, rows: int) -> Matches:
         """The same in the order of the source, which has ``rows`` rows."""
+        if bool((self.source[1:] >= self.source[:-1]).all()):
+            return self
         matched = np.full(rows, -1, np.int64)
         matched[self.source] = np.arange(len(self.source))
         order = matched[matched >= 0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["merge"]
 
-_KEY_BYTES: Final = 64
+_KEY_BYTES: Final = 96
 """Bytes per row and key column of the tables in which keys are looked up, and of matches."""
 
 _MIN_BLOCK_ROWS: Final = 1024
@@ -128,10 +128,9 @@ class _Merge:
         if clauses.insert and primary_key(schema) == clauses.on:
             self.keys = InsertedKeys([schema.find(name)[-1].id for name in clauses.on])
         blocks = self._matched_blocks()
-        first = list(zip(range(1), blocks, strict=False))  # usually all: nothing is written before
-        found = chain((block for _, block in first), blocks)
+        first = [next(blocks)]  # usually all: nothing is written before
         with self.meter.step("write"):
-            new = self._written(found)
+            new = self._written(_all(first, blocks))
         unmatched, emptied = 0, list[int]()
         if clauses.delete_by_source:
             condition = clauses.by_source_condition
@@ -255,6 +254,7 @@ class _Merge:
                 spans.append((block.start, block.stop))
                 if self.clauses.update:
                     yield from self._updated(block)
+                del block  # not in memory while the next one is matched
             for (start, stop), bits in zip(spans, self.inserted, strict=self.clauses.insert):
                 flags = np.unpackbits(bits, count=stop - start)
                 yield from self._inserted(start, np.flatnonzero(flags))
@@ -307,6 +307,13 @@ class _Merge:
         for part in selected_rows(rows, positions):
             yield part
             self.source.let_go()
+
+
+def _all(first: list[_Block], others: Iterator[_Block]) -> Iterator[_Block]:
+    """The blocks, none of which is kept here."""
+    while first:
+        yield first.pop(0)
+    yield from others
 
 
 def _unmatched(keys: SourceKeys, matched: Int64s) -> NDArray[np.bool_]:
