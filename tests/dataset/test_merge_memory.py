@@ -315,3 +315,14 @@ def test_rows_matched_from_several_blocks_are_not_taken_for_unmatched(tmp_path: 
     merge = dataset.merge_insert("id").when_not_matched_by_source_delete().memory_limit(LIMIT)
     assert merge.execute(in_batches(source))["num_deleted_rows"] == 1
     assert dataset.to_table().column("id").to_pylist() == [5]
+
+
+def test_a_table_in_memory_stays_there_whatever_its_order_and_nullability(
+    tmp_path: Path, temporary: Path
+) -> None:
+    temporary.rmdir()  # a file in it would fail
+    strict = pa.schema([pa.field("id", pa.int64(), False), pa.field("w", pa.int64())])
+    dataset = glaive.write_dataset(pa.table({"id": [1], "w": [1]}, strict), tmp_path / "d")
+    source = pa.table({"w": range(20_000), "id": range(20_000)})
+    merge = dataset.merge_insert("id").when_not_matched_insert_all().memory_limit(LIMIT)
+    assert merge.execute(source)["num_inserted_rows"] == 19_999
