@@ -24,7 +24,15 @@ from numpy.typing import NDArray
 
 from glaive.types import ByteRange
 
-__all__ = ["Advice", "advise", "is_resident", "map_file", "prefetch"]
+__all__ = [
+    "Advice",
+    "advise",
+    "is_resident",
+    "is_whole_resident",
+    "map_file",
+    "prefetch",
+    "readable_size",
+]
 
 Advice = Literal["random", "sequential", "willneed", "dontneed", "normal"]
 
@@ -37,6 +45,13 @@ _CODES: dict[Advice, int] = {
     "willneed": getattr(mmap, "MADV_WILLNEED", 3),
     "dontneed": getattr(mmap, "MADV_DONTNEED", 4),
 }
+_FEW_PAGES = 64
+"""Pages of a file that are looked at with one call: as much as for two or three samples."""
+
+_FIXED = 0x10
+"""``MAP_FIXED`` of Linux and macOS, which the standard library lacks."""
+
+_OVER_READ = 512
 _SAMPLES = 8
 """Ranges that are checked to estimate whether a read would find its pages in memory."""
 
@@ -90,11 +105,34 @@ def map_file(fd: int, size: int) -> pa.Buffer:
         return pa.py_buffer(b"")
     if _libc is None:
         return pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
-    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
-    if address == _FAILED:
+    held = readable_size(size)
+    place, flags = None, mmap.MAP_SHARED
+    if -(-size // mmap.PAGESIZE) < -(-held // mmap.PAGESIZE):
+        # The file takes the place of all but the last page of anonymous memory.
+        anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        place, flags = _map(None, held, anonymous, -1), flags | _FIXED
+    owner = None if place is None else _Map(place, held)
+    address = _map(place, size, flags, fd)
+    return pa.foreign_buffer(address, size, owner or _Map(address, size))
+
+
+def readable_size(size: int) -> int:
+    """Bytes that may be loaded from where a file of ``size`` bytes was mapped.
+
+    Kernels load whole vectors, so up to ``_OVER_READ`` bytes behind the last they use.
+    """
+    if _libc is None or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    return size + _OVER_READ
+
+
+def _map(address: int | None, size: int, flags: int, fd: int) -> int:
+    """``mmap`` for reading; where memory goes is up to the system without an address."""
+    mapped = None if _libc is None else _libc.mmap(address, size, mmap.PROT_READ, flags, fd, 0)
+    if mapped is None or mapped == _FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return pa.foreign_buffer(address, size, _Map(address, size))
+    return int(mapped)
 
 
 def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None:
@@ -153,6 +191,19 @@ def _advise_in_batches(pages: NDArray[np.int64], code: int) -> bool:
     finally:
         os.close(process)
     return True
+
+
+def is_whole_resident(base: pa.Buffer, samples: int) -> bool:
+    """Whether a mapped file is in memory: all of a small one, else a sample."""
+    pages = -(-base.size // _PAGE)
+    if _libc is None or pages > _FEW_PAGES or sys.platform not in ("linux", "darwin"):
+        step = max(1, base.size // samples)
+        places = range(step // 2, base.size, step)
+        return is_resident(base, [ByteRange(at, 1) for at in places], samples)
+    states = ctypes.create_string_buffer(pages)
+    if not pages or _libc.mincore(base.address, base.size, states) != 0:
+        return True
+    return all(state & 1 for state in states.raw)
 
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:

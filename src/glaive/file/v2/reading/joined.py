@@ -7,7 +7,6 @@ neighbouring pages of equal signatures are one run, so that it costs Python for 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from mmap import PAGESIZE
 from typing import Final
 
 from glaive.arrow.dictionaries import has_dictionary
@@ -16,6 +15,7 @@ from glaive.encodings.protocol import PageReader
 from glaive.file.protocol import BoundColumn
 from glaive.file.v2.reading.bound import Column, FieldColumns
 from glaive.file.v2.reading.columns import Node
+from glaive.io.mapping import readable_size
 
 __all__ = ["join_columns"]
 
@@ -73,4 +73,4 @@ def _is_whole(page: PageReader, file_size: int) -> bool:
     A run spans several mappings, so that a load beyond the last bytes of one could hit nothing.
     """
     last = page.mapped_end
-    return last is not None and last + _OVER_READ <= -(-file_size // PAGESIZE) * PAGESIZE
+    return last is not None and last + _OVER_READ <= readable_size(file_size)

@@ -1,0 +1,49 @@
+"""Maps of files: what may be loaded from them, and whether they are in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from glaive.io.mapping import is_resident, is_whole_resident, map_file, readable_size
+from glaive.types import ByteRange
+
+PAGE = mmap.PAGESIZE
+
+
+@pytest.mark.parametrize("size", [1, PAGE - 512, PAGE - 511, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
+def test_memory_goes_on_behind_a_file(tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        base = map_file(file.fileno(), size)
+    assert base.to_pybytes() == content
+    room = readable_size(size)
+    assert size <= room
+    assert ctypes.string_at(base.address, room)[:size] == content
+
+
+@pytest.mark.parametrize("pages", [1, 64, 65])
+def test_a_file_just_written_is_in_memory(tmp_path: Path, pages: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(pages * PAGE))
+    with path.open("rb") as file:
+        base = map_file(file.fileno(), pages * PAGE)
+    assert is_whole_resident(base, 16)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be told to forget")
+def test_all_of_a_small_file_is_looked_at_where_the_system_dropped_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8 * PAGE))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        base = map_file(file.fileno(), 8 * PAGE)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        each_page = [ByteRange(at * PAGE, 1) for at in range(8)]
+        assert is_whole_resident(base, 16) == is_resident(base, each_page, 8)
