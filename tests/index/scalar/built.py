@@ -76,7 +76,8 @@ def source_of(
                 values = values.storage
             stored.append(ValueBatch(values, np.asarray(batch.column(number))))
     extents = [FragmentExtent(one.fragment_id, one.physical_rows) for one in chosen]
-    return Rows(dataset.schema.field(column), extents, stored, stable, **options)
+    field = pa.field(column, stored[0].values.type) if stored else dataset.schema.field(column)
+    return Rows(field, extents, stored, stable, **options)
 
 
 def build(

@@ -1,19 +1,30 @@
-"""JSON: a BTREE or another scalar index over the values at one path of JSON documents.
+"""JSON: a BTREE or another scalar index over the values of one member of JSON documents.
 
 Specification: "JSON" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
+from glaive.format.pb import json_details_pb2, table_pb2
+from glaive.format.wire import parse
 from glaive.index.address_map import AddressMap
-from glaive.index.protocol import IndexKind, RebuiltSegment
-from glaive.index.registry import index_kind, kind_by_files
+from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltSegment
+from glaive.index.registry import index_kind, index_kinds, kind_by_files
+from glaive.index.scalar.json_members import MemberSource
 from glaive.index.segment import Segment, SegmentWriter
+from glaive.index.source import IndexSource
 
 __all__ = ["JsonPath"]
+
+_TARGET, _PATH = "target_index_type", "path"
+_TARGETS = ("btree", "bitmap", "zonemap", "bloomfilter", "ngram")
+_MEMBER = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+"""Paths that mean the same to the index and to functions such as ``json_get_int``."""
 
 
 @index_kind
@@ -27,12 +38,89 @@ class JsonPath(IndexKind):
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Rebuild the segment as the other kind does."""
-        kind = kind_by_files(segment.sizes())
-        if kind is None:
-            raise CorruptFileError(
-                "JSON index",
-                expected="the files of a scalar index",
-                found=f"{sorted(segment.sizes())}",
-                where=segment.where,
+        return _kind_of(segment).remap(segment, address_map, out)
+
+    def json_path(self, entry: table_pb2.IndexMetadata) -> str | None:
+        """Where the indexed values are within the documents."""
+        return _details_of(entry)[0]
+
+    def open(self, segment: Segment) -> OpenedIndex:
+        """Open the segment as the other kind does."""
+        path, _ = _details_of(segment.entry)
+        if _MEMBER.fullmatch(path) is None:
+            raise UnsupportedFeatureError(
+                f"{segment.where}: path {path!r} is not the name of a member: functions such as "
+                "json_get_int would read it differently"
             )
-        return kind.remap(segment, address_map, out)
+        return _kind_of(segment).open(segment)
+
+    def build(
+        self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
+    ) -> BuiltSegment:
+        """Build another kind of index over the values of a member.
+
+        Parameters are ``path``, the name of the member, ``target_index_type``, the kind of
+        index, and those of that kind. Values have to be of one type, nulls aside.
+        """
+        path, target = parameters.get(_PATH), parameters.get(_TARGET, "btree")
+        if not isinstance(path, str) or _MEMBER.fullmatch(path) is None:
+            raise OptionError(
+                f"path: expected the name of a member of the documents, found {path!r}. Only "
+                "letters, digits and _ can be indexed, and no paths within members"
+            )
+        name = target.lower().replace("_", "") if isinstance(target, str) else target
+        if name not in _TARGETS:
+            expected = ", ".join(_TARGETS)
+            raise OptionError(f"target_index_type: expected one of {expected}, found {target!r}")
+        if source.stable_row_ids:
+            raise UnsupportedFeatureError(
+                f"column {source.field.name!r}: datasets with stable row ids cannot have a JSON "
+                "index, as its rows could be read as addresses and as ids"
+            )
+        rest = {key: value for key, value in parameters.items() if key not in (_PATH, _TARGET)}
+        built = index_kinds()[name].build(MemberSource.of(source, path), rest, out)
+        return _wrapped(path, built)
+
+    def merge(
+        self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
+    ) -> BuiltSegment:
+        """Merge the segments as the other kind does."""
+        paths = {_details_of(segment.entry)[0] for segment in segments}
+        kinds = {_kind_of(segment).name for segment in segments}
+        if len(paths) > 1 or len(kinds) > 1:
+            raise UnsupportedFeatureError(
+                f"{segments[0].where}: segments of different paths or kinds are not merged: build "
+                "the index again"
+            )
+        path = paths.pop()
+        new = None if source is None else MemberSource.of(source, path)
+        return _wrapped(path, _kind_of(segments[0]).merge(segments, new, out))
+
+
+def _kind_of(segment: Segment) -> IndexKind:
+    kind = kind_by_files(segment.sizes())
+    if kind is None:
+        raise CorruptFileError(
+            "JSON index",
+            expected="the files of a scalar index",
+            found=f"{sorted(segment.sizes())}",
+            where=segment.where,
+        )
+    return kind
+
+
+def _details_of(entry: table_pb2.IndexMetadata) -> tuple[str, bytes]:
+    """The path, and the details of the other kind."""
+    where = f"details of index {entry.name!r}"
+    message = parse(
+        json_details_pb2.JsonIndexDetails(), entry.index_details.value, "details", where
+    )
+    return message.path, message.target_details.value
+
+
+def _wrapped(path: str, built: BuiltSegment) -> BuiltSegment:
+    message = json_details_pb2.JsonIndexDetails(path=path)
+    message.target_details.type_url = built.type_url
+    message.target_details.value = built.details
+    details: bytes = message.SerializeToString()
+    return BuiltSegment("/lance.index.pb.JsonIndexDetails", details, built.version)
