@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.conditions import float_order
-from glaive.index.scalar.ordering import is_number, sort_keys
+from glaive.index.scalar.ordering import is_number, sort_keys, values_of_keys
 from glaive.index.scalar.zones import ZoneBatch
 from glaive.types import Flags, Int64s
 
@@ -82,7 +82,7 @@ def _is_nan(values: Any) -> Flags:
 def _without(values: Any, flags: Any) -> Any:
     """The values with nulls where there are flags."""
     valid = np.asarray(values.is_valid()) & ~flags
-    return _typed(sort_keys(values), ~valid, values.type)
+    return values_of_keys(sort_keys(values), values.type, ~valid)
 
 
 def _reduced(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
@@ -99,14 +99,7 @@ def _reduced(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
         absent = ~np.logical_or.reduceat(valid, starts)
     low = np.minimum.reduceat(low_keys, starts)
     high = np.maximum.reduceat(high_keys, starts)
-    return _typed(low, absent, lows.type), _typed(high, absent, lows.type)
-
-
-def _typed(keys: Any, absent: Any, kind: Any) -> Any:
-    """Values of a type from their keys."""
-    words = float_order(keys) if pa.types.is_floating(kind) else keys
-    plain = pa.array(np.ascontiguousarray(words), mask=absent)
-    return plain.view(kind)
+    return values_of_keys(low, lows.type, absent), values_of_keys(high, lows.type, absent)
 
 
 def _reduced_objects(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:

@@ -22,11 +22,12 @@ from glaive.index.scalar.ordering import (
     is_sortable,
     key_of,
     sort_keys,
-    sort_order,
 )
 from glaive.index.scalar.rowsets import encode_rowsets, row_set_of, union_of_rowsets
 from glaive.index.scalar.sorted_runs import SortedRun, merged
+from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.segment import IndexFile, SegmentWriter
+from glaive.index.source import ValueBatch
 from glaive.types import Int64s
 
 __all__ = [
@@ -275,9 +276,7 @@ def merged_keys(batches: Iterable[KeyBatch], stored: SetFormat = ROWSETS) -> Ite
         return
     keys: Any = pa.concat_arrays([batch.keys for batch in found])
     sets: Any = pa.chunked_array([batch.sets for batch in found], pa.binary())
-    order = sort_order(keys)
-    positions = np.arange(len(keys)) if order is None else order
-    keys = keys if order is None else keys.take(pa.array(order))
+    keys, positions = sorted_batch(ValueBatch(keys, np.arange(len(keys), dtype=np.uint64)))
     nulls = int(keys.null_count)
     starts = group_starts(keys[nulls:]) + nulls
     starts = np.concatenate((np.zeros(min(nulls, 1), np.int64), starts))

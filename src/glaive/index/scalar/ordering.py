@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.conditions import float_order
 from glaive.memory import items_of
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = [
     "SortKeys",
@@ -24,7 +24,7 @@ __all__ = [
     "key_of",
     "prefix_range",
     "sort_keys",
-    "sort_order",
+    "values_of_keys",
 ]
 
 SortKeys: TypeAlias = NDArray[Any]
@@ -72,6 +72,12 @@ def sort_keys(values: pa.Array) -> SortKeys:
     if not is_number(kind):
         return np.asarray(_filled(bytes_of(values), _absent(kind)).to_numpy(zero_copy_only=False))
     return _numbers(values)
+
+
+def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -> Any:
+    """Values of a type from their keys, which are numbers; ``absent`` ones are null."""
+    words = float_order(keys) if pa.types.is_floating(kind) else keys
+    return pa.array(np.ascontiguousarray(words), mask=absent).view(kind)
 
 
 def key_of(value: Any) -> SortKeys:
@@ -130,47 +136,3 @@ def group_starts(values: Any) -> Int64s:
         different: Any = pc.not_equal(values[1:], values[:-1])
         changes = np.asarray(different)
     return np.concatenate((np.zeros(1, np.int64), np.flatnonzero(changes) + 1))
-
-
-def sort_order(values: pa.Array) -> Int64s | None:
-    """Positions that sort an array, nulls first; None if it is sorted already.
-
-    Takes 16 bytes of memory for each value.
-    """
-    if not len(values):
-        return None
-    if pa.types.is_boolean(values.type) or not is_number(values.type):
-        return _order_of_objects(values)
-    keys = _numbers(values)
-    if not values.null_count:
-        return _order_of_numbers(keys)
-    valid = np.asarray(values.is_valid())
-    present = np.flatnonzero(valid)
-    order = _order_of_numbers(keys[present])
-    present = present if order is None else present[order]
-    return np.concatenate((np.flatnonzero(~valid), present))
-
-
-def _order_of_objects(values: Any) -> Int64s:
-    import pyarrow.compute as pc
-
-    order: Any = pc.sort_indices(values)  # Nulls last.
-    return np.roll(np.asarray(order).astype(np.int64), values.null_count)
-
-
-def _order_of_numbers(keys: NDArray[Any]) -> Int64s | None:
-    if len(keys) < 2 or bool((keys[1:] >= keys[:-1]).all()):
-        return None
-    low, high = int(keys.min()), int(keys.max())
-    bits = (len(keys) - 1).bit_length()
-    if (high - low).bit_length() + bits > 64:
-        return np.argsort(keys)
-    # Sorted together with their positions in one word: quicker, and equal keys keep their order.
-    base = np.array(low, keys.dtype)
-    words = (keys - base).view(f"<u{keys.itemsize}").astype(np.uint64)
-    words <<= np.uint64(bits)
-    words |= np.arange(len(keys), dtype=np.uint64)
-    words.sort()
-    words &= np.uint64((1 << bits) - 1)
-    positions: Int64s = words.view(np.int64)
-    return positions

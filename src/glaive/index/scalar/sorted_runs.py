@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from glaive.index.scalar.ordering import is_number, sort_keys, sort_order
+from glaive.index.scalar.ordering import is_number, sort_keys
+from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.source import ValueBatch
 
 __all__ = ["SortedRun", "merged", "sorted_runs"]
@@ -111,15 +112,7 @@ class _Pending:
         values = _array(pa.chunked_array([batch.values for batch in self._batches]))
         rows = np.concatenate([batch.rows for batch in self._batches])
         self._batches.clear()
-        return pa.table(_sorted(ValueBatch(values, rows))._asdict())
-
-
-def _sorted(batch: ValueBatch) -> ValueBatch:
-    order = sort_order(batch.values)
-    if order is None:
-        return batch
-    values: Any = batch.values
-    return ValueBatch(values.take(pa.array(order)), batch.rows[order])
+        return pa.table(sorted_batch(ValueBatch(values, rows))._asdict())
 
 
 def _spilled(rows: pa.Table, path: Path) -> SortedRun:
@@ -185,7 +178,7 @@ def _up_to_bound(windows: list[_Window], rows: int) -> tuple[ValueBatch, list[_W
     values = _array(pa.chunked_array([batch.values for batch in taken]))
     numbers = np.concatenate([batch.rows for batch in taken])
     whole = ValueBatch(values, numbers)
-    return (_sorted(whole) if len(taken) > 1 else whole), rest
+    return (sorted_batch(whole) if len(taken) > 1 else whole), rest
 
 
 class _Ends(NamedTuple):

@@ -1,0 +1,65 @@
+"""Sorting values with their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from glaive.index.scalar.ordering import sort_keys
+from glaive.index.scalar.sorting import sorted_batch
+from glaive.index.source import ValueBatch
+
+from .test_btree import EVERY_TYPE
+from .values import values_of
+
+
+def check(values: Any) -> None:
+    rows = np.arange(len(values), dtype=np.uint64) * np.uint64(3)
+    found = sorted_batch(ValueBatch(values, rows))
+    assert found.values.type == values.type
+    assert np.array_equal(np.sort(found.rows), rows)
+    given = values.take(pa.array(found.rows // np.uint64(3)))
+    assert repr(found.values.to_pylist()) == repr(given.to_pylist())
+    nulls = values.null_count
+    assert found.values[:nulls].null_count == nulls
+    keys = sort_keys(found.values[nulls:])
+    assert bool((keys[1:] >= keys[:-1]).all())
+
+
+@EVERY_TYPE
+def test_values_of_every_type_are_sorted_nulls_first(kind: Any) -> None:
+    check(values_of(kind, 6000, 1))
+    check(values_of(kind, 6000, 1).drop_null())
+    check(values_of(kind, 20, 1)[3:17])
+    check(values_of(kind, 20, 1)[:0])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"user-{at * 7919 % 10007:08d}" for at in range(6000)],
+        [f"{at * 7919 % 10007}" for at in range(6000)],
+        ["a" * (at * 7919 % 307) for at in range(5000)],
+        [f"{at * 7919 % 10007}" + "\0" * (at % 4) for at in range(6000)],
+        [f"the same beginning {at % 2000}" + "\0" * (at % 3) for at in range(6000)],
+        [f"{at % 3000:04d} tail {at * 7 % 6000}" for at in range(6000)],
+        [f"{at % 7}" for at in range(6000)],
+        [f"{at % 2500:08d}{'ÿ' * (at % 2)}" for at in range(5000)],
+    ],
+    ids=["common", "digits", "longer", "zeros", "zeros-later", "ties", "few", "halves"],
+)
+def test_texts_are_sorted_by_bytes(kind: Any, texts: list[str]) -> None:
+    check(pa.array(texts, kind))
+    check(pa.array(["before", None, *texts, None], kind)[1:])
+
+
+@pytest.mark.parametrize("high", [10, 2**20, 2**62])
+def test_numbers_far_apart_and_close_together_are_sorted(high: int) -> None:
+    random = np.random.default_rng(1)
+    check(pa.array(random.integers(-high, high, 5000)))
+    check(pa.array(random.integers(0, high * 2, 5000).astype(np.uint64)))
+    check(pa.array([2**63 - 1, -(2**63), 0] * 100))
