@@ -82,6 +82,7 @@ class TopAll(NamedTuple):
     scores: int
     documents: int
     cursors: int
+    bounds: int
     phrase: int
     phrase_terms: int
     reached: int

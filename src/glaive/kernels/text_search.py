@@ -211,7 +211,7 @@ def top_all(
     most = min(search.most, len(lists[order[0]].documents))
     scores_of_best = np.empty(most, np.float32)
     found = np.empty(most, np.uint32)
-    cursors = np.zeros(terms, np.int64)
+    cursors, bounds = np.zeros(terms, np.int64), np.zeros(terms, np.float64)
     capacity = max((min(term.most, len(term.positions)) for term in phrase), default=0)
     reached = np.empty(2 * capacity, np.int64)
     followed = np.array(
@@ -224,8 +224,8 @@ def top_all(
     call = TopAll(
         lists=address(table), terms=terms, factors=address(given), allowed=_address(search.allowed),
         limit=search.limit, most=most, scores=address(scores_of_best), documents=address(found),
-        cursors=address(cursors), phrase=address(followed), phrase_terms=len(phrase),
-        reached=address(reached), capacity=capacity, slop=slop,
+        cursors=address(cursors), bounds=address(bounds), phrase=address(followed),
+        phrase_terms=len(phrase), reached=address(reached), capacity=capacity, slop=slop,
     )  # fmt: skip
     count = compiled.top_all(*call) if most else 0
     del kept

@@ -222,6 +222,9 @@ class _Terms:
         together = query.every or query.phrase
         if not present or (together and not all(self._has_any(group) for group in self._groups)):
             return Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
+        everything = search.most >= search.limit and not query.phrase
+        if everything:
+            return self._summed(lists, factors, present, search)
         if together and all(len(group) == 1 for group in self._groups):
             phrase = self._phrase(present, partition) if query.phrase else ()
             return top_all(lists, factors, search, phrase, query.slop)
@@ -245,7 +248,7 @@ class _Terms:
     def _summed(
         self, lists: list[WeightedList], factors: Float32s, present: list[str], search: Search
     ) -> Found:
-        """All documents that have one token of each group, and from them the best."""
+        """All documents that have one token of each group; the best, if fewer are wanted."""
         scores = np.zeros(search.limit, np.float64)
         for one, factor in zip(lists, factors, strict=True):
             scores[one.documents] += np.float64(factor) * one.weights
@@ -260,5 +263,7 @@ class _Terms:
                 matched &= has
         documents = np.flatnonzero(matched)
         rounded = scores[documents].astype(np.float32)
+        if search.most >= len(documents):
+            return Found(documents, rounded)
         order = np.lexsort((documents, -rounded))[: search.most]
         return Found(documents[order], rounded[order])

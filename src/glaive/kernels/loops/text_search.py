@@ -32,6 +32,8 @@ BLOCK = 64
 """Documents of a block that has a bound."""
 WINDOW = 1024
 """Documents whose scores are summed at a time."""
+NEAR = 12
+"""Documents that are looked at one by one before others are passed over."""
 ENTRY = 40
 """Bytes of a list in the table."""
 NONE = 1 << 40
@@ -103,6 +105,11 @@ def threshold_of(scores: int, size: int, most: int, floor: np.float32) -> np.flo
 def seek(entry: int, cursor: int, document: int) -> int:
     """The place of the first document of a list from ``cursor`` on that is not before one."""
     documents, lasts, length = load_i64(entry), load_i64(entry + 16), load_i64(entry + 32)
+    near = min(length, cursor + NEAR)
+    while cursor < near:
+        if np.int64(load_u32(documents + cursor * 4)) >= document:
+            return cursor
+        cursor += 1
     block = cursor // BLOCK
     blocks = (length + BLOCK - 1) // BLOCK
     while block < blocks and np.int64(load_u32(lasts + block * 4)) < document:
@@ -335,8 +342,8 @@ def has_phrase(
 @kernel_of(TopAll)
 def top_all(
     lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
-    documents: int, cursors: int, phrase: int, phrase_terms: int, reached: int, capacity: int,
-    slop: int,
+    documents: int, cursors: int, bounds: int, phrase: int, phrase_terms: int, reached: int,
+    capacity: int, slop: int,
 ) -> int:  # fmt: skip
     """Find the best documents that have all of the terms; returns how many.
 
@@ -352,22 +359,27 @@ def top_all(
         end = min(length, first + BLOCK)
         low = np.int64(load_u32(own + first * 4))
         high = np.int64(load_u32(own + (end - 1) * 4))
-        bound = lead * np.float64(load_f32(load_i64(lists + 24) + (first // BLOCK) * 4))
-        for term in range(1, terms):
+        bound = 0.0
+        store_f64(bounds + (terms - 1) * 8, bound)
+        for term in range(terms - 1, 0, -1):
             entry = lists + term * ENTRY
             cursor = seek(entry, load_i64(cursors + term * 8), low)
             if cursor >= load_i64(entry + 32):
                 return size
             put(cursors + term * 8, cursor)
             bound += load_f64(factors + term * 8) * best_between(entry, cursor, high + 1)
-        if np.float32(bound * MORE) <= threshold:
+            store_f64(bounds + (term - 1) * 8, bound)
+        best = np.float64(load_f32(load_i64(lists + 24) + (first // BLOCK) * 4))
+        if np.float32((lead * best + bound) * MORE) <= threshold:
             first = end
             continue
         for at in range(first, end):
             document = np.int64(load_u32(own + at * 4))
             score = lead * weight_at(lists, at)
-            found = True
+            found = np.float32((score + bound) * MORE) > threshold
             for term in range(1, terms):
+                if not found:
+                    break
                 entry = lists + term * ENTRY
                 cursor = seek(entry, load_i64(cursors + term * 8), document)
                 put(cursors + term * 8, cursor)
@@ -375,6 +387,8 @@ def top_all(
                     found = False
                     break
                 score += load_f64(factors + term * 8) * weight_at(entry, cursor)
+                rest = load_f64(bounds + term * 8)
+                found = np.float32((score + rest) * MORE) > threshold
             if not found or np.float32(score) <= threshold:
                 continue
             if not is_allowed(allowed, limit, document):

@@ -82,6 +82,15 @@ class TextColumn:
         if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
             raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
 
+    @classmethod
+    def of(cls, snapshot: Snapshot, path: str) -> TextColumn:
+        """A column of a version, opened once."""
+        key = ("text column", path)
+        known: TextColumn | None = snapshot.memo.get(key)
+        if known is None:
+            known = snapshot.memo[key] = cls(snapshot, path)
+        return known
+
     @cached_property
     def segments(self) -> Sequence[tuple[IndexedSegment, OpenedInverted]]:
         """The segments of its index, opened."""
@@ -194,6 +203,13 @@ def _path_of(snapshot: Snapshot, field_id: int) -> str:
 
 def indexed_columns(snapshot: Snapshot) -> list[str]:
     """Paths of the columns with a full-text index, in the order of the indices."""
+    known: list[str] | None = snapshot.memo.get("text columns")
+    if known is None:
+        known = snapshot.memo["text columns"] = _indexed_columns(snapshot)
+    return known
+
+
+def _indexed_columns(snapshot: Snapshot) -> list[str]:
     paths = [
         _path_of(snapshot, index.fields[0])
         for index in SnapshotIndices.of(snapshot).all

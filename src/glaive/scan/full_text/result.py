@@ -17,6 +17,7 @@ from glaive.arrow.chunked import join_large
 from glaive.arrow.extensions import to_type
 from glaive.expr.filters import Value, bind_value
 from glaive.format.extension import storage_type
+from glaive.format.flags import Feature
 from glaive.index.text.term_search import Hits
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
@@ -31,6 +32,9 @@ __all__ = ["FOUND_COLUMNS", "SCORE", "ScoredColumns", "ScoredValues"]
 
 SCORE: Final = "_score"
 
+_ADDRESSES: Final = frozenset((ROW_ID, ROW_ADDRESS))
+"""Columns that are the addresses of rows where row ids are not stable."""
+
 _TYPE: Final = pa.float32()
 
 FOUND_COLUMNS: Final[Mapping[str, pa.DataType]] = MappingProxyType({**SYSTEM_COLUMNS, SCORE: _TYPE})
@@ -41,6 +45,9 @@ def _places(snapshot: Snapshot, found: Hits) -> tuple[Int64s, Int64s]:
     """Position of the fragment, and physical row, of addresses."""
     fragments = (found.rows >> np.uint64(32)).astype(np.int64)
     rows = (found.rows & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    if len(rows) and bool((fragments == fragments[0]).all()):
+        (position,) = snapshot.positions_of([int(fragments[0])])
+        return np.full(len(rows), position), rows
     distinct, place = np.unique(fragments, return_inverse=True)
     positions = np.array(snapshot.positions_of(distinct.tolist()), np.int64)
     return positions[place], rows
@@ -111,6 +118,18 @@ class ScoredColumns:
         FilterError
             An expression cannot be understood.
         """
+        key = (
+            "scored columns", options.columns, options.with_row_id, options.with_row_address,
+            options.blobs, options.disable_scoring_autoprojection,
+        )  # fmt: skip
+        memo = views.snapshot.memo
+        known: ScoredColumns | None = memo.get(key)
+        if known is None:
+            known = memo[key] = cls._made(views, options)
+        return known
+
+    @classmethod
+    def _made(cls, views: Views, options: ScanOptions) -> ScoredColumns:
         schema = views.snapshot.manifest.schema
         last = [ROW_ID] * options.with_row_id + [ROW_ADDRESS] * options.with_row_address
         named: Sequence[Any] = schema.names if options.columns is None else options.columns
@@ -154,7 +173,10 @@ class ScoredColumns:
         if not size:
             return self.schema.empty_table()
         taken: list[Any] = []
-        if self.source.projection.outputs:
+        snapshot, names = self.source.snapshot, frozenset(self.source.schema.names)
+        if names <= _ADDRESSES and not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
+            taken = [pa.array(found.rows)] * len(self.source.schema)
+        elif self.source.projection.outputs:
             taken = list(_take(self.source, found, meter).columns)
         columns: list[Any] = []
         for output in self.outputs:

@@ -68,7 +68,7 @@ class FullTextScan:
         """
         schema = views.snapshot.manifest.schema
         for column in _columns_of(query, TextSearch(views, options, None, Meter())):
-            TextColumn(views.snapshot, column)
+            TextColumn.of(views.snapshot, column)
         for order in options.order_by:
             if order.column_name not in FOUND_COLUMNS:
                 schema.find(order.column_name)

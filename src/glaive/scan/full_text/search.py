@@ -6,7 +6,7 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -43,7 +43,7 @@ _SHIFT = np.uint64(32)
 
 @dataclass(frozen=True)
 class TextSearch:
-    """One search: columns are opened once, whatever the number of queries on them.
+    """One search.
 
     Parameters
     ----------
@@ -61,7 +61,6 @@ class TextSearch:
     options: ScanOptions
     prefilter: object
     meter: Meter
-    _columns: dict[str, TextColumn] = field(default_factory=dict)
 
     def hits(self, query: FullTextQuery, most: int | None) -> Hits:
         """Addresses of rows, and their scores, in no order.
@@ -113,10 +112,7 @@ class TextSearch:
 
     def column(self, path: str) -> TextColumn:
         """A column by path."""
-        known = self._columns.get(path)
-        if known is None:
-            known = self._columns[path] = TextColumn(self.views.snapshot, path)
-        return known
+        return TextColumn.of(self.views.snapshot, path)
 
     # ------------------------------------------------------------------ parts
 
@@ -124,6 +120,9 @@ class TextSearch:
         alone = [*query.must, *query.should]
         if len(alone) == 1 and not query.must_not:
             return self.hits(alone[0], most)
+        together = self._one_leaf(query)
+        if together is not None:
+            return self._terms_of(*together, 1.0, most)
         found: Hits | None = None
         for part in query.must:
             hits = self.hits(part, None)
@@ -145,8 +144,34 @@ class TextSearch:
         fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
         tokens = column.tokens(query.query, fuzzy=fuzzy)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
-        most = most if boost > 0 else None
-        terms = _terms(query, tokens)
+        return self._terms_of(column, _terms(query, tokens), boost, most if boost > 0 else None)
+
+    def _one_leaf(self, query: BooleanQuery) -> tuple[TextColumn, TermQuery] | None:
+        """The same as tokens of one column, which all have to be there, or any of them."""
+        every = not query.should
+        if query.must_not or (query.must and query.should):
+            return None
+        leaves: list[MatchQuery] = []
+        for part in (*query.must, *query.should):
+            if not isinstance(part, MatchQuery) or part.fuzziness or part.boost != 1:
+                return None
+            leaves.append(part)
+        column = self.column(leaves[0].column)
+        tokens = [column.tokens(leaf.query, fuzzy=False) for leaf in leaves]
+        alike = all(
+            leaf.column == leaves[0].column
+            and (len(found) == 1 or (found and (leaf.operator is FullTextOperator.AND) is every))
+            for leaf, found in zip(leaves, tokens, strict=True)
+        )
+        if not alike:
+            return None
+        return column, TermQuery(tuple(token for found in tokens for token in found), every)
+
+    def _terms_of(
+        self, column: TextColumn, terms: TermQuery, boost: float, most: int | None
+    ) -> Hits:
+        """Rows that have tokens of a column."""
+        tokens = terms.tokens
         parts = [Hits(np.zeros(0, np.uint64), np.zeros(0, np.float32))]
         if tokens and column.segments:
             searched = column.searched(self._among)
@@ -154,13 +179,13 @@ class TextSearch:
             self.meter.count("documents_indexed", column.statistics.documents)
         if tokens and not self.options.fast_search:
             parts += self._unindexed(column, terms, most)
-        scores = np.concatenate([part.scores for part in parts])
-        scores *= np.float32(boost)
-        return Hits(np.concatenate([part.rows for part in parts]), scores)
+        rows = np.concatenate([part.rows for part in parts])
+        return Hits(rows, np.concatenate([part.scores for part in parts]) * np.float32(boost))
 
     def _unindexed(self, column: TextColumn, terms: TermQuery, most: int | None) -> Iterator[Hits]:
         """Rows in fragments that the index does not know: their texts are read."""
-        fragments = [one for one in self._fragments if one not in column.covered]
+        covered = column.covered
+        fragments = [one for one in self._fragments if one not in covered]
         if not fragments:
             return
         if not column.plain:
