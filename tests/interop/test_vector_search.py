@@ -70,7 +70,7 @@ def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) 
     nearest = {"column": "v", "q": vectors(1, 99)[0], "k": 10, "approx_mode": "accurate"} | nearest
     (theirs, their_far), (ours, far) = (rows_of(one, options or {}, nearest) for one in both)
     np.testing.assert_allclose(far, their_far, rtol=rtol, atol=2e-4)
-    assert len(set(ours) & set(theirs)) >= len(theirs) - 1, (ours, theirs)
+    assert len(set(ours) & set(theirs)) >= 0.85 * len(set(theirs)), (ours, theirs)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -227,6 +227,29 @@ def test_graphs_want_as_many_candidates_as_rows(tmp_path: Path) -> None:
     _, ours = made(tmp_path / "d.lance", "IVF_HNSW_SQ")
     with pytest.raises(OptionError, match="nearest: ef: expected at least 20"):
         ours.scanner(nearest={"column": "v", "q": vectors(1, 1)[0], "k": 20, "ef": 10})
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", ["IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"])
+def test_graphs_lead_to_what_is_near(tmp_path: Path, name: str, metric: str) -> None:
+    path = tmp_path / "d.lance"
+    dataset = lance.write_dataset(table(8000), str(path))
+    dataset.create_index("v", name, metric=metric, num_partitions=1, **KINDS[name])
+    ours = glaive.dataset(path)
+    hits = 0
+    for query in vectors(10, 6):
+        nearest = {"column": "v", "q": query, "k": 10}
+        by_graph = rows_of(ours, {}, nearest | {"ef": 30})
+        all_rows = rows_of(ours, {}, nearest | {"ef": 8000})  # as many are compared one by one
+        hits += len(set(by_graph[0]) & set(all_rows[0]))
+        some = rows_of(ours, {"filter": "id % 2 = 0", "prefilter": True}, nearest)
+        assert all(row % 2 == 0 for row in some[0])
+        assert len(some[0]) == 10
+    assert hits >= 85
+    dataset.delete("id % 3 = 0")
+    kept = rows_of(glaive.dataset(path), {}, {"column": "v", "q": query, "k": 10})
+    assert len(kept[0]) == 10
+    assert all(row % 3 for row in kept[0])
 
 
 @pytest.mark.parametrize("name", ["IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ"])

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import full_zip as full_zip
     from glaive.kernels.loops import graph as graph
     from glaive.kernels.loops import graph_build as graph_build
+    from glaive.kernels.loops import graph_search as graph_search
     from glaive.kernels.loops import hashing as hashing
     from glaive.kernels.loops import json_members as json_members
     from glaive.kernels.loops import level_bits as level_bits

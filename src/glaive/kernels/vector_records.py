@@ -11,6 +11,7 @@ __all__ = [
     "MeasurePairs",
     "QuantizeRotated",
     "RepairGraph",
+    "SearchGraph",
     "SelectNear",
 ]
 
@@ -138,3 +139,25 @@ class SelectNear(NamedTuple):
     capacity: int
     query_out: int
     row_out: int
+
+
+class SearchGraph(NamedTuple):
+    """For ``graph_search.search_graph``; ``row_of``, ``found``: 32 bits; ``expanded``: bytes."""
+
+    offsets: int
+    neighbors: int
+    rows: int
+    row_of: int
+    nodes: int
+    entry: int
+    stamp: int
+    visited: int
+    kind: int
+    codes: int
+    width: int
+    query: int
+    terms: int
+    capacity: int
+    distances: int
+    found: int
+    expanded: int

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import one_array
 from glaive.index.row_set import RowNumbers
 from glaive.index.vector.storage import ADDRESSES, Storage
+from glaive.kernels.graph_search import NodeCodes
 from glaive.memory import items_of
-from glaive.types import Float32s
+from glaive.types import Float32s, Int64s
 
 __all__ = ["Codes", "PreparedQuery", "float_column", "list_values", "row_numbers"]
 
@@ -66,6 +67,14 @@ class Codes(ABC):
         centroid_distance
             Distance of the query from its centroid.
         """
+
+    @abstractmethod
+    def subset(self, codes: Any, nodes: Int64s) -> Any:
+        """The codes of some rows of a partition."""
+
+    def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
+        """How a graph over a partition compares its nodes; None: it cannot."""
+        return None
 
 
 def row_numbers(rows: pa.Table, storage: Storage) -> RowNumbers:

@@ -6,7 +6,7 @@ Specification: "Partitions" and "Searching partitions" in ``docs/format/vector-i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,21 @@ from glaive.index.protocol import OpenedIndex
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import Segment
 from glaive.index.vector.codes import Codes, PreparedQuery
+from glaive.index.vector.graph import Graphs
+from glaive.index.vector.opened_graph import PartitionGraph, read_graph
 from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.tensors import read_tensor
 from glaive.kernels.distances import METRICS, Element, Metric, Queries, VectorBlock, measure
+from glaive.kernels.graph_search import MAX_CAPACITY, search_graph
 from glaive.types import Float32s, Int64s
 
 __all__ = ["LoadedPartition", "OpenedVectorIndex", "metric_of", "read_centroids"]
+
+_MIN_GRAPH_ROWS: Final = 2000
+"""Rows of a partition from which on its graph is read: fewer are compared one by one."""
+
+_ROWS_PER_NODE: Final = 200
+"""Rows that are compared one after the other in the time that a graph needs for one it keeps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,12 +49,15 @@ class LoadedPartition:
         What the kind of codes keeps of each row.
     nbytes
         Bytes of memory.
+    graph
+        Over the rows.
     """
 
     number: int
     rows: RowNumbers
     codes: Any
     nbytes: int
+    graph: PartitionGraph | None = None
 
 
 class OpenedVectorIndex(OpenedIndex):
@@ -63,8 +75,8 @@ class OpenedVectorIndex(OpenedIndex):
         Which rows of the codes belong to each.
     codes
         How rows are stored.
-    has_graphs
-        Partitions have graphs.
+    graphs
+        Over the rows of the partitions.
     """
 
     def __init__(
@@ -75,13 +87,13 @@ class OpenedVectorIndex(OpenedIndex):
         partitions: Partitions,
         codes: Codes,
         *,
-        has_graphs: bool = False,
+        graphs: Graphs | None = None,
     ) -> None:
         self.metric = metric
         self.centroids = centroids
         self.partitions = partitions
         self.codes = codes
-        self.has_graphs = has_graphs
+        self._graphs = graphs
         self._segment = segment
         self._element: Element = "uint8" if metric == "hamming" else "float32"
 
@@ -135,7 +147,12 @@ class OpenedVectorIndex(OpenedIndex):
 
         def read() -> tuple[LoadedPartition, int]:
             rows, codes, nbytes = self.codes.load(number, self.partitions.rows(number))
-            loaded = LoadedPartition(number, rows, codes, nbytes + int(rows.nbytes))
+            nbytes += int(rows.nbytes)
+            graph = None
+            if self._graphs is not None and len(rows) > _MIN_GRAPH_ROWS:
+                graph = read_graph(self._graphs, number, len(rows))
+                nbytes += graph.nbytes
+            loaded = LoadedPartition(number, rows, codes, nbytes, graph)
             return loaded, loaded.nbytes
 
         return cast("LoadedPartition", self._segment.keep(("partition", number), read))
@@ -145,6 +162,37 @@ class OpenedVectorIndex(OpenedIndex):
     ) -> Float32s:
         """Distance of each row of a partition from a query; approximate, as the codes are."""
         return self.codes.distances(prepared, partition.number, partition.codes, centroid_distance)
+
+    @property
+    def has_graphs(self) -> bool:
+        """Whether partitions have graphs."""
+        return self._graphs is not None
+
+    def nearest(
+        self,
+        prepared: PreparedQuery,
+        partition: LoadedPartition,
+        centroid_distance: float,
+        capacity: int,
+    ) -> tuple[Int64s, Float32s] | None:
+        """Rows of a partition that its graph leads to, with their distances.
+
+        None where there is no graph, or comparing all rows is about as quick.
+
+        Parameters
+        ----------
+        capacity
+            Rows that the search keeps, and returns.
+        """
+        graph = partition.graph
+        if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
+            return None
+        nodes = self.codes.nodes(prepared, partition.codes)
+        if nodes is None:
+            return None
+        found = search_graph(graph.levels, graph.entry, nodes, capacity)
+        subset = self.codes.subset(partition.codes, found)
+        return found, self.codes.distances(prepared, partition.number, subset, centroid_distance)
 
     def prewarm(self) -> int:
         """Read all partitions, as far as the session keeps them; bytes of memory after it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.segment import Segment
 from glaive.index.vector.codes import Codes
-from glaive.index.vector.graph import GRAPHS
+from glaive.index.vector.graph import GRAPHS, Graphs
 from glaive.index.vector.opened import OpenedVectorIndex, metric_of, read_centroids
 from glaive.index.vector.partitions import read_partitions
 from glaive.index.vector.plain_codes import PlainCodes, ScalarCodes
@@ -52,5 +52,5 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
         codes = ProductCodes(storage, metric, centroids)
     else:
         codes = RabitCodes(storage, metric, centroids)
-    graphs = GRAPHS in index.metadata
-    return OpenedVectorIndex(segment, metric, centroids, partitions, codes, has_graphs=graphs)
+    graphs = Graphs(index, len(partitions)) if GRAPHS in index.metadata else None
+    return OpenedVectorIndex(segment, metric, centroids, partitions, codes, graphs=graphs)

@@ -5,6 +5,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ from glaive.index.vector.storage import ADDRESSES, PLAIN, SCALAR, Storage
 from glaive.index.vector.vectors import read_bounds
 from glaive.kernels.codes import dot_bytes, gap_bytes
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
-from glaive.types import Float32s, UInt8s
+from glaive.kernels.graph_search import Comparison, NodeCodes
+from glaive.types import Float32s, Int64s, UInt8s
 
 __all__ = ["PlainCodes", "ScalarCodes"]
 
@@ -67,6 +69,17 @@ class PlainCodes(Codes):
     ) -> Float32s:
         """Exact distances."""
         return measure(codes, prepared, self._metric)
+
+    def subset(self, codes: VectorBlock, nodes: Int64s) -> VectorBlock:
+        """Some of the vectors."""
+        return replace(codes, values=np.ascontiguousarray(codes.matrix[nodes]).reshape(-1))
+
+    def nodes(self, prepared: Queries, codes: VectorBlock) -> NodeCodes | None:
+        """By squared distance or product, for vectors of ``float32``."""
+        if codes.element != "float32":
+            return None
+        comparison: Comparison = "squared" if self._metric == "l2" else "product"
+        return NodeCodes(comparison, codes.matrix, prepared.matrix[0])
 
 
 class _ScalarQuery(NamedTuple):
@@ -118,3 +131,13 @@ class ScalarCodes(Codes):
             product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
             return np.float32(1 - self._start * prepared.total) - product
         return gap_bytes(codes, prepared.octets) * np.float32(self._step * self._step)
+
+    def subset(self, codes: UInt8s, nodes: Int64s) -> UInt8s:
+        """Some of the codes."""
+        return codes[nodes]
+
+    def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
+        """By bytes."""
+        if self._dot:
+            return NodeCodes("bytes", codes, prepared.numbers)
+        return NodeCodes("gap", codes, prepared.octets)

@@ -22,7 +22,8 @@ from glaive.index.vector.storage import ADDRESSES, PRODUCT, Storage
 from glaive.index.vector.vectors import read_codebook
 from glaive.kernels.codes import sum_tables
 from glaive.kernels.distances import Metric
-from glaive.types import Float32s, UInt8s
+from glaive.kernels.graph_search import NodeCodes
+from glaive.types import Float32s, Int64s, UInt8s
 
 __all__ = ["ProductCodes", "ProductRows"]
 
@@ -108,6 +109,14 @@ class ProductCodes(Codes):
         start = np.float32(1 if self._dot else centroid_distance)
         with np.errstate(all="ignore"):
             return sum_tables(codes.codes, prepared, codes.terms + start)
+
+    def subset(self, codes: ProductRows, nodes: Int64s) -> ProductRows:
+        """Some of the codes."""
+        return ProductRows(codes.codes[nodes], codes.terms[nodes])
+
+    def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
+        """By tables."""
+        return NodeCodes("tables", codes.codes, prepared, codes.terms)
 
     def _products(self, vector: Float32s) -> Float32s:
         """Products of the parts of a vector with the entries for them."""

@@ -6,7 +6,7 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.types import Flags, Float32s
 
 __all__ = ["IndexSearch", "SearchedSegment", "damaged"]
+
+_MIN_CAPACITY: Final = 24
+"""Rows that searches in graphs keep, at least: fewer find too little."""
 
 
 def damaged(error: CorruptFileError) -> CorruptFileError:
@@ -124,13 +127,30 @@ class IndexSearch:
             allowed = self.allowed.contains(located.fragment, located.row)
             kept = allowed if kept is None else kept & allowed
         count = len(loaded.rows) if kept is None else int(np.count_nonzero(kept))
-        distances = searched.opened.distances(prepared, loaded, centroid_distance)
+        reached = None
+        if loaded.graph is not None and count:
+            # Of the rows that the graph leads to, only those are of use that are searched.
+            capacity = -(-self._capacity * len(loaded.rows) // count)
+            nearest = searched.opened.nearest
+            reached = nearest(prepared, loaded, centroid_distance, capacity)
+        if reached is not None:
+            nodes, distances = reached
+            located = located.take(nodes)
+            kept = None if kept is None else kept[nodes]
+        else:
+            distances = searched.opened.distances(prepared, loaded, centroid_distance)
         self.meter.count("rows_compared", count)
         if kept is not None:
             distances[~kept] = np.nan
         if self.applies_range:
             distances = self.query.in_range(distances)
         return _Compared(located, distances, count)
+
+    @property
+    def _capacity(self) -> int:
+        """Rows that searches in graphs keep."""
+        least = self.options.ef or self.candidates + self.candidates // 2
+        return max(self.candidates, least, _MIN_CAPACITY)
 
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> LocatedRows:
         """Where the rows of a partition are; kept for this version."""

@@ -37,6 +37,11 @@ class LocatedRows(NamedTuple):
     key: UInt64s
     live: Flags | None
 
+    def take(self, chosen: Int64s) -> LocatedRows:
+        """Some of the rows, in this order."""
+        live = None if self.live is None else self.live[chosen]
+        return LocatedRows(self.fragment[chosen], self.row[chosen], self.key[chosen], live)
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""

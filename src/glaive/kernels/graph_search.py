@@ -1,0 +1,209 @@
+"""Search neighbour graphs: from an entry to whichever neighbours are nearer to a query.
+
+The nearest nodes met so far are kept, up to a capacity; the nearest of them whose neighbours were
+not looked at is next. Above the lowest level a capacity of 1 leads to a good entry below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import graph_search as compiled
+from glaive.kernels.vector_records import SearchGraph
+from glaive.types import Float32s, Int64s, UInt8s, UInt32s
+
+__all__ = ["MAX_CAPACITY", "Comparison", "GraphLevel", "NodeCodes", "exercise", "search_graph"]
+
+Comparison: TypeAlias = Literal["squared", "product", "gap", "bytes", "tables"]
+
+_COMPARISONS: Final[tuple[Comparison, ...]] = ("squared", "product", "gap", "bytes", "tables")
+_ENTRIES: Final = 256
+
+MAX_CAPACITY: Final = 1 << 16
+"""Nodes that a search keeps, at most."""
+
+
+class NodeCodes(NamedTuple):
+    """What nodes are, and how they are compared with a query.
+
+    Parameters
+    ----------
+    comparison
+        ``squared`` or ``product`` of vectors, ``gap`` (squared) or ``bytes`` (product) of rows of
+        bytes, ``tables`` for bytes that select entries.
+    codes
+        ``float32`` or ``uint8`` of shape ``(nodes, width)``.
+    query
+        ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
+    terms
+        ``float32``, added to the sum of entries; None for other comparisons.
+    """
+
+    comparison: Comparison
+    codes: NDArray[Any]
+    query: NDArray[Any]
+    terms: Float32s | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLevel:
+    """Neighbours of the nodes of a level. What they are is checked once, here.
+
+    Parameters
+    ----------
+    offsets
+        ``int64``: where the neighbours of each row begin, and the end of the last.
+    neighbors
+        ``uint32``: nodes; those that do not exist are passed over.
+    row_of
+        ``int32`` of shape ``(nodes,)``: the row of each node, -1 for none; None: its number.
+
+    Raises
+    ------
+    ValueError
+        Offsets descend, or leave the neighbours.
+    """
+
+    offsets: Int64s
+    neighbors: UInt32s
+    row_of: NDArray[np.int32] | None = None
+
+    def __post_init__(self) -> None:
+        offsets, end = self.offsets, len(self.neighbors)
+        right = len(offsets) > 0 and offsets.dtype == np.int64 and offsets.flags.c_contiguous
+        right = right and int(offsets[0]) >= 0 and int(offsets[-1]) <= end
+        if not right or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError(f"{len(offsets)} offsets of {end} neighbours")
+        if self.neighbors.dtype != np.uint32 or not self.neighbors.flags.c_contiguous:
+            raise ValueError(f"neighbours of {self.neighbors.dtype}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        rows = 0 if self.row_of is None else self.row_of.nbytes
+        return int(self.offsets.nbytes + self.neighbors.nbytes + rows)
+
+
+def search_graph(
+    levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
+) -> Int64s:
+    """The nearest nodes that are found, nearest first.
+
+    Parameters
+    ----------
+    levels
+        The lowest first.
+    entry
+        Node to begin with, on the highest level.
+    capacity
+        Nodes to keep on the lowest level, at most :data:`MAX_CAPACITY`.
+    """
+    count = _check(nodes)
+    if not 0 <= entry < count or not 1 <= capacity <= MAX_CAPACITY or not 1 <= len(levels) < 256:
+        raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
+    for level in levels:
+        if level.row_of is not None and (
+            len(level.row_of) != count
+            or level.row_of.dtype != np.int32
+            or not level.row_of.flags.c_contiguous
+        ):
+            raise ValueError(f"rows of {len(level.row_of)} nodes, not {count}")
+    if not use_compiled(capacity * nodes.codes.shape[1] * 32):
+        return _search_numpy(levels, entry, nodes, capacity)
+    visited = np.zeros(count, np.uint8)
+    distances = np.empty(capacity, np.float32)
+    found = np.empty(capacity, np.int32)
+    expanded = np.empty(capacity, np.uint8)
+    size = 0
+    for stamp, level in enumerate(reversed(levels), 1):
+        last = stamp == len(levels)
+        call = SearchGraph(
+            offsets=address(level.offsets), neighbors=address(level.neighbors),
+            rows=len(level.offsets) - 1,
+            row_of=0 if level.row_of is None else address(level.row_of), nodes=count,
+            entry=entry, stamp=stamp, visited=address(visited),
+            kind=_COMPARISONS.index(nodes.comparison), codes=address(nodes.codes),
+            width=nodes.codes.shape[1], query=address(nodes.query),
+            terms=0 if nodes.terms is None else address(nodes.terms),
+            capacity=capacity if last else 1, distances=address(distances), found=address(found),
+            expanded=address(expanded),
+        )  # fmt: skip
+        size = compiled.search_graph(*call)
+        entry = int(found[0])
+    return found[:size].astype(np.int64)
+
+
+def _search_numpy(
+    levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
+) -> Int64s:
+    count = len(nodes.codes)
+    beam: list[tuple[np.float32, int]] = []
+    for stamp, level in enumerate(reversed(levels), 1):
+        room = capacity if stamp == len(levels) else 1
+        beam = [(_far(nodes, np.array([entry]))[0], entry)]
+        seen, expanded = {entry}, set()
+        while waiting := [node for _, node in beam if node not in expanded]:
+            expanded.add(waiting[0])
+            row = waiting[0] if level.row_of is None else int(level.row_of[waiting[0]])
+            if not 0 <= row < len(level.offsets) - 1:
+                continue
+            near = level.neighbors[level.offsets[row] : level.offsets[row + 1]].tolist()
+            fresh = [node for node in dict.fromkeys(near) if node < count and node not in seen]
+            seen.update(fresh)
+            for node, far in zip(fresh, _far(nodes, np.array(fresh, np.int64)), strict=True):
+                if len(beam) == room and not far < beam[-1][0]:
+                    continue
+                beam = beam[: room - 1] if len(beam) == room else beam
+                place = sum(1 for other, _ in beam if not other > far)
+                beam.insert(place, (far, node))
+        entry = beam[0][1]
+    return np.array([node for _, node in beam], np.int64)
+
+
+def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
+    """What nodes are ordered by."""
+    codes, query = nodes.codes[chosen], nodes.query
+    far: NDArray[Any]
+    with np.errstate(all="ignore"):
+        if nodes.comparison == "squared":
+            far = np.square(codes - query).sum(axis=1)
+        elif nodes.comparison == "gap":
+            far = np.square(codes.astype(np.int32) - query).sum(axis=1)
+        elif nodes.terms is not None:
+            far = nodes.terms[chosen] + query[np.arange(codes.shape[1]), codes].sum(axis=1)
+        else:
+            far = -(codes.astype(np.float32) @ query)
+    return far.astype(np.float32)
+
+
+def _check(nodes: NodeCodes) -> int:
+    comparison, codes, query, terms = nodes
+    vectors = comparison in ("squared", "product")
+    width = codes.shape[1] if codes.ndim == 2 else -1
+    shape = (width, _ENTRIES) if comparison == "tables" else (width,)
+    kinds = (
+        np.dtype(np.float32 if vectors else np.uint8),
+        np.dtype(np.uint8 if comparison == "gap" else np.float32),
+    )
+    plain = codes.flags.c_contiguous and query.flags.c_contiguous
+    if not plain or (codes.dtype, query.dtype) != kinds or query.shape != shape:
+        raise ValueError(f"nodes {codes.shape} and query {query.shape} for {comparison}")
+    if (comparison == "tables") != (terms is not None):
+        raise ValueError(f"terms for {comparison}")
+    if terms is not None and (terms.shape != (len(codes),) or terms.dtype != np.float32):
+        raise ValueError(f"terms {terms.shape} of nodes {codes.shape}")
+    return len(codes)
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    level = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
+    codes: UInt8s = np.zeros((2, 4), np.uint8)
+    search_graph([level], 0, NodeCodes("gap", codes, codes[0]), 2)

@@ -1,0 +1,102 @@
+"""Graphs are searched alike in both tiers; what is wrong in them leads nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.kernels.graph_search import GraphLevel, NodeCodes, search_graph
+from glaive.testing import force_tier
+
+TIERS = ("numpy", "numba")
+COMPARISONS = ("squared", "product", "gap", "bytes", "tables")
+
+
+def nodes_of(comparison: Any, count: int, width: int, seed: int) -> NodeCodes:
+    random = np.random.default_rng(seed)
+    octets = random.integers(0, 20, (count, width)).astype(np.uint8)
+    if comparison in ("squared", "product"):
+        query = random.integers(0, 20, width).astype(np.float32)
+        return NodeCodes(comparison, octets.astype(np.float32), query)
+    if comparison == "gap":
+        return NodeCodes(comparison, octets, random.integers(0, 20, width).astype(np.uint8))
+    if comparison == "bytes":
+        return NodeCodes(comparison, octets, random.integers(-9, 9, width).astype(np.float32))
+    tables = random.integers(-9, 9, (width, 256)).astype(np.float32)
+    return NodeCodes(comparison, octets, tables, random.integers(0, 9, count).astype(np.float32))
+
+
+def level_of(count: int, degree: int, seed: int, rows: Any = None) -> GraphLevel:
+    """Random neighbours, some of which do not exist."""
+    random = np.random.default_rng(seed)
+    size = count if rows is None else len(rows)
+    offsets = np.concatenate([[0], np.cumsum(random.integers(0, degree + 1, size))])
+    neighbors = random.integers(0, count + 3, int(offsets[-1])).astype(np.uint32)
+    if rows is None:
+        return GraphLevel(offsets.astype(np.int64), neighbors)
+    row_of = np.full(count, -1, np.int32)
+    row_of[rows] = np.arange(len(rows))
+    return GraphLevel(offsets.astype(np.int64), neighbors, row_of)
+
+
+@given(
+    comparison=st.sampled_from(COMPARISONS),
+    count=st.integers(1, 60),
+    degree=st.integers(0, 6),
+    capacity=st.integers(1, 20),
+    seed=st.integers(0, 500),
+)
+def test_both_tiers_find_the_same_nodes(
+    comparison: str, count: int, degree: int, capacity: int, seed: int
+) -> None:
+    nodes = nodes_of(comparison, count, 5, seed)
+    upper = np.arange(0, count, 3)
+    levels = [level_of(count, degree, seed), level_of(count, degree, seed + 1, upper)]
+    found = []
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            found.append(search_graph(levels, 0, nodes, capacity).tolist())
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0]) <= capacity
+    assert max(found[0]) < count
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_a_connected_graph_gives_all_nodes_nearest_first(comparison: str, tier: Any) -> None:
+    nodes = nodes_of(comparison, 30, 4, 3)
+    ring = np.stack([(np.arange(30) + 1) % 30, (np.arange(30) - 1) % 30], axis=1)
+    level = GraphLevel(np.arange(0, 61, 2), ring.reshape(-1).astype(np.uint32))
+    with force_tier(tier):
+        found = search_graph([level], 7, nodes, 40)
+    assert sorted(found.tolist()) == list(range(30))
+    if comparison == "gap":
+        far = np.square(nodes.codes.astype(int) - nodes.query).sum(axis=1)
+        assert (np.diff(far[found]) >= 0).all()
+
+
+LEVEL = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
+NODES = nodes_of("gap", 2, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: GraphLevel(np.array([0, 3]), np.zeros(2, np.uint32)),
+        lambda: GraphLevel(np.array([0, 2, 1]), np.zeros(2, np.uint32)),
+        lambda: GraphLevel(np.array([-1, 2]), np.zeros(2, np.uint32)),
+        lambda: search_graph([LEVEL], 2, NODES, 1),
+        lambda: search_graph([LEVEL], 0, NODES, 0),
+        lambda: search_graph([LEVEL], 0, NODES._replace(query=NODES.query[:2]), 1),
+        lambda: search_graph([LEVEL], 0, NODES._replace(comparison="bytes"), 1),
+        lambda: search_graph([level_of(3, 1, 1, np.arange(3))], 0, NODES, 1),
+    ],
+    ids=["end", "descending", "negative", "entry", "capacity", "query", "type", "rows"],
+)
+def test_graphs_that_do_not_fit_are_refused(call: Any) -> None:
+    with pytest.raises(ValueError, match=r"offsets|entry|nodes|rows"):
+        call()
