@@ -6,6 +6,7 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -32,7 +33,16 @@ from glaive.index.vector.vector_column import VectorBlock
 from glaive.io.pool import ordered_map
 from glaive.types import Int64s
 
-__all__ = ["CODES", "FLAT", "INDEX", "KIND", "add_source", "build_index", "write_index"]
+__all__ = [
+    "CODES",
+    "FLAT",
+    "INDEX",
+    "KIND",
+    "add_source",
+    "build_index",
+    "encoded_blocks",
+    "write_index",
+]
 
 CODES: Final = "auxiliary.idx"
 INDEX: Final = "index.idx"
@@ -65,10 +75,28 @@ def add_source(
     records: PartitionSort, source: IndexSource, model: VectorModel, partitions: pa.Table | None
 ) -> None:
     """Encode the vectors of a source."""
+    for ids, encoded in encoded_blocks(source, model, partitions):
+        records.add(ids, encoded)
+
+
+def encoded_blocks(
+    source: IndexSource, model: VectorModel, partitions: pa.Table | None
+) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:
+    """Partitions and records of the vectors of a source, in their order, encoded on all cores.
+
+    Parameters
+    ----------
+    partitions
+        ``row_id`` and ``partition`` of each row, if they are known.
+
+    Raises
+    ------
+    OptionError
+        A row is not in that table, or a partition does not exist.
+    """
     known = None if partitions is None else _KnownPartitions(partitions, len(model))
     encode = partial(_encode, model=model, known=known)
-    for ids, encoded in ordered_map(encode, model.column.blocks(source)):
-        records.add(ids, encoded)
+    yield from ordered_map(encode, model.column.blocks(source))
 
 
 def _encode(

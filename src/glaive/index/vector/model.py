@@ -24,7 +24,14 @@ from glaive.index.vector.storage import ADDRESSES
 from glaive.index.vector.vector_column import VectorBlock, VectorColumn
 from glaive.types import Float32s
 
-__all__ = ["VectorModel", "clusters_of", "sample_vectors", "train_centroids", "train_model"]
+__all__ = [
+    "VectorModel",
+    "clusters_of",
+    "sample_vectors",
+    "train_centroids",
+    "train_model",
+    "train_residuals",
+]
 
 _SAMPLE_SHARE = 4
 """A sample takes at most this part of the memory that a build may hold."""
@@ -144,19 +151,45 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
 def _product_coder(
     parameters: VectorParameters, centroids: NDArray[Any], sample: Float32s
 ) -> ProductCoder:
-    column, bits = parameters.column, parameters.num_bits
-    residual = column.metric is not Metric.DOT
     codebook = parameters.codebook
     if codebook is None:
-        vectors = _some(sample, parameters.sample_rate << bits)
-        if residual:
-            clusters = clusters_of(centroids, column)
-            ids, _ = assign_all(clusters, vectors, parallel=True)
-            vectors = vectors - clusters.centroids[ids]
-        training = Training(Metric.L2, parameters.max_iters)
-        trained = train_codebook(vectors, parameters.num_sub_vectors, bits, training)
-        codebook = trained.astype(column.dtype)
-    return ProductCoder(codebook, bits, residual=residual, by_column=parameters.transposed)
+        codebook = train_residuals(
+            parameters.column,
+            centroids,
+            _some(sample, parameters.sample_rate << parameters.num_bits),
+            parameters.num_sub_vectors,
+            parameters.num_bits,
+            parameters.max_iters,
+        )
+    return ProductCoder(
+        codebook,
+        parameters.num_bits,
+        residual=parameters.column.metric is not Metric.DOT,
+        by_column=parameters.transposed,
+    )
+
+
+def train_residuals(
+    column: VectorColumn,
+    centroids: NDArray[Any],
+    vectors: Float32s,
+    parts: int,
+    bits: int,
+    iterations: int,
+) -> NDArray[Any]:
+    """Train a codebook with a sample: for residuals or, for dot products, for the vectors.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(parts, 2 ** bits, dimension / parts)``, in the type of the column.
+    """
+    if column.metric is not Metric.DOT:
+        clusters = clusters_of(centroids, column)
+        ids, _ = assign_all(clusters, vectors, parallel=True)
+        vectors = vectors - clusters.centroids[ids]
+    trained = train_codebook(vectors, parts, bits, Training(Metric.L2, iterations))
+    return trained.astype(column.dtype)
 
 
 def _some(vectors: Float32s, most: int) -> Float32s:

@@ -1,0 +1,332 @@
+"""Vector indices built step by step: training, encoding, sorting, commit.
+
+Specification: "Training" in ``docs/format/vector-indices.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.dataset.indexing.encoded_files import (
+    EncodedVectors,
+    load_sorted,
+    sort_encoded,
+    write_encoded,
+)
+from glaive.dataset.indexing.source import ColumnSource
+from glaive.dataset.indexing.vector_models import IvfModel, PqModel
+from glaive.errors import OptionError
+from glaive.format.flags import Feature
+from glaive.index.vector.metric import Metric
+from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
+from glaive.index.vector.parameters import parse_parameters
+from glaive.index.vector.vector_column import VectorColumn
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.fragments.fragment import LanceFragment
+
+__all__ = ["IndicesBuilder"]
+
+_MEMORY_LIMIT = 1 << 30
+
+
+class IndicesBuilder:
+    """Builds a vector index in steps, whose results can be kept between them.
+
+    For datasets that one process can index, :meth:`LanceDataset.create_index` is simpler.
+
+    Parameters
+    ----------
+    dataset
+        The dataset; steps read the version that it is at.
+    column
+        Path of a column of vectors.
+
+    Raises
+    ------
+    ColumnNotFoundError, OptionError
+        There is no such column, or it does not hold vectors.
+    """
+
+    def __init__(self, dataset: LanceDataset, column: str | list[str]) -> None:
+        names = [column] if isinstance(column, str) else list(column)
+        if len(names) != 1:
+            raise OptionError(f"column: expected the path of one column, found {column!r}")
+        self.dataset, self.column = dataset, names
+        field = self._source(None).field
+        bits = pa.types.is_uint8(_number_type(field.type))
+        self.dimension = VectorColumn.of(field, Metric.HAMMING if bits else Metric.COSINE).dimension
+
+    def _source(self, fragment_ids: Iterable[int] | None) -> ColumnSource:
+        opened = self.dataset.opened
+        ids = None if fragment_ids is None else tuple(fragment_ids)
+        if ids is not None:
+            opened.snapshot.positions_of(ids)
+        return ColumnSource(
+            opened.snapshot,
+            self.column[0],
+            ids,
+            addresses=not opened.manifest.uses(Feature.STABLE_ROW_IDS),
+            memory_limit=_MEMORY_LIMIT,
+        )
+
+    def train_ivf(
+        self,
+        num_partitions: int | None = None,
+        *,
+        distance_type: str = "l2",
+        accelerator: object = None,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Iterable[int] | None = None,
+    ) -> IvfModel:
+        """Train centroids with a sample of the column.
+
+        Parameters
+        ----------
+        num_partitions
+            Default: the square root of the number of rows.
+        distance_type
+            ``l2``, ``cosine``, ``dot`` or ``hamming``.
+        accelerator
+            Accepted for pylance's sake; training runs on the processor.
+        sample_rate
+            Rows for each partition that are read.
+        max_iters
+            Iterations at most.
+        fragment_ids
+            Read these fragments only.
+
+        Raises
+        ------
+        OptionError
+            An argument is wrong, or there are fewer rows than the sample needs.
+        """
+        source = self._source(fragment_ids)
+        column = VectorColumn.of(source.field, Metric.of(distance_type))
+        count = round(math.sqrt(source.num_rows)) if num_partitions is None else num_partitions
+        _check_integer("num_partitions", count, 1)
+        _check_integer("max_iters", max_iters, 1)
+        _check_rows("num_partitions", count, sample_rate, source.num_rows)
+        sample = sample_vectors(column, source, count * sample_rate).vectors
+        if not len(sample):
+            raise OptionError(f"column {column.name!r} has no vector to train centroids with")
+        centroids, _ = train_centroids(column, sample, count, max_iters)
+        return IvfModel(_lists(centroids), column.metric.value)
+
+    def train_pq(
+        self,
+        ivf_model: IvfModel,
+        num_subvectors: int | None = None,
+        *,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        num_bits: int = 8,
+        fragment_ids: Iterable[int] | None = None,
+    ) -> PqModel:
+        """Train a codebook with the residuals of a sample.
+
+        Parameters
+        ----------
+        ivf_model
+            The centroids.
+        num_subvectors
+            Default: the dimension by 16, or by 8 where that leaves a rest.
+        sample_rate
+            Rows for each code that are read.
+        num_bits
+            Of a code: 4 or 8.
+        max_iters, fragment_ids
+            As for :meth:`train_ivf`.
+
+        Raises
+        ------
+        OptionError
+            An argument is wrong, or there are fewer rows than the sample needs.
+        """
+        source = self._source(fragment_ids)
+        parts = self._parts(num_subvectors)
+        _check_integer("max_iters", max_iters, 1)
+        given = {
+            "index_type": "IVF_PQ", "metric": ivf_model.distance_type, "num_sub_vectors": parts,
+            "num_bits": num_bits, "ivf_centroids": ivf_model.centroids,
+        }  # fmt: skip
+        parameters = parse_parameters(given, source.field)
+        _check_rows("num_bits", 1 << num_bits, sample_rate, source.num_rows)
+        sample = sample_vectors(parameters.column, source, sample_rate << num_bits).vectors
+        if not len(sample) or parameters.centroids is None:
+            raise OptionError(f"column {self.column[0]!r} has no vector to train a codebook with")
+        codebook = train_residuals(
+            parameters.column, parameters.centroids, sample, parts, num_bits, max_iters
+        )
+        return PqModel(parts, _lists(codebook.reshape(-1, self.dimension)), num_bits=num_bits)
+
+    def prepare_global_ivf_pq(
+        self,
+        num_partitions: int | None,
+        num_subvectors: int | None,
+        *,
+        distance_type: str = "l2",
+        accelerator: object = None,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        num_bits: int = 8,
+        fragment_ids: Iterable[int] | None = None,
+    ) -> dict[str, Any]:
+        """Train centroids and a codebook; arguments and errors as for the two methods.
+
+        Returns
+        -------
+        dict
+            ``ivf_centroids`` and ``pq_codebook``: arguments of ``create_index_uncommitted``.
+        """
+        ivf = self.train_ivf(
+            num_partitions, distance_type=distance_type, sample_rate=sample_rate,
+            max_iters=max_iters, fragment_ids=fragment_ids,
+        )  # fmt: skip
+        pq = self.train_pq(
+            ivf, num_subvectors, sample_rate=sample_rate, max_iters=max_iters, num_bits=num_bits,
+            fragment_ids=fragment_ids,
+        )  # fmt: skip
+        return {"ivf_centroids": ivf.centroids, "pq_codebook": pq.codebook}
+
+    def transform_vectors(
+        self,
+        ivf: IvfModel,
+        pq: PqModel,
+        dest_uri: str,
+        fragments: Sequence[LanceFragment] | None = None,
+        partition_ds_uri: str | None = None,
+    ) -> None:
+        """Write a file with partition and code of each row, in the order of the rows.
+
+        Parameters
+        ----------
+        dest_uri
+            Of the file.
+        fragments
+            Default: all.
+        partition_ds_uri
+            A dataset with ``row_id`` and ``partition`` of each row, computed before.
+
+        Raises
+        ------
+        OptionError
+            The models do not fit the column, or a row has no partition.
+        """
+        ids = None if fragments is None else [fragment.fragment_id for fragment in fragments]
+        if ids is not None and not ids:
+            raise OptionError("fragments: expected at least one, or None for all")
+        write_encoded(self._source(ids), self._encoded(ivf, pq), dest_uri, partition_ds_uri)
+
+    def shuffle_transformed_vectors(
+        self,
+        unsorted_filenames: Sequence[str],
+        dir_path: str,
+        ivf: IvfModel,
+        shuffle_output_root_filename: str = "sorted",
+    ) -> list[str]:
+        """Sort files of :meth:`transform_vectors` by partition into one file.
+
+        Returns
+        -------
+        list
+            Its name, below ``dir_path``.
+
+        Raises
+        ------
+        CorruptFileError, NotLanceError, StoreError
+            A file is something else, or is not there.
+        """
+        name = f"{shuffle_output_root_filename}_0.lance"
+        sort_encoded(_names(unsorted_filenames), dir_path, ivf.num_partitions, name)
+        return [name]
+
+    def load_shuffled_vectors(
+        self,
+        filenames: Sequence[str],
+        dir_path: str,
+        ivf: IvfModel,
+        pq: PqModel,
+        index_name: str | None = None,
+    ) -> None:
+        """Commit files of :meth:`shuffle_transformed_vectors` as an index.
+
+        Parameters
+        ----------
+        index_name
+            Default: the column's name and ``_idx``.
+
+        Raises
+        ------
+        CorruptFileError, NotLanceError, StoreError
+            A file is something else, or is not there.
+        CommitConflictError
+            Another writer rewrote the fragments since.
+        """
+        segment = load_sorted(
+            self.dataset.opened, self.column[0], self._encoded(ivf, pq), _names(filenames), dir_path
+        )
+        name = f"{self.column[0]}_idx" if index_name is None else index_name
+        self.dataset.commit_existing_index_segments(name, self.column[0], [segment])
+
+    def _encoded(self, ivf: IvfModel, pq: PqModel) -> EncodedVectors:
+        given = {
+            "index_type": "IVF_PQ", "metric": ivf.distance_type, "ivf_centroids": ivf.centroids,
+            "num_sub_vectors": pq.num_subvectors, "num_bits": pq.num_bits,
+            "pq_codebook": pq.codebook,
+        }  # fmt: skip
+        return EncodedVectors(parse_parameters(given, self._source(()).field))
+
+    def _parts(self, parts: int | None) -> int:
+        if parts is not None:
+            _check_integer("num_subvectors", parts, 1)
+            return parts
+        for width in (16, 8):
+            if self.dimension % width == 0:
+                return self.dimension // width
+        raise OptionError(
+            f"num_subvectors: dimension {self.dimension} is divisible by neither 16 nor 8, so that"
+            " it has no default. Set a divisor"
+        )
+
+
+def _number_type(kind: Any) -> Any:
+    while (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ):
+        kind = kind.value_type
+    return kind
+
+
+def _names(names: object) -> list[str]:
+    if isinstance(names, list | tuple) and names and all(isinstance(one, str) for one in names):
+        return list(names)
+    raise OptionError(f"filenames: expected a list of names, found {names!r}")
+
+
+def _lists(numbers: NDArray[Any]) -> Any:
+    flat = pa.array(np.ascontiguousarray(numbers).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, numbers.shape[1])
+
+
+def _check_integer(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise OptionError(f"{name}: expected an integer from {least} on, found {value!r}")
+
+
+def _check_rows(name: str, count: int, sample_rate: object, rows: int) -> None:
+    _check_integer("sample_rate", sample_rate, 2)
+    needed = count * int(sample_rate)  # type: ignore[call-overload]  # checked above
+    if needed > rows:
+        raise OptionError(
+            f"{name}: {count} with sample_rate {sample_rate} need {needed} rows, there are {rows}."
+            " Lower one of them"
+        )

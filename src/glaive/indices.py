@@ -1,0 +1,28 @@
+"""Building vector indices step by step, under the names of ``lance.indices``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from glaive.dataset.commits.index_metadata import Index as IndexSegment
+from glaive.dataset.indexing.builder import IndicesBuilder
+from glaive.dataset.indexing.describe import IndexSegmentDescription
+from glaive.dataset.indexing.parameters import IndexConfig
+from glaive.dataset.indexing.vector_models import IvfModel, PqModel
+
+__all__ = [
+    "IndexConfig",
+    "IndexFileVersion",
+    "IndexSegment",
+    "IndexSegmentDescription",
+    "IndicesBuilder",
+    "IvfModel",
+    "PqModel",
+]
+
+
+class IndexFileVersion(StrEnum):
+    """Formats of the files of a vector index: ``index_file_version`` of ``create_index``."""
+
+    LEGACY = "Legacy"
+    V3 = "V3"
