@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from glaive.dataset.fragments.fragment import LanceFragment
     from glaive.dataset.fragments.metadata import FragmentMetadata
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
-    from glaive.dataset.open import dataset, write_dataset
+    from glaive.dataset.open import dataset
     from glaive.dataset.scanner import LanceScanner, Scanner
     from glaive.dataset.stats import DataStatistics, FieldStatistics
     from glaive.dataset.versions.cleanup import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         CleanupReferencedBranch,
         CleanupStats,
     )
+    from glaive.dataset.write import write_dataset
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
@@ -113,7 +114,7 @@ _HOMES = {
     "Scanner": "glaive.dataset.scanner",
     "Session": "glaive.scan.session",
     "settings": "glaive.config",
-    "write_dataset": "glaive.dataset.open",
+    "write_dataset": "glaive.dataset.write",
 }
 
 _MODULES = (

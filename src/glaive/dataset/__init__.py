@@ -49,7 +49,7 @@ _HOMES = {
     "Tags": "glaive.dataset.versions.refs",
     "Transaction": "glaive.dataset.commits.transactions",
     "batch_udf": "glaive.dataset.columns.udf",
-    "write_dataset": "glaive.dataset.open",
+    "write_dataset": "glaive.dataset.write",
 }
 
 

@@ -1,27 +1,18 @@
-"""Open a dataset, or write one."""
+"""Open a dataset."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
-
-import pyarrow as pa
+from typing import Any
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.opening import check_options
-from glaive.dataset.version import OpenDataset
-from glaive.dataset.writing.keywords import (
-    FileKeywords,
-    WriteKeywords,
-    expose_keywords,
-    write_options,
-)
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
 
-__all__ = ["dataset", "write_dataset"]
+__all__ = ["dataset"]
 
 
 def dataset(
@@ -120,83 +111,3 @@ def dataset(
         manifest_store=manifest_store,
         allow_external_blobs=allow_external_blobs,
     )
-
-
-@expose_keywords(FileKeywords, WriteKeywords)
-def write_dataset(
-    data_obj: object,
-    uri: str | os.PathLike[str] | OpenDataset | None = None,
-    schema: pa.Schema | None = None,
-    mode: str = "create",
-    *,
-    storage_options: Mapping[str, str] | None = None,
-    commit_lock: CommitLock | None = None,
-    manifest_store: ManifestStore | str | None = None,
-    session: Session | None = None,
-    namespace_client: Any = None,
-    table_id: Sequence[str] | None = None,
-    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-    allow_external_blobs: bool | Sequence[str] | None = None,
-    **options: Unpack[WriteKeywords],
-) -> LanceDataset:
-    """Write rows as a new version of a dataset; returns it opened at that version.
-
-    Parameters
-    ----------
-    data_obj
-        A table, record batches or a reader of them, a pandas or polars frame, any object with
-        an Arrow stream, a mapping of columns, or an iterable of rows.
-    uri
-        Directory or URI, or an opened dataset.
-    schema
-        Types to write, if they differ from those of the data.
-    mode
-        ``"create"`` fails if there is a dataset, ``"append"`` adds rows, ``"overwrite"`` replaces
-        schema and rows. The last two create the dataset if there is none.
-    storage_options
-        Credentials and settings of the object store.
-    commit_lock, manifest_store
-        As for :func:`dataset`; a dataset given as ``uri`` keeps its own.
-    session
-        Session of the returned dataset; default: that of ``uri`` if it is a dataset.
-    namespace_client, table_id
-        Instead of ``uri``: a catalog and the path of names of the table in it. Queried once,
-        with ``describe_table``, or with ``declare_table`` if the dataset is created.
-    base_store_params, allow_external_blobs
-        As for :func:`dataset`; a dataset given as ``uri`` keeps its own. After creating or
-        overwriting with ``allow_external_blob_outside_bases``, the returned dataset can fetch
-        these values.
-    **options
-        Those of :class:`glaive.dataset.writing.keywords.WriteKeywords`.
-
-    Raises
-    ------
-    DatasetExistsError
-        ``create``, and there is a dataset.
-    SchemaError
-        The rows do not match the dataset, or the format does not support a type.
-    OptionError
-        An option does not exist or has an invalid value.
-    CommitConflictError
-        Another writer made a conflicting change.
-    StoreError
-        The location is not writable, or failed. No version was created.
-    """
-    # Imported here, so that opening and reading do not load the writer.
-    from glaive.dataset.writing.rows import write_rows
-
-    written = write_rows(
-        data_obj,
-        uri,
-        schema,
-        write_options(write_dataset, WriteKeywords, mode, options),
-        storage_options=storage_options,
-        commit_lock=commit_lock,
-        manifest_store=manifest_store,
-        session=session,
-        namespace_client=namespace_client,
-        table_id=table_id,
-        base_store_params=base_store_params,
-        allow_external_blobs=allow_external_blobs,
-    )
-    return LanceDataset.holding(written)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from glaive.errors import OptionError
 
 __all__ = ["sample_positions", "slice_length"]
@@ -21,6 +19,8 @@ def sample_positions(total: int, count: int, *, randomize_order: bool) -> list[i
     """
     if not 0 <= count <= total:
         raise OptionError(f"num_rows: expected 0 to {total} (all rows), found {count}")
+    import random  # not needed to open and read
+
     rows = random.sample(range(total), count)
     return rows if randomize_order else sorted(rows)
 

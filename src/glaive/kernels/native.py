@@ -20,7 +20,6 @@ import os
 import stat
 import sys
 from functools import cache
-from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,6 +157,8 @@ def _key() -> str:
 
     numba = find_spec("numba")
     version = Path((numba.origin if numba is not None else None) or "numba")
+    from hashlib import sha256
+
     digest = sha256(_LAYOUT)
     for path in (*sorted(_LOOPS.glob("*.py")), *SHARED_SOURCES, version.with_name("_version.py")):
         if path.exists():
@@ -217,6 +218,8 @@ def _read(module: str, name: str) -> bytes | None:
 
 def _digest(path: Path, code: bytes) -> bytes:
     """The head of a file: of its code, and of its name, which says what the code is for."""
+    from hashlib import sha256
+
     return sha256(path.name.encode() + b"\0" + code).digest()
 
 

@@ -5,7 +5,7 @@ Specification: "Deletion files" in ``docs/format``.
 
 from __future__ import annotations
 
-import secrets
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -97,7 +97,7 @@ def add_deletions(
     file = DeletionFile(
         bitmap=len(all_deleted) >= BITMAP_FROM,
         read_version=manifest.version,
-        number=secrets.randbits(64),
+        number=int.from_bytes(os.urandom(8), "little"),
         rows=len(all_deleted),
     )
     put_deletions(store, fragment.id, file, all_deleted)

@@ -81,7 +81,7 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
 
 def _stored_bytes(dataset: OpenedVersion, position: int) -> int:
     """Bytes of the data files of a fragment, as far as the manifest says."""
-    return sum(file.size or 0 for file in dataset.manifest.fragment(position).files)
+    return sum(file.file_size_bytes for file in dataset.manifest.fragment_wire(position).files)
 
 
 def _live_bytes(dataset: OpenedVersion, position: int) -> int:

@@ -1,16 +1,27 @@
-"""What the layers of a page allow its levels to be."""
+"""What the layers of a page allow its levels to be, and how each is resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from glaive.encodings.leaf import Layer
 from glaive.errors import CorruptFileError
 from glaive.types import UInt16s, Where
 
-__all__ = ["LevelLimits", "check_levels", "level_limits", "read_layers"]
+__all__ = [
+    "LayerStep",
+    "LevelLimits",
+    "check_levels",
+    "layer_steps",
+    "level_limits",
+    "level_plan",
+    "read_layers",
+]
+
+ANY_LEVEL = 65535
+"""The highest level there is."""
 
 
 class LevelLimits(NamedTuple):
@@ -61,3 +72,56 @@ def check_levels(
                 found=str(int(levels.max())),
                 where=where,
             )
+
+
+def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
+    """Return ``(null level, empty level)`` of each layer, inner-most first; 0 where none."""
+    plan, used = [], 0
+    for layer in layers:
+        null = empty = 0
+        if layer in (Layer.NULLABLE_ITEM, Layer.NULLABLE_LIST, Layer.NULL_AND_EMPTY_LIST):
+            used += 1
+            null = used
+        if layer in (Layer.EMPTYABLE_LIST, Layer.NULL_AND_EMPTY_LIST):
+            used += 1
+            empty = used
+        plan.append((null, empty))
+    return plan
+
+
+class LayerStep(NamedTuple):
+    """How to resolve one layer; see ``resolve_lists`` for the level bounds."""
+
+    is_list: bool
+    null_level: int
+    visible_max: int
+    resolved_max: int
+    slot_max: int
+    list_outside: bool
+    outer: bool
+
+
+@lru_cache(maxsize=256)
+def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
+    """How to resolve each of ``layers``, inner-most first."""
+    plan = level_plan(layers)
+    spent = [0]
+    for layer in layers:
+        spent.append(spent[-1] + layer.def_levels)
+    steps = []
+    for at, layer in enumerate(layers):
+        beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
+        # Without a list outside every entry has a slot: no level needs to be compared.
+        slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
+        steps.append(
+            LayerStep(
+                layer.is_list,
+                plan[at][0],
+                spent[at],
+                spent[at + 1],
+                slot_max,
+                bool(beyond),
+                at + 1 < len(layers),
+            )
+        )
+    return tuple(steps)

@@ -13,33 +13,26 @@ Specification: "Levels" in ``docs/format/levels.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from glaive.encodings.leaf import Layer
+from glaive.encodings.levels.layers import level_plan
 from glaive.kernels.list_entries import end_slots, number_ends, spread_lists
 from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
 __all__ = [
     "Entries",
-    "LayerStep",
     "Levels",
     "add_items",
     "add_lists",
     "flat_levels",
-    "layer_steps",
-    "level_plan",
     "multiply",
     "start",
     "to_levels",
 ]
 
 _ALIVE = 0
-
-ANY_LEVEL = 65535
-"""The highest level there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,56 +164,3 @@ def to_levels(entries: Entries) -> Levels:
         ended = np.zeros(entries.count, np.uint8) if entries.ended is None else entries.ended
         definition = number_ends(ended, table)
     return Levels(rep, definition, layers)
-
-
-def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
-    """Return ``(null level, empty level)`` of each layer, inner-most first; 0 where none."""
-    plan, used = [], 0
-    for layer in layers:
-        null = empty = 0
-        if layer in (Layer.NULLABLE_ITEM, Layer.NULLABLE_LIST, Layer.NULL_AND_EMPTY_LIST):
-            used += 1
-            null = used
-        if layer in (Layer.EMPTYABLE_LIST, Layer.NULL_AND_EMPTY_LIST):
-            used += 1
-            empty = used
-        plan.append((null, empty))
-    return plan
-
-
-class LayerStep(NamedTuple):
-    """How to resolve one layer; see ``resolve_lists`` for the level bounds."""
-
-    is_list: bool
-    null_level: int
-    visible_max: int
-    resolved_max: int
-    slot_max: int
-    list_outside: bool
-    outer: bool
-
-
-@lru_cache(maxsize=256)
-def layer_steps(layers: tuple[Layer, ...]) -> tuple[LayerStep, ...]:
-    """How to resolve each of ``layers``, inner-most first."""
-    plan = level_plan(layers)
-    spent = [0]
-    for layer in layers:
-        spent.append(spent[-1] + layer.def_levels)
-    steps = []
-    for at, layer in enumerate(layers):
-        beyond = [k for k in range(at + 1, len(layers)) if layers[k].is_list]
-        # Without a list outside every entry has a slot: no level needs to be compared.
-        slot_max = spent[beyond[0]] if beyond else ANY_LEVEL
-        steps.append(
-            LayerStep(
-                layer.is_list,
-                plan[at][0],
-                spent[at],
-                spent[at + 1],
-                slot_max,
-                bool(beyond),
-                at + 1 < len(layers),
-            )
-        )
-    return tuple(steps)

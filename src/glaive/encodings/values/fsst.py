@@ -9,7 +9,7 @@ Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from glaive.arrow.blocks import Block
 from glaive.encodings.protocol import ChunkBuffers, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.variable import Variable, one_string, strings_of
-from glaive.encodings.writing.string_stats import VariableStats
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
@@ -27,6 +26,9 @@ from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
 from glaive.types import Int64s, Where
+
+if TYPE_CHECKING:
+    from glaive.encodings.writing.string_stats import VariableStats
 
 __all__ = ["Fsst"]
 
@@ -67,6 +69,9 @@ class Fsst(ValueEncoding):
 
         Call it for text only: binary values rarely gain.
         """
+        # Imported here, so that reading does not load it.
+        from glaive.encodings.writing.string_stats import VariableStats
+
         if not isinstance(stats, VariableStats):
             return None
         block = stats.block

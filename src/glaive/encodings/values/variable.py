@@ -32,7 +32,6 @@ from glaive.encodings.protocol import (
 )
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.values.split_strings import SplitStrings, checked_offset_bits, stored_strings
-from glaive.encodings.writing.string_stats import VariableStats
 from glaive.errors import SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.offsets import read_one, take_variable, unpack_blocks, unpack_variable
@@ -72,6 +71,9 @@ class Variable(ValueEncoding):
     @classmethod
     def propose(cls, stats: Any) -> tuple[int, Self] | None:
         """Estimate the bytes of a mini-block or full-zip page of such values."""
+        # Imported here, so that reading does not load it.
+        from glaive.encodings.writing.string_stats import VariableStats
+
         if not isinstance(stats, VariableStats):
             return None
         bits = stats.block.offset_bits

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from glaive.encodings.levels.repdef import LayerStep, Levels, layer_steps
+from glaive.encodings.levels.layers import LayerStep, layer_steps
+from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers
 from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb

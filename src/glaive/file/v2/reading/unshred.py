@@ -19,7 +19,7 @@ from glaive.arrow.blocks import Block, Dictionary, Struct
 from glaive.arrow.build import all_null, list_array, to_array
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.leaf import Layer, Leaf, Slots
-from glaive.encodings.levels import repdef
+from glaive.encodings.levels.layers import LayerStep, layer_steps
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.reading.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
@@ -126,7 +126,7 @@ def _resolve(
     if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
         # pylance does not write the layers around an empty struct.
         return _no_levels(node, leaf, claim)
-    steps = repdef.layer_steps(leaf.layers)
+    steps = layer_steps(leaf.layers)
     if tuple([step.is_list for step in steps]) != node.layers:
         raise _layers_mismatch(node, leaf, where)
     if leaf.shape is None:
@@ -171,7 +171,7 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resol
 
 
 def _from_levels(
-    node: Node, leaf: Leaf, steps: Sequence[repdef.LayerStep], claim: int, where: Where
+    node: Node, leaf: Leaf, steps: Sequence[LayerStep], claim: int, where: Where
 ) -> list[_Resolved]:
     """Resolve the levels, layer by layer; the list is inner-most first."""
     rep, definition = leaf.rep, leaf.definition
@@ -240,7 +240,7 @@ def _divide(
 
 
 def _item_layer(
-    step: repdef.LayerStep, leaf: Leaf, at: int, entries: int, definition: UInt16s | None
+    step: LayerStep, leaf: Leaf, at: int, entries: int, definition: UInt16s | None
 ) -> _Resolved:
     """Resolve a layer that is not a list; -1 slots when the outer list determines them."""
     if definition is None:
