@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.blocks import FixedWidth, Variable
+from glaive.arrow.build import block_from_array
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.constant import Constant
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.encodings.writing.fixed_stats import CHUNK_OVERHEAD, FixedStats
+from glaive.encodings.writing.string_stats import sample_distinct
 from glaive.errors import SchemaError
 
 ALL: tuple[type[ValueEncoding], ...] = (Flat, InlineBitpacking, RunLength, Constant)
@@ -102,3 +104,12 @@ def test_only_words_can_be_packed() -> None:
 
 def test_other_statistics_get_no_proposal() -> None:
     assert [cls.propose(object()) for cls in ALL] == [None] * len(ALL)
+
+
+def test_long_values_are_told_apart_by_what_is_in_their_middle() -> None:
+    frame = b"x" * 50_000
+    for distinct in (3, 200):
+        texts = [frame + b"%04d" % (number % distinct) + frame for number in range(200)]
+        block = block_from_array(pa.array(texts, pa.large_binary()))
+        assert isinstance(block, Variable)
+        assert sample_distinct(block) == (200, distinct)

@@ -1,0 +1,47 @@
+"""Values of blobs lie in a file as if each were written alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from glaive.errors import SchemaError
+from glaive.file.v2.writing.blob_values import BlobValues
+from glaive.io.local import LocalStore
+from glaive.io.sink import AlignedSink
+
+SIZES = st.lists(st.sampled_from([0, 1, 63, 64, 65, 5000, 32_768, 32_769, 100_000]), max_size=12)
+
+
+@given(SIZES, st.integers(0, 3), st.integers(0, 2**32))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_value_begins_at_its_position(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], skipped: int, seed: int
+) -> None:
+    store = LocalStore(tmp_path_factory.mktemp("blobs"))
+    rng = np.random.default_rng(seed)
+    texts = [rng.integers(0, 256, size, np.uint8).tobytes() for size in sizes]
+    valid = rng.random(len(sizes)) < 0.8
+    column = pa.array([b"before"] * skipped + texts, pa.large_binary()).slice(skipped)
+    values = BlobValues.of(column, valid)
+    written = [text if flag else b"" for text, flag in zip(texts, valid.tolist(), strict=True)]
+    one, many = AlignedSink(store.create("one")), AlignedSink(store.create("many"))
+    for sink in (one, many):
+        sink.write([b"abc"])
+    expected = [part.offset for part in one.write_aligned(written)]
+    assert values.write(many).tolist() == expected
+    for sink in (one, many):
+        sink.write_aligned([b"after"])
+        sink.finish()
+    assert store.get("many").equals(store.get("one"))
+    assert [bytes(values[row]) for row in range(len(sizes))] == written
+
+
+def test_offsets_that_leave_the_data_are_refused() -> None:
+    offsets = pa.py_buffer(np.array([0, 5, 3], np.int64))
+    column = pa.Array.from_buffers(pa.large_binary(), 2, [None, offsets, pa.py_buffer(b"abcdefgh")])
+    with pytest.raises(SchemaError, match="must ascend within"):
+        BlobValues.of(column, None)
