@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.row_set import RowSet
 from glaive.errors import OptionError
-from glaive.expr.filters import bind_filter
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.scan.options import ScanOptions
 from glaive.scan.query import make_query
-from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.views import Views
 from glaive.table.deletions import add_deletions
 from glaive.table.operations.delete import Delete
@@ -52,11 +50,16 @@ class DeletedRows:
     count: int
 
 
-def rows_where(dataset: OpenedVersion, predicate: Any) -> dict[int, Offsets]:
-    """Physical offsets of the matching live rows, ascending, by fragment id."""
+def rows_where(
+    dataset: OpenedVersion, predicate: Any, views: Views | None = None
+) -> dict[int, Offsets]:
+    """Physical offsets of the matching live rows, ascending, by fragment id.
+
+    ``views`` of the dataset keep what was bound before.
+    """
     options = ScanOptions.of(filter=predicate)
     parts: dict[int, list[NDArray[np.int64]]] = {}
-    query = make_query(Views(dataset.snapshot), options, counting=True)
+    query = make_query(views or Views(dataset.snapshot), options, counting=True)
     for fragment_id, rows in query.row_ranges():
         parts.setdefault(fragment_id, []).append(rows)
     return {
@@ -93,12 +96,12 @@ def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tupl
     """
     if not isinstance(predicate, str | pc.Expression):
         raise OptionError(f"predicate: expected a filter, found {predicate!r:.60}")
-    schema = dataset.manifest.schema
-    bound = bind_filter(predicate, schema, system=SYSTEM_COLUMNS)
+    views = Views(dataset.snapshot)
+    bound = views.filter(predicate)
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:
         return truncate(dataset, text)
-    deleted = delete_rows(dataset, rows_where(dataset, predicate))
+    deleted = delete_rows(dataset, rows_where(dataset, predicate, views))
     operation = Delete(
         updated=deleted.updated,
         removed=deleted.removed,
