@@ -18,7 +18,7 @@ from glaive.index.vector.partition_sort import PartitionSort
 from glaive.index.vector.stored_model import StoredIndex
 from glaive.index.vector.vector_column import VectorColumn
 
-__all__ = ["merge_indices"]
+__all__ = ["extend_index", "merge_indices"]
 
 _MEMORY_LIMIT = 1 << 30
 """Of a merge without new rows, which has no source to say it."""
@@ -49,6 +49,23 @@ def merge_indices(
                 f"{other.segment.where}: has another model than {first.segment.where}, so that"
                 " their codes cannot be compared. Keep both, or build the index again"
             )
+    return _written(first, stored, source, out)
+
+
+def extend_index(segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
+    """Write the rows of a source, with the model of a segment; errors as for merges."""
+    if not segment.sizes():
+        raise UnsupportedFeatureError("a segment without a model cannot encode: build the index")
+    return _written(StoredIndex(segment), (), source, out)
+
+
+def _written(
+    first: StoredIndex,
+    stored: Sequence[StoredIndex],
+    source: IndexSource | None,
+    out: SegmentWriter,
+) -> BuiltSegment:
+    """Write the rows of stored segments, and of a source, with the model of the first."""
     parameters, model = first.parameters(), first.model()
     limit = _MEMORY_LIMIT if source is None else source.memory_limit
     with PartitionSort(len(model), model.dtype, limit // 2) as records:

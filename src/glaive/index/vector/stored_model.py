@@ -137,6 +137,26 @@ class StoredIndex:
             graph=self._graph(),
         )
 
+    def options(self) -> dict[str, Any]:
+        """Those to build an index like this one again, by the names of ``create_index``."""
+        known = self.parameters()
+        options: dict[str, Any] = {
+            "index_type": known.kind,
+            "metric": self.storage.metric,
+            "target_partition_size": known.target_partition_size,
+            "num_sub_vectors": known.num_sub_vectors or None,
+            "num_bits": known.num_bits or None,
+            "sample_rate": known.sample_rate,
+            "max_iters": known.max_iters,
+            "rotation_type": known.rotation,
+            "skip_transpose": not known.transposed,
+        }
+        if known.graph is not None:
+            options["max_level"] = known.graph.max_level
+            options["m"] = known.graph.neighbors
+            options["ef_construction"] = known.graph.candidates
+        return options
+
     def _number(self, key: str) -> int:
         number = self.storage.details.get(key, 0)
         if isinstance(number, int) and 0 <= number <= _MAX_DIMENSION:

@@ -21,11 +21,12 @@ from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
 from glaive.index.vector.graph_repair import without_nodes
 from glaive.index.vector.index_writer import build_index
 from glaive.index.vector.legacy import remap_legacy
-from glaive.index.vector.merge import merge_indices
+from glaive.index.vector.merge import extend_index, merge_indices
 from glaive.index.vector.opening import open_vector_index
 from glaive.index.vector.parameters import parse_parameters
 from glaive.index.vector.partitions import MODEL, Partitions
 from glaive.index.vector.storage import ADDRESSES, DETAILS, SIGNS, Storage
+from glaive.index.vector.stored_model import StoredIndex
 from glaive.index.vector.vectors import Vectors
 from glaive.types import Flags, UInt64s
 
@@ -80,6 +81,14 @@ class VectorIndex(IndexKind):
     ) -> BuiltSegment:
         """Train a model and write the vectors of a source; see :meth:`IndexKind.build`."""
         return build_index(source, parse_parameters(parameters, source.field), out)
+
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The parameters that describe the segment."""
+        return StoredIndex(segment).options()
+
+    def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
+        """Encode rows with the model of a segment."""
+        return extend_index(segment, source, out)
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
