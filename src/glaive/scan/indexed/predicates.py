@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from glaive.arrow.conditions import HasText
 from glaive.expr import tree
 from glaive.expr.split import Test, merged, one_column
 from glaive.expr.tree import Literal, Node
@@ -137,6 +138,10 @@ def _call(name: str, operand: Any) -> IndexQuery | None:
             return _labels(operand.values, every=False)
         case "array_has_all" | "list_has_all":
             return _labels(operand.values, every=True)
+        case "contains" | "starts_with" | "ends_with" if isinstance(operand.as_py(), str):
+            return HasText(
+                word=operand.as_py(), begins=name == "starts_with", ends=name == "ends_with"
+            )
         case "contains_tokens":
             return HasTokens(operand.as_py())
         case "regexp_like" | "regexp_match":
