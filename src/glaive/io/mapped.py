@@ -123,11 +123,9 @@ class MappedReader:
         """Advise the kernel how the file will be read from now on: ``random`` or ``sequential``.
 
         Without it the kernel reads far ahead at every cold row, and not far enough in a cold
-        scan. Called when a scan or a take begins; also checks that the file was not truncated
-        since a moment ago.
+        scan. Called when a scan or a take begins; also checks that the file was not truncated.
         """
-        if monotonic() > self._trusted_until:
-            self._check_size()
+        self._check_size()
         if pattern != self._pattern and self.size >= _MIN_PATTERN_BYTES:
             self._pattern = pattern
             self.advise([ByteRange(0, self.size)], pattern)
