@@ -64,7 +64,7 @@ class Bitmap(IndexKind):
 
     def open(self, segment: Segment) -> ScalarIndex:
         """Read the keys, and the sets if they are small."""
-        return OpenedBitmap(KeySets.open(segment.open(LOOKUP)))
+        return OpenedBitmap(KeySets.open(segment.open(LOOKUP), segment.keep))
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
@@ -104,7 +104,7 @@ class LabelList(Bitmap):
     def open(self, segment: Segment) -> ScalarIndex:
         """Read the items, the rows of null lists, and the sets if they are small."""
         lookup = segment.open(LOOKUP)
-        return OpenedLabelList(KeySets.open(lookup), _null_lists(lookup))
+        return OpenedLabelList(KeySets.open(lookup, segment.keep), _null_lists(lookup))
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter

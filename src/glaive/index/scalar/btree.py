@@ -80,7 +80,7 @@ class BTree(IndexKind):
         if bounds is None:
             expected = "bounds in ascending order, nulls first"
             raise lookup.corrupt("pages of an index", expected, "others")
-        return OpenedBTree(pages, bounds, per_page)
+        return OpenedBTree(pages, bounds, per_page, segment.keep)
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter

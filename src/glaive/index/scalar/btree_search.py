@@ -6,15 +6,17 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, IsNull, IsOneOf
+from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery
 from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.scalar.ordering import is_number, sort_keys
 from glaive.index.scalar.sorted_pages import PageBounds
 from glaive.index.segment import IndexFile
 from glaive.types import Flags
@@ -36,10 +38,15 @@ class OpenedBTree(ScalarIndex):
         Of each page.
     per_page
         Rows of each page but the last.
+    keep
+        Keeps single pages that were read.
     """
 
-    def __init__(self, pages: IndexFile, bounds: PageBounds, per_page: int) -> None:
+    def __init__(
+        self, pages: IndexFile, bounds: PageBounds, per_page: int, keep: Keep = keep_nothing
+    ) -> None:
         self._pages, self._bounds, self._per_page = pages, bounds, per_page
+        self._keep = keep
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +99,10 @@ class OpenedBTree(ScalarIndex):
             nulls, end = self._bounds.null_rows, self._pages.num_rows
             return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
         whole, partly = self._bounds.select(condition)
+        at = np.flatnonzero(partly)
+        if len(at) == 1 and not whole.any():
+            page: _Page = self._keep(("page", int(at[0])), lambda: self._page(int(at[0])))
+            return self._row_set([page.find(condition)])
         tested = list(self._ranges(partly))
         columns = self._pages.read_ranges(
             [(("values", "ids"), tested), (("ids",), self._ranges(whole))]
@@ -100,6 +111,14 @@ class OpenedBTree(ScalarIndex):
         for values, ids in columns[: len(tested)]:
             found.append(self._numbers(ids)[_passing(condition, values)])
         return self._row_set(found)
+
+    def _page(self, number: int) -> tuple[_Page, int]:
+        """A page, and its bytes."""
+        start = number * self._per_page
+        stop = min(start + self._per_page, self._pages.num_rows)
+        values, ids = self._pages.read_ranges([(("values", "ids"), [(start, stop)])])[0]
+        page = _Page(values, self._numbers(ids))
+        return page, values.nbytes + ids.nbytes
 
     def _ranges(self, pages: Flags) -> Iterable[tuple[int, int]]:
         """Rows of neighbouring pages as ranges."""
@@ -117,6 +136,28 @@ class OpenedBTree(ScalarIndex):
             raise self._pages.corrupt("rows of an index", "a number below 2^64 - 1", f"{_NO_ROW}")
         return RowSet.of(rows)
 
+
+class _Page(NamedTuple):
+    """The values of a page, and their rows."""
+
+    values: Any
+    rows: RowNumbers
+
+    def find(self, condition: Condition) -> RowNumbers:
+        """Rows that pass."""
+        kind = self.values.type
+        if isinstance(condition, IsOneOf) and not condition.negated and is_number(kind):
+            # Values are in order, as their keys are, which needs no pass over all of them.
+            wanted = sort_keys(condition.values.drop_null())
+            if len(wanted) == 1:
+                nulls = self.values.null_count
+                keys = sort_keys(self.values[nulls:])
+                first, last = (int(np.searchsorted(keys, wanted, side)[0]) for side in _SIDES)
+                return self.rows[nulls + first : nulls + last]
+        return self.rows[_passing(condition, self.values)]
+
+
+_SIDES: tuple[Any, Any] = ("left", "right")
 
 _NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 _NO_ROW = np.iinfo(np.uint64).max

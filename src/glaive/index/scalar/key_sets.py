@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.errors import UnsupportedFeatureError
+from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.ordering import (
     SortKeys,
@@ -71,6 +72,8 @@ class KeySets:
         The sets of all keys; None if they are read when they are needed.
     null_is_last
         Whether the null is the last key in the file, not the first.
+    keep
+        Keeps sets of single keys that were read.
     """
 
     file: IndexFile
@@ -78,9 +81,10 @@ class KeySets:
     present: SortKeys
     sets: Any
     null_is_last: bool = False
+    keep: Keep = keep_nothing
 
     @classmethod
-    def open(cls, file: IndexFile) -> Self:
+    def open(cls, file: IndexFile, keep: Keep = keep_nothing) -> Self:
         """Read the keys.
 
         Raises
@@ -108,7 +112,7 @@ class KeySets:
         descends = keys[nulls:].null_count or bool((present[1:] <= present[:-1]).any())
         if nulls > 1 or descends:
             raise file.corrupt_column("keys", "distinct keys in ascending order", "others")
-        return cls(file, keys, present, sets, null_is_last=null_is_last)
+        return cls(file, keys, present, sets, null_is_last=null_is_last, keep=keep)
 
     @property
     def nbytes(self) -> int:
@@ -168,7 +172,15 @@ class KeySets:
 
     def rows(self, at: Int64s) -> RowSet:
         """The rows of any of the keys at some positions, which ascend."""
-        return row_set_of(self._sets(at), self.file.path)
+        if len(at) != 1:
+            return row_set_of(self._sets(at), self.file.path)
+
+        def load() -> tuple[RowSet, int]:
+            rows = row_set_of(self._sets(at), self.file.path)
+            return rows, rows.nbytes
+
+        rows: RowSet = self.keep(("key", int(at[0])), load)
+        return rows
 
     def sets_of(self, at: Int64s) -> list[RowSet]:
         """The rows of each of the keys at some positions."""
