@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.index.row_set import RowNumbers
@@ -25,8 +24,8 @@ _BYTES_PER_TOKEN = 20
 """Held for a token of a text: its number, twice while parts are joined; document, frequency."""
 
 _BYTES_PER_POSITION = 12
-_BYTES_PER_DISTINCT = 250
-"""Held for a distinct token: Python's text and entry in a dictionary, places, counts."""
+_BYTES_PER_DISTINCT = 100
+"""Held for a distinct token, beside its text: places, counts, the trie."""
 
 _BYTES_PER_DOCUMENT = 48
 
@@ -82,7 +81,7 @@ class Collector:
 
     def content(self) -> PartitionContent:
         """The partition; the collector is of no use afterwards."""
-        names: Any = pa.array(self._numbers.tokens, pa.large_string()).cast(pa.large_binary())
+        names = self._numbers.strings
         order = pc.sort_indices(names)
         rank = np.empty(len(names), np.uint32)
         rank[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)

@@ -11,6 +11,9 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from glaive.errors import MissingDependencyError
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.case import lower_case
@@ -71,31 +74,69 @@ class TokenFilters:
     def __init__(self, params: TextParams) -> None:
         self._max_bytes = params.max_token_length
         self._lower_case, self._fold = params.lower_case, params.ascii_folding
-        self._stop_words: frozenset[str] = frozenset()
+        self._stop_words: Any = None
         if params.remove_stop_words:
             words = params.custom_stop_words
-            self._stop_words = stop_words(params.language) if words is None else frozenset(words)
+            chosen = stop_words(params.language) if words is None else frozenset(words)
+            self._stop_words = pa.array(sorted(chosen), pa.large_string())
         self._language = params.language.lower() if params.stem else None
         if params.stem:
             _stemmer(params.language.lower())
 
-    def apply(self, tokens: list[bytes]) -> list[str | None]:
-        """What becomes of each token; None: it is dropped."""
-        limit = self._max_bytes
-        kept = [at for at, token in enumerate(tokens) if limit is None or len(token) < limit]
-        # Damaged text has characters that stand for what cannot be decoded.
-        words = [tokens[at].decode(errors="replace") for at in kept]
+    def apply(self, tokens: Any) -> Any:
+        """What becomes of each token; null: it is dropped.
+
+        Parameters
+        ----------
+        tokens
+            ``large_binary`` without nulls, UTF-8 as far as it is not damaged.
+
+        Returns
+        -------
+        pyarrow.Array
+            ``large_string``.
+        """
+        none: Any = pa.scalar(None, pa.large_string())
+        long = None
+        if self._max_bytes is not None:
+            sizes: Any = pc.binary_length(tokens)
+            limit: Any = pa.scalar(self._max_bytes, pa.int64())
+            long = pc.greater_equal(sizes, limit)
+            # They are dropped in the end: until then they are empty, and cost nothing.
+            tokens = pc.if_else(long, pa.scalar(b"", pa.large_binary()), tokens)
+        words = _decoded(tokens)
         if self._lower_case:
-            words = [lower_case(word) for word in words]
+            words = _mapped(lower_case, pc.ascii_lower(words))
         if self._language is not None:
             # Stemmers are not safe to share between threads.
-            words = _stemmer(self._language)(words)
-        results: list[str | None] = [None] * len(tokens)
-        stopped, folds = self._stop_words, self._fold
-        for at, word in zip(kept, words, strict=True):
-            if word not in stopped:
-                results[at] = fold(word) if folds else word
-        return results
+            words = pa.array(_stemmer(self._language)(words.to_pylist()), pa.large_string())
+        stopped = None
+        if self._stop_words is not None and len(self._stop_words):
+            stopped = pc.is_in(words, value_set=self._stop_words)
+        if self._fold:
+            words = _mapped(fold, words)
+        for dropped in (long, stopped):
+            if dropped is not None:
+                words = pc.if_else(dropped, none, words)
+        return words
+
+
+def _decoded(tokens: Any) -> Any:
+    """Tokens as text; damaged ones with characters that stand for what cannot be decoded."""
+    try:
+        return tokens.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [token.decode(errors="replace") for token in tokens.to_pylist()]
+        return pa.array(texts, pa.large_string())
+
+
+def _mapped(change: Callable[[str], str], words: Any) -> Any:
+    """Words of which those with characters beyond ASCII are changed."""
+    wide = pc.invert(pc.string_is_ascii(words))
+    changed = [change(word) for word in words.filter(wide).to_pylist()]
+    if not changed:
+        return words
+    return pc.replace_with_mask(words, wide, pa.array(changed, pa.large_string()))
 
 
 def _stemmer(language: str) -> Callable[[list[str]], list[str]]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.jsonb import decode_jsonb
 from glaive.errors import OptionError
-from glaive.index.text.tokenizers.json_values import JsonValue, json_values
+from glaive.index.text.tokenizers.json_values import json_values
 from glaive.index.text.tokenizers.token_numbers import (
     NumberedTokens,
     TokenChain,
@@ -67,28 +67,19 @@ class JsonNumbers(TokenNumbers):
         words = self._words.number(pa.array(strings, pa.large_string()))
         names, numbers = self._words.tokens, words.numbers.tolist()
         ends = np.cumsum(words.counts).tolist()
-        known = self._by_token
-        found_numbers: list[int] = []
+        named: list[str] = []
         counts, at, begin = [], 0, 0
         for found in values:
-            before = len(found_numbers)
+            before = len(named)
             for value in found:
                 tokens = [value.text]
                 if value.kind == "str":
                     tokens = [names[number] for number in numbers[begin : ends[at]]]
                     begin, at = ends[at], at + 1
-                for token in tokens:
-                    name = _named(value, token)
-                    found_numbers.append(known.setdefault(name, len(known)))
-            counts.append(len(found_numbers) - before)
+                named += [f"{value.path},{value.kind},{token}" for token in tokens]
+            counts.append(len(named) - before)
         of_text = np.zeros(len(texts), np.int64)
         of_text[texts.is_valid().to_numpy(zero_copy_only=False)] = counts
-        positions = np.arange(len(found_numbers))
-        positions -= np.repeat(np.cumsum(of_text) - of_text, of_text)
-        return NumberedTokens(
-            np.array(found_numbers, np.uint32), positions.astype(np.uint32), of_text
-        )
-
-
-def _named(value: JsonValue, token: str) -> str:
-    return f"{value.path},{value.kind},{token}"
+        positions = np.arange(len(named)) - np.repeat(np.cumsum(of_text) - of_text, of_text)
+        found_numbers = self._number_tokens(pa.array(named, pa.large_string()))
+        return NumberedTokens(found_numbers, positions.astype(np.uint32), of_text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.arrow.blocks import Variable
 from glaive.arrow.build import block_from_array, validity_flags
@@ -17,6 +18,7 @@ from glaive.index.text.tokenizers.base import BaseTokenizer, Pieces, base_tokeni
 from glaive.index.text.tokenizers.filters import TokenFilters
 from glaive.kernels.strings import Strings
 from glaive.kernels.vocabulary import Vocabulary
+from glaive.memory import as_array
 from glaive.types import Int64s, UInt32s
 
 __all__ = ["NumberedTokens", "TokenChain", "TokenNumbers"]
@@ -48,8 +50,8 @@ class TokenChain:
         counts[valid] = pieces.counts
         return pieces._replace(counts=counts)
 
-    def filter(self, tokens: list[bytes]) -> list[str | None]:
-        """What the filters make of distinct tokens; None: they are dropped."""
+    def filter(self, tokens: Any) -> Any:
+        """What the filters make of distinct tokens; null: they are dropped."""
         return self._filters.apply(tokens)
 
 
@@ -83,24 +85,30 @@ class TokenNumbers:
     def __init__(self, chain: TokenChain) -> None:
         self._chain = chain
         self._pieces = Vocabulary()
-        self._by_token: dict[str, int] = {}
-        self._of_piece = np.zeros(0, np.int64)
+        self._tokens = Vocabulary()
+        self._of_piece = np.zeros(0, np.int32)
         """Number of the token that a piece becomes; -1: it is dropped."""
+
+    @property
+    def strings(self) -> Any:
+        """The tokens by number, as ``large_binary``; a copy."""
+        return self._tokens.strings()
 
     @property
     def tokens(self) -> list[str]:
         """The tokens by number; a copy."""
-        return list(self._by_token)
+        tokens: list[str] = self.strings.cast(pa.large_string()).to_pylist()
+        return tokens
 
     @property
     def count(self) -> int:
         """Distinct tokens."""
-        return len(self._by_token)
+        return len(self._tokens)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, but for what each distinct token takes in Python."""
-        return self._pieces.nbytes + int(self._of_piece.nbytes)
+        """Bytes of memory."""
+        return self._pieces.nbytes + self._tokens.nbytes + int(self._of_piece.nbytes)
 
     def number(self, texts: Any) -> NumberedTokens:
         """Tokenize an array of texts; nulls have no tokens.
@@ -119,24 +127,28 @@ class TokenNumbers:
         numbers = self._of_piece[of_text]
         positions: Any = pieces.positions
         if positions is None:
-            before = np.cumsum(pieces.counts) - pieces.counts
-            positions = np.arange(len(numbers)) - np.repeat(before, pieces.counts)
+            before = (np.cumsum(pieces.counts) - pieces.counts).astype(np.uint32)
+            positions = np.arange(len(numbers), dtype=np.uint32)
+            positions -= np.repeat(before, pieces.counts)
         kept = numbers >= 0
         counts = pieces.counts
         if not kept.all():
             ends = np.concatenate(([0], np.cumsum(kept)))[np.cumsum(counts)]
             counts = np.diff(ends, prepend=0)
             numbers, positions = numbers[kept], positions[kept]
-        return NumberedTokens(numbers.astype(np.uint32), positions.astype(np.uint32), counts)
+        return NumberedTokens(numbers.astype(np.uint32), positions, counts)
 
     def _filter_new(self) -> None:
         known = len(self._of_piece)
         if known == len(self._pieces):
             return
-        pieces: list[Any] = self._pieces.strings(known).to_pylist()
-        tokens = self._chain.filter(pieces)
-        by_token = self._by_token
-        new = [
-            -1 if token is None else by_token.setdefault(token, len(by_token)) for token in tokens
-        ]
-        self._of_piece = np.concatenate((self._of_piece, np.array(new, np.int64)))
+        tokens = self._chain.filter(self._pieces.strings(known))
+        kept = tokens.is_valid().to_numpy(zero_copy_only=False)
+        self._of_piece = np.concatenate((self._of_piece, np.full(len(tokens), -1, np.int32)))
+        self._of_piece[known:][kept] = self._number_tokens(tokens.drop_null())
+
+    def _number_tokens(self, tokens: Any) -> UInt32s:
+        """Numbers of tokens, which are texts; new ones get the next."""
+        block: Any = block_from_array(tokens)
+        ends = as_array(block.offsets, np.int64)[: len(tokens) + 1]
+        return self._tokens.number(block.data, ends[:-1], np.diff(ends).astype(np.uint32))
