@@ -1,0 +1,280 @@
+"""Full-text search finds the rows that pylance finds, with its scores, whatever their history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+import glaive.query as our_queries
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+their_queries = pytest.importorskip("lance.query")
+
+pytestmark = pytest.mark.interop
+
+INDEX: dict[str, Any] = {"stem": False, "remove_stop_words": False, "with_position": True}
+FORMATS: dict[str, dict[str, Any]] = {
+    "version-1": {"format_version": 1, "with_position": False},
+    "version-2": {},
+    "blocks-of-256": {"block_size": 256},
+    "stems": {"stem": True, "remove_stop_words": True},
+}
+
+Query = Callable[[Any], Any]
+"""A query, given the module with the classes of queries."""
+
+MATCHES: dict[str, Query] = {
+    "one word": lambda _: "w3",
+    "a rare word": lambda _: "w280",
+    "three words": lambda _: "w1 w7 w90",
+    "a word twice": lambda _: "w4 w4 w9",
+    "no such word": lambda _: "nothing",
+    "no word": lambda _: "",
+    "a column": lambda _: {"query": "w2 w3", "columns": ["text"]},
+    "all words": lambda q: q.MatchQuery("w1 w2 w5", "text", operator=q.FullTextOperator.AND),
+    "boosted": lambda q: q.MatchQuery("w8 w6", "text", boost=2.5),
+    "fuzzy": lambda q: q.MatchQuery("w11", "text", fuzziness=1, max_expansions=200),
+    "fuzzy, few": lambda q: q.MatchQuery("w11 w23", "text", fuzziness=1, max_expansions=7),
+    "fuzzy, all": lambda q: q.MatchQuery(
+        "w1 w23", "text", fuzziness=1, prefix_length=2, operator=q.FullTextOperator.AND
+    ),
+    "both": lambda q: q.MatchQuery("w1", "text") & q.MatchQuery("w2", "text"),
+    "either": lambda q: q.MatchQuery("w30 w31", "text") | q.MatchQuery("w40", "text"),
+    "not": lambda q: q.BooleanQuery(
+        [
+            (q.Occur.MUST, q.MatchQuery("w2 w3", "text")),
+            (q.Occur.SHOULD, q.MatchQuery("w9", "text")),
+            (q.Occur.MUST_NOT, q.MatchQuery("w1", "text")),
+        ]
+    ),
+    "rather not": lambda q: q.BoostQuery(
+        q.MatchQuery("w5", "text"), q.MatchQuery("w1 w2", "text"), negative_boost=0.3
+    ),
+    "several columns": lambda q: q.MultiMatchQuery("w5 w6", ["text"], boosts=[2.0]),
+}
+PHRASES: dict[str, Query] = {
+    "quoted": lambda _: '"w1 w2"',
+    "two words": lambda q: q.PhraseQuery("w1 w3", "text"),
+    "three words": lambda q: q.PhraseQuery("w2 w1 w1", "text"),
+    "apart": lambda q: q.PhraseQuery("w1 w4", "text", slop=2),
+}
+
+
+def texts(count: int, seed: int) -> list[str | None]:
+    random = np.random.default_rng(seed)
+    words = [
+        " ".join(f"w{number}" for number in random.zipf(1.3, size) % 300)
+        for size in random.integers(1, 40, count)
+    ]
+    return [None if number % 50 == 7 else text for number, text in enumerate(words)]
+
+
+def rows(first: int, count: int) -> pa.Table:
+    return pa.table({"id": range(first, first + count), "text": texts(count, first)})
+
+
+def new_dataset(path: Path, parameters: dict[str, Any], **options: Any) -> Any:
+    dataset = lance.write_dataset(rows(0, 1500), path, max_rows_per_file=600, **options)
+    dataset.create_scalar_index("text", "INVERTED", **{**INDEX, **parameters})
+    return dataset
+
+
+def appended(dataset: Any, first: int, count: int) -> Any:
+    return lance.write_dataset(rows(first, count), dataset.uri, mode="append")
+
+
+def deleted(dataset: Any) -> None:
+    dataset.delete("id % 5 = 2")
+
+
+def with_unindexed_rows(dataset: Any) -> None:
+    deleted(appended(dataset, 2000, 400))
+
+
+def with_two_segments(dataset: Any) -> None:
+    appended(dataset, 2000, 400).optimize.optimize_indices(num_indices_to_merge=0)
+
+
+def merged(dataset: Any) -> None:
+    appended(dataset, 2000, 400).optimize.optimize_indices(num_indices_to_merge=1)
+
+
+def updated(dataset: Any) -> None:
+    dataset.update({"text": "'w3 w3 w3 new'"}, where="id >= 100 and id < 150")
+
+
+def compacted(dataset: Any) -> None:
+    deleted(dataset)
+    dataset.optimize.compact_files(target_rows_per_fragment=5000)
+
+
+def compacted_later(dataset: Any) -> None:
+    deleted(dataset)
+    dataset.optimize.compact_files(target_rows_per_fragment=5000, defer_index_remap=True)
+
+
+HISTORIES: dict[str, Callable[[Any], None]] = {
+    "new": lambda _: None,
+    "deleted": deleted,
+    "unindexed rows": with_unindexed_rows,
+    "two segments": with_two_segments,
+    "merged segments": merged,
+    "updated": updated,
+    "compacted": compacted,
+    "compacted, indices later": compacted_later,
+}
+
+
+def assert_alike(path: Path, query: Query, **options: Any) -> None:
+    """See that both find the same, but for the order of equal scores."""
+    columns = ["id", "_score"]
+    theirs = lance.dataset(path).to_table(
+        columns=columns, full_text_query=query(their_queries), **options
+    )
+    ours = glaive.dataset(path).to_table(
+        columns=columns, full_text_query=query(our_queries), **options
+    )
+    assert ours.schema.equals(theirs.schema)
+    scores, their_scores = ours["_score"].to_numpy(), theirs["_score"].to_numpy()
+    np.testing.assert_allclose(scores, their_scores, rtol=1e-5, atol=2e-6)
+    # Of rows with the lowest score, which ones are among the best is anybody's choice.
+    lowest = their_scores[-1] if options.get("limit") and len(their_scores) else -np.inf
+    certain = scores > lowest * (1 + 1e-5)
+    known = dict(zip(theirs["id"].to_pylist(), their_scores.tolist(), strict=True))
+    found = dict(zip(ours["id"].to_numpy()[certain].tolist(), scores[certain], strict=True))
+    assert set(found) <= set(known)
+    np.testing.assert_allclose(
+        [known[one] for one in found], list(found.values()), rtol=1e-5, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_same_rows_are_found_with_the_same_scores(
+    tmp_path: Path, kind: str, history: str
+) -> None:
+    HISTORIES[history](new_dataset(tmp_path / "d", FORMATS[kind]))
+    positions = FORMATS[kind].get("with_position", True)
+    for query in [*MATCHES.values(), *(PHRASES.values() if positions else ())]:
+        assert_alike(tmp_path / "d", query)
+        assert_alike(tmp_path / "d", query, limit=10)
+
+
+@pytest.mark.parametrize("history", ["new", "deleted", "unindexed rows", "updated", "compacted"])
+def test_rows_with_stable_ids_are_found_where_they_are_now(tmp_path: Path, history: str) -> None:
+    HISTORIES[history](new_dataset(tmp_path / "d", {}, enable_stable_row_ids=True))
+    for query in [*MATCHES.values(), *PHRASES.values()]:
+        assert_alike(tmp_path / "d", query)
+        assert_alike(tmp_path / "d", query, limit=10)
+
+
+@pytest.mark.parametrize("history", ["new", "unindexed rows", "two segments", "compacted"])
+@pytest.mark.parametrize("prefilter", [True, False])
+def test_filters_come_before_or_after(tmp_path: Path, history: str, *, prefilter: bool) -> None:
+    HISTORIES[history](new_dataset(tmp_path / "d", {}))
+    for name in ("one word", "three words", "all words", "not", "rather not"):
+        for condition in ("id < 700", "id % 3 = 0", "id > 2100", "id < 0"):
+            options: dict[str, Any] = {"filter": condition, "prefilter": prefilter}
+            assert_alike(tmp_path / "d", MATCHES[name], **options)
+        assert_alike(tmp_path / "d", MATCHES[name], filter="id < 700", prefilter=True, limit=6)
+        assert_alike(tmp_path / "d", MATCHES[name], fast_search=True, limit=20)
+
+
+def test_columns_without_an_index_are_read(tmp_path: Path) -> None:
+    lance.write_dataset(rows(0, 500), tmp_path / "d")
+    for query in (
+        lambda q: q.MatchQuery("w1 w9 W3", "text"),
+        lambda q: q.MatchQuery("w1 w2", "text", operator=q.FullTextOperator.AND),
+        lambda q: q.PhraseQuery("w1 w2", "text"),
+        lambda _: {"query": "w7", "columns": ["text"]},
+    ):
+        assert_alike(tmp_path / "d", query)
+        assert_alike(tmp_path / "d", query, limit=5)
+        assert_alike(tmp_path / "d", query, fast_search=True)
+
+
+def test_a_text_is_searched_in_all_indexed_columns_and_the_best_score_counts(
+    tmp_path: Path,
+) -> None:
+    data = rows(0, 600).append_column("title", pa.array(texts(600, 99)))
+    dataset = lance.write_dataset(data, tmp_path / "d")
+    for column in ("text", "title"):
+        dataset.create_scalar_index(column, "INVERTED", **INDEX)
+    for query in (
+        lambda _: "w3 w20",
+        lambda q: q.MultiMatchQuery("w3 w20", ["text", "title"], boosts=[1.0, 3.0]),
+        lambda q: q.MatchQuery("w3", "text") & q.MatchQuery("w20", "title"),
+    ):
+        assert_alike(tmp_path / "d", query)
+        assert_alike(tmp_path / "d", query, limit=7)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"columns": ["id"]},
+        {"columns": ["_score", "id"]},
+        {"columns": []},
+        {"columns": {"twice": "_score * 2", "next": "id + 1"}},
+        {"columns": ["id"], "disable_scoring_autoprojection": True},
+        {"with_row_id": True, "with_row_address": True},
+        {"columns": ["id", "_rowid"]},
+        {"filter": "_score > 1.5"},
+        {"order_by": ["id"]},
+        {"limit": 5, "offset": 3},
+        {"limit": 0},
+    ],
+    ids=str,
+)
+def test_columns_and_order_are_those_of_pylance(tmp_path: Path, options: dict[str, Any]) -> None:
+    new_dataset(tmp_path / "d", {})
+    tables = [
+        module.dataset(tmp_path / "d").to_table(full_text_query="w280 w281", **options)
+        for module in (lance, glaive)
+    ]
+    assert tables[1].schema.names == tables[0].schema.names
+    assert tables[1].schema.types == tables[0].schema.types
+    assert tables[1].num_rows == tables[0].num_rows
+    if "id" in tables[0].schema.names and "order_by" in options:
+        assert tables[1]["id"].to_pylist() == tables[0]["id"].to_pylist()
+
+
+def test_an_index_that_glaive_built_is_searched_by_both(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(rows(0, 1500), str(tmp_path / "d"))
+    dataset.create_scalar_index("text", "INVERTED", **INDEX)
+    for query in [*MATCHES.values(), *PHRASES.values()]:
+        assert_alike(tmp_path / "d", query, limit=10)
+
+
+def test_phrases_with_slop_are_all_found(tmp_path: Path) -> None:
+    """pylance passes over documents where the last word also stands before the others."""
+    data = pa.table({"id": range(4), "text": ["c a b c", "a b x c", "a b b b c", "c b a"]})
+    dataset = lance.write_dataset(data, tmp_path / "d")
+    dataset.create_scalar_index("text", "INVERTED", **INDEX)
+    ours = glaive.dataset(tmp_path / "d")
+    for slop, expected in ((0, [0]), (1, [0, 1, 2]), (2, [0, 1, 2])):
+        phrase = our_queries.PhraseQuery("a b c", "text", slop=slop)
+        found = ours.to_table(columns=["id"], full_text_query=phrase)["id"].to_pylist()
+        assert sorted(found) == expected
+        phrase = their_queries.PhraseQuery("a b c", "text", slop=slop)
+        theirs = dataset.to_table(columns=["id"], full_text_query=phrase)["id"].to_pylist()
+        assert set(theirs) <= set(found)
+
+
+def test_words_in_filters_are_found_by_the_index(tmp_path: Path) -> None:
+    new_dataset(tmp_path / "d", {})
+    for words in ("w3", "w280 w1", "nothing", "W3"):
+        condition = f"contains_tokens(text, '{words}')"
+        theirs = lance.dataset(tmp_path / "d").to_table(columns=["id"], filter=condition)
+        for use in (True, False):
+            ours = glaive.dataset(tmp_path / "d").to_table(
+                columns=["id"], filter=condition, use_scalar_index=use
+            )
+            assert ours["id"].to_pylist() == theirs["id"].to_pylist()
