@@ -288,7 +288,7 @@ def test_a_search_names_what_it_lacks(dataset: glaive.LanceDataset) -> None:
     with pytest.raises(ColumnNotFoundError, match="vv"):
         dataset.scanner(nearest={"column": "vv", "q": QUERY})
     nearest = {"column": "v", "q": QUERY}
-    with pytest.raises(OptionError, match="deleted rows are not searched"):
+    with pytest.raises(OptionError, match="nearest and include_deleted_rows"):
         dataset.scanner(nearest=nearest, include_deleted_rows=True, with_row_id=True)
 
 
