@@ -80,9 +80,9 @@ def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
     # Graphs of pylance are searched nearly exactly at this size, ours compare every row.
     for nprobes in (1, PARTITIONS):
         same(both, nprobes=nprobes, ef=200) if "HNSW" in name else same(both, nprobes=nprobes)
-    same(both, nprobes=PARTITIONS, refine_factor=2)
+    same(both, nprobes=PARTITIONS, refine_factor=12)
     batch = np.stack([vectors(1, seed)[0] for seed in (3, 4, 5, 6, 7)])
-    same(both, q=batch, k=4, nprobes=3, refine_factor=3)
+    same(both, q=batch, k=4, nprobes=3, refine_factor=12)
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float64()])
@@ -143,6 +143,39 @@ def test_filters_before_and_after(tmp_path: Path, name: str, condition: str) -> 
     refine = {"refine_factor": 3} if few else {}
     same(both, options=filtered, nprobes=PARTITIONS, ef=400, k=10, **refine)
     same(both, options={"filter": condition}, nprobes=PARTITIONS, ef=400, k=10)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_indices_of_one_file(tmp_path: Path, metric: str) -> None:
+    path = tmp_path / "d.lance"
+    dataset = lance.write_dataset(table(), str(path), max_rows_per_file=900)
+    legacy = {"index_file_version": "Legacy", "num_partitions": PARTITIONS, "num_sub_vectors": 8}
+    dataset.create_index("v", "IVF_PQ", metric=metric, **legacy)
+    assert [file.name for file in path.glob("_indices/*/*")] == ["index.idx"]
+    for nprobes in (1, PARTITIONS):
+        same(opened(path), nprobes=nprobes)
+    dataset.delete("id % 5 = 1")
+    same(opened(path), nprobes=PARTITIONS, refine_factor=2)
+    plan = glaive.dataset(path).scanner(nearest={"column": "v", "q": vectors(1, 1)[0]})
+    assert "index v_idx" in plan.explain_plan()
+
+
+@pytest.mark.parametrize("at", range(0, 120, 6))
+def test_damage_of_indices_of_one_file_does_no_harm(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "d.lance"
+    dataset = lance.write_dataset(table(600), str(path))
+    legacy = {"index_file_version": "Legacy", "num_partitions": 2, "num_sub_vectors": 4}
+    dataset.create_index("v", "IVF_PQ", num_bits=4, **legacy)
+    (file,) = path.glob("_indices/*/*")
+    damaged = bytearray(file.read_bytes())
+    damaged[-1 - at] ^= 0x5A
+    file.write_bytes(damaged)
+    nearest = {"column": "v", "q": vectors(1, 1)[0], "k": 5}
+    try:
+        assert len(rows_of(glaive.dataset(path), {}, nearest)[0]) <= 5
+    except CorruptFileError as error:
+        refused = str(error)
+        assert "use_index=False" in refused
 
 
 def test_a_search_goes_on_until_there_are_enough_rows(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from glaive.index.segment import Segment, SegmentWriter
 from glaive.memory import as_array
 from glaive.types import UInt8s
 
-__all__ = ["remap_legacy"]
+__all__ = ["legacy_description", "remap_legacy"]
 
 _TAIL = struct.Struct("<qHH4s")
 _VERSION = (0, 1)
@@ -32,7 +32,7 @@ def remap_legacy(
     """Remove deleted rows from the partitions of an IVF-PQ index; ``None`` for other indices."""
     data = segment.get(name)
     path = segment.store.full(f"{segment.folder}/{name}")
-    index, begin = _description(data, path)
+    index, begin = legacy_description(data, path)
     if index is None:
         return None
     ivf, pq = index.vector_index.stages[0].ivf, index.vector_index.stages[1].pq
@@ -72,7 +72,7 @@ def remap_legacy(
     return RebuiltSegment()
 
 
-def _description(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:
+def legacy_description(data: pa.Buffer, path: str) -> tuple[index_pb2.Index | None, int]:
     """The description of an IVF-PQ index (None: of another one), and where it begins."""
     if data.size < _TAIL.size:
         raise CorruptFileError(

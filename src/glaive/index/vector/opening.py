@@ -10,9 +10,10 @@ from glaive.index.segment import Segment
 from glaive.index.vector.codes import Codes
 from glaive.index.vector.graph import GRAPHS, Graphs
 from glaive.index.vector.opened import OpenedVectorIndex, metric_of, read_centroids
+from glaive.index.vector.opened_legacy import open_legacy
 from glaive.index.vector.partitions import read_partitions
 from glaive.index.vector.plain_codes import PlainCodes, ScalarCodes
-from glaive.index.vector.product_codes import ProductCodes
+from glaive.index.vector.product_codes import product_codes
 from glaive.index.vector.rabit_codes import RabitCodes
 from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, Storage
 from glaive.kernels.codes import MAX_WIDTH
@@ -31,7 +32,7 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
         A file is damaged or absent.
     """
     if not segment.has(codes_name):
-        raise UnsupportedFeatureError(f"{segment.where}: an index of one file is not read")
+        return open_legacy(segment, index_name)
     storage = Storage(segment.open(codes_name))
     metric = metric_of(storage.metric, storage.file)
     index = segment.open(index_name)
@@ -49,7 +50,7 @@ def open_vector_index(segment: Segment, index_name: str, codes_name: str) -> Ope
     elif storage.column == SCALAR:
         codes = ScalarCodes(storage, metric, dimension)
     elif storage.column == PRODUCT:
-        codes = ProductCodes(storage, metric, centroids)
+        codes = product_codes(storage, metric, centroids)
     else:
         codes = RabitCodes(storage, metric, centroids)
     graphs = Graphs(index, len(partitions)) if GRAPHS in index.metadata else None

@@ -10,11 +10,13 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.errors import CorruptFileError
 from glaive.index.row_set import RowNumbers
 from glaive.index.vector.codes import Codes, list_values, row_numbers
 from glaive.index.vector.layouts import row_major
@@ -25,7 +27,29 @@ from glaive.kernels.distances import Metric
 from glaive.kernels.graph_search import NodeCodes
 from glaive.types import Float32s, Int64s, UInt8s
 
-__all__ = ["ProductCodes", "ProductRows"]
+__all__ = ["ProductCodes", "ProductRows", "product_codes"]
+
+
+PartitionRows: TypeAlias = Callable[[int, slice], tuple[RowNumbers, UInt8s]]
+
+
+def product_codes(storage: Storage, metric: Metric, centroids: Float32s) -> ProductCodes:
+    """The codes of an auxiliary file.
+
+    Raises
+    ------
+    CorruptFileError
+        The codebook is damaged, or of another dimension.
+    """
+
+    def read(_number: int, at: slice) -> tuple[RowNumbers, UInt8s]:
+        rows = storage.file.read([ADDRESSES, PRODUCT], at.start, at.stop)
+        codes = list_values(rows, PRODUCT, np.uint8, storage)
+        if storage.details.get("transposed"):
+            codes = row_major(codes)
+        return row_numbers(rows, storage), codes
+
+    return ProductCodes(read, metric, centroids, read_codebook(storage), storage.file.path)
 
 
 class ProductRows(NamedTuple):
@@ -40,14 +64,16 @@ class ProductCodes(Codes):
 
     Parameters
     ----------
-    storage
-        Where they are.
+    rows
+        Reads the rows of a partition: their numbers, and codes row by row.
     metric
         Kind of distance.
     centroids
         Of all partitions.
-    codebook
-        ``float32`` of shape ``(parts, entries, width)``; None: the one that is stored.
+    book
+        ``float32`` of shape ``(parts, entries, width)``.
+    where
+        Path, for errors.
 
     Raises
     ------
@@ -57,18 +83,20 @@ class ProductCodes(Codes):
 
     def __init__(
         self,
-        storage: Storage,
+        rows: PartitionRows,
         metric: Metric,
         centroids: Float32s,
-        codebook: Float32s | None = None,
+        book: Float32s,
+        where: str,
     ) -> None:
-        self._storage = storage
+        self._rows = rows
         self._dot = metric == "dot"
-        book = read_codebook(storage) if codebook is None else codebook
         parts, _, width = book.shape
         if parts * width != centroids.shape[1]:
             expected = f"{centroids.shape[1]} dimensions, as centroids have"
-            raise storage.file.corrupt("codebook of an index", expected, f"{parts * width}")
+            raise CorruptFileError(
+                "codebook of an index", expected=expected, found=f"{parts * width}", where=where
+            )
         self._codebook = book
         with np.errstate(all="ignore"):
             self._center = centroids.mean(axis=0, dtype=float).astype(np.float32)
@@ -78,12 +106,9 @@ class ProductCodes(Codes):
 
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
         """Read the codes of a partition, and work out the terms of its rows."""
-        rows = self._storage.file.read([ADDRESSES, PRODUCT], at.start, at.stop)
-        codes = list_values(rows, PRODUCT, np.uint8, self._storage)
-        if self._storage.details.get("transposed"):
-            codes = row_major(codes)
+        numbers, codes = self._rows(number, at)
         kept = self.rows_of(codes, number)
-        return row_numbers(rows, self._storage), kept, codes.nbytes + kept.terms.nbytes
+        return numbers, kept, codes.nbytes + kept.terms.nbytes
 
     def rows_of(self, codes: UInt8s, number: int) -> ProductRows:
         """Codes of a partition, row by row, with their terms."""

@@ -5,16 +5,18 @@ Specification: "Partitions" and "Codes" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.errors import CorruptFileError
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.index_file import IndexFile
 
-__all__ = ["read_tensor", "stored_tensor"]
+__all__ = ["read_tensor", "stored_tensor", "tensor_values"]
 
 _TYPES: Final = {
     index_pb2.Tensor.FLOAT16: "<f2",
@@ -22,6 +24,24 @@ _TYPES: Final = {
     index_pb2.Tensor.FLOAT64: "<f8",
     index_pb2.Tensor.UINT8: "u1",
 }
+
+
+def tensor_values(tensor: index_pb2.Tensor, part: str, path: str) -> NDArray[Any]:
+    """The numbers of a tensor, one after the other: a view of the message's bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        It has a part of a number, or elements of an unknown type.
+    """
+    kind = "<u2" if tensor.data_type == index_pb2.Tensor.BFLOAT16 else _TYPES.get(tensor.data_type)
+    if kind is None or len(tensor.data) % np.dtype(kind).itemsize:
+        found = f"{len(tensor.data)} bytes of type {tensor.data_type}"
+        raise CorruptFileError(part, expected="numbers of a known type", found=found, where=path)
+    numbers: NDArray[Any] = np.frombuffer(tensor.data, kind)
+    if tensor.data_type == index_pb2.Tensor.BFLOAT16:
+        numbers = (numbers.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return numbers
 
 
 def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray[Any]:
@@ -32,23 +52,11 @@ def read_tensor(tensor: index_pb2.Tensor, part: str, file: IndexFile) -> NDArray
     CorruptFileError
         It has another number of bytes, or elements of an unknown type.
     """
-    if tensor.data_type == index_pb2.Tensor.BFLOAT16:
-        halves = np.frombuffer(tensor.data[: len(tensor.data) // 2 * 2], "<u2")
-        numbers: NDArray[Any] = (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        width = 2
-    elif tensor.data_type in _TYPES:
-        width = np.dtype(_TYPES[tensor.data_type]).itemsize
-        whole = len(tensor.data) // width * width
-        numbers = np.frombuffer(tensor.data[:whole], _TYPES[tensor.data_type])
-    else:
-        raise file.corrupt(part, "numbers of a known type", f"type {tensor.data_type}")
+    numbers = tensor_values(tensor, part, file.path)
     shape = [int(size) for size in tensor.shape]
-    count = 1
-    for size in shape:  # as Python numbers, which do not wrap
-        count *= size
-    if not shape or count != len(numbers) or count * width != len(tensor.data):
-        found = f"{len(tensor.data)} bytes for shape {shape[:8]}"
-        raise file.corrupt(part, f"{width} bytes for each number", found)
+    if not shape or prod(shape) != len(numbers):  # Python numbers, which do not wrap
+        found = f"{len(numbers)} for shape {shape[:8]}"
+        raise file.corrupt(part, "as many numbers as the shape says", found)
     return numbers.reshape(shape)
 
 
