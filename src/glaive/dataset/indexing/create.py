@@ -12,6 +12,7 @@ from uuid import UUID
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
@@ -80,7 +81,11 @@ def vector_task(
     task = index_task(dataset, _one_column(column), index_type, name, given, fragment_ids)
     if task.kind != "vector":
         return task
-    return replace(task, parameters={**task.parameters, "metric": metric})
+    checked = {**task.parameters, "metric": metric}
+    if "precomputed_partition_dataset" in checked:
+        uri = checked.pop("precomputed_partition_dataset")
+        checked["precomputed_partitions"] = computed_partitions(uri)
+    return replace(task, parameters=checked)
 
 
 def create_index(

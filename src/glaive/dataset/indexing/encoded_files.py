@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from glaive.dataset.indexing.source import ColumnSource
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["EncodedVectors", "load_sorted", "sort_encoded", "write_encoded"]
+__all__ = ["EncodedVectors", "computed_partitions", "load_sorted", "sort_encoded", "write_encoded"]
 
 PARTITION: Final = "__ivf_part_id"
 _FRAGMENTS: Final = "glaive:fragments"
@@ -65,13 +65,14 @@ def write_encoded(
     kind = pa.list_(pa.uint8(), encoded.model.dtype[PRODUCT].shape[0])
     fragments = [fragment.id for fragment in source.fragments]
     schema = _schema(kind, fragments)
-    known = None if partitions_uri is None else _computed(partitions_uri)
+    known = None if partitions_uri is None else computed_partitions(partitions_uri)
     with LanceFileWriter(uri, schema) as writer:
         for ids, records in encoded_blocks(source, encoded.model, known):
             writer.write_batch(_table(ids, records, schema))
 
 
-def _computed(uri: str) -> pa.Table:
+def computed_partitions(uri: str) -> pa.Table:
+    """Columns ``row_id`` and ``partition`` of a dataset that has them of each row."""
     from glaive.dataset.open import dataset
 
     return dataset(uri).to_table(columns=["row_id", "partition"])

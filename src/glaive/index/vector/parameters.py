@@ -5,6 +5,7 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import OptionError
+from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
 from glaive.index.vector.metric import Metric
 from glaive.index.vector.vector_column import VectorColumn
 
@@ -30,8 +32,10 @@ _TARGET_ROWS_OF_GRAPH: Final = 1 << 20
 _DEFAULT_BITS: Final = {"FLAT": 0, "SQ": 8, "PQ": 8, "RQ": 5}
 _BITS: Final = {"SQ": (8,), "PQ": (4, 8), "RQ": tuple(range(1, 10))}
 
+_LOG = logging.getLogger(__name__)
+
 IGNORED: Final = frozenset({
-    "accelerator", "filter_nan", "index_cache_size", "progress_callback",
+    "filter_nan", "index_cache_size", "progress_callback",
     "shuffle_partition_batches", "shuffle_partition_concurrency", "storage_options",
     "streaming_coreset_rate", "streaming_refine_passes", "streaming_sample_rate",
 })  # fmt: skip
@@ -87,8 +91,6 @@ class VectorParameters:
         ``fast`` or ``matrix``, of RaBitQ.
     transposed
         Order of product codes.
-    legacy
-        Whether to write one file of the old format.
     graph
         None without graphs.
     """
@@ -106,7 +108,6 @@ class VectorParameters:
     partitions: pa.Table | None = None
     rotation: str = "fast"
     transposed: bool = True
-    legacy: bool = False
     train: bool = True
     graph: GraphParameters | None = field(default=None)
 
@@ -179,17 +180,17 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         )
     graph = _graph(reader) if "HNSW" in kind else None
     version = str(reader.take("index_file_version", "V3"))
-    if version.upper() not in ("V3", "LEGACY"):
-        raise OptionError(f"index_file_version: expected V3 or Legacy, found {version!r}")
-    if version.upper() == "LEGACY" and kind != "IVF_PQ":
-        raise OptionError(f"index_file_version: only IVF_PQ has a Legacy one, found {kind}")
+    if version.upper() != "V3":
+        raise OptionError(
+            f"index_file_version: only V3 is written, found {version!r}. Leave it out"
+        )
     rotation = str(reader.take("rotation_type", "fast")).lower()
     if rotation not in ("fast", "matrix"):
         raise OptionError(f"rotation_type: expected fast or matrix, found {rotation!r}")
     if rotation == "matrix" and column.kind != pa.float32():
         # pylance's searches multiply the matrix with queries of the column's own type.
         raise OptionError(f"rotation_type: matrix is for columns of float, found {column.kind}")
-    centroids = _centroids(reader.take("ivf_centroids"), column)
+    centroids = _centroids(reader, column)
     num_partitions = reader.integer("num_partitions", None)
     if centroids is not None and num_partitions not in (None, len(centroids)):
         raise OptionError(
@@ -212,11 +213,22 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         num_sub_vectors=parts, num_bits=bits, sample_rate=reader.integer("sample_rate", 256),
         max_iters=reader.integer("max_iters", 50), centroids=centroids, codebook=codebook,
         partitions=partitions, rotation=rotation,
-        transposed=not reader.take("skip_transpose", False), legacy=version.upper() == "LEGACY",
+        transposed=not reader.take("skip_transpose", False),
         train=bool(reader.take("train", True)), graph=graph,
     )  # fmt: skip
+    _check_accelerator(reader.take("accelerator"))
     reader.end(kind)
     return checked
+
+
+def _check_accelerator(device: object) -> None:
+    """Accept a device, as text or as torch's; training runs on the processor all the same."""
+    name = str(device if isinstance(device, str) else getattr(device, "type", device))
+    if device is None or name == "cpu":
+        return
+    if name.partition(":")[0] not in ("cuda", "mps"):
+        raise OptionError(f"accelerator: expected cpu, cuda or mps, found {device!r}")
+    _LOG.warning("accelerator: %s is not used, training runs on the processor", name)
 
 
 def _named(numbers: tuple[int, ...]) -> str:
@@ -252,33 +264,19 @@ def _parts(reader: _Reader, column: VectorColumn, bits: int) -> int:
     return int(parts)
 
 
-def _matrix(numbers: Any, name: str) -> NDArray[Any]:
-    """Numbers of an array of NumPy, Arrow or torch."""
-    if isinstance(numbers, pa.ChunkedArray):
-        numbers = numbers.combine_chunks()
-    if isinstance(numbers, pa.ExtensionArray):
-        numbers = numbers.storage
-    if isinstance(numbers, pa.FixedSizeListArray):
-        if numbers.null_count or numbers.flatten().null_count:
-            raise OptionError(f"{name}: has nulls")
-        size = numbers.type.list_size
-        return numbers.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
-    if hasattr(numbers, "detach"):
-        numbers = numbers.detach().cpu().numpy()
-    array = np.asarray(numbers)
-    if array.dtype.kind not in "fu" or (array.dtype.kind == "u" and array.dtype != np.uint8):
-        raise OptionError(f"{name}: expected floats, found {array.dtype}")
-    return array
-
-
-def _centroids(numbers: Any, column: VectorColumn) -> NDArray[Any] | None:
+def _centroids(reader: _Reader, column: VectorColumn) -> NDArray[Any] | None:
+    numbers, uri = reader.take("ivf_centroids"), reader.take("ivf_centroids_file")
+    if numbers is not None and uri is not None:
+        raise OptionError("ivf_centroids, ivf_centroids_file: set one of them")
+    if uri is not None:
+        numbers = load_matrix(uri, "ivf_centroids_file")
     if numbers is None:
         return None
-    matrix = _matrix(numbers, "ivf_centroids")
+    matrix = matrix_of(numbers, "ivf_centroids")
     expected = f"(partitions, {column.dimension})"
     if matrix.ndim != 2 or not len(matrix) or matrix.shape[1] != column.dimension:
         raise OptionError(f"ivf_centroids: expected shape {expected}, found {matrix.shape}")
-    _check_finite(matrix, "ivf_centroids")
+    check_finite(matrix, "ivf_centroids")
     return np.ascontiguousarray(matrix, column.dtype)
 
 
@@ -287,19 +285,14 @@ def _codebook(numbers: Any, parts: int, bits: int, column: VectorColumn) -> NDAr
         return None
     if not parts:
         raise OptionError("pq_codebook: only product quantisation has one")
-    matrix = _matrix(numbers, "pq_codebook")
+    matrix = matrix_of(numbers, "pq_codebook")
     shape = (parts, 1 << bits, column.dimension // parts)
     if matrix.ndim == 2 and matrix.size == np.prod(shape):
         matrix = matrix.reshape(shape)
     if matrix.shape != shape:
         raise OptionError(f"pq_codebook: expected shape {shape}, found {matrix.shape}")
-    _check_finite(matrix, "pq_codebook")
+    check_finite(matrix, "pq_codebook")
     return np.ascontiguousarray(matrix, column.dtype)
-
-
-def _check_finite(matrix: NDArray[Any], name: str) -> None:
-    if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
-        raise OptionError(f"{name}: expected finite numbers, found NaN or infinity")
 
 
 def _partitions(table: Any, centroids: NDArray[Any] | None) -> pa.Table | None:
