@@ -147,6 +147,9 @@ def _retained(dataset: OpenedVersion, segment: IndexedSegment) -> Iterator[Segme
     """A segment without rows that it does not answer for; its files are removed afterwards."""
     entry = segment.entry
     stored = Segment.of(dataset.store, dataset.manifest, entry)
+    if entry.dataset_version == dataset.manifest.version:  # It was just built.
+        yield stored
+        return
     rows = SnapshotIndices.of(dataset.snapshot).retained(segment)
     out = SegmentWriter(dataset.store, dataset.manifest.data_format)
     try:
