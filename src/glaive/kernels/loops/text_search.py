@@ -250,8 +250,7 @@ def top_any(
                     if load_f32(weights + cursor * 4) <= cut:
                         cursor += 1
                         continue
-                    document = document_at(entry, cursor)
-                    score = factor * weight_at(entry, cursor)
+                    document, score = document_at(entry, cursor), factor * weight_at(entry, cursor)
                     cursor += 1
                     if not is_allowed(allowed, limit, document):
                         continue
@@ -267,9 +266,8 @@ def top_any(
             for i in range(least, terms):
                 term = load_i64(order + i * 8)
                 entry, factor = lists + term * ENTRY, load_f64(factors + term * 8)
-                own, weights, length = (
-                    load_i64(entry), load_i64(entry + 8), load_i64(entry + 32),
-                )  # fmt: skip
+                own, weights = load_i64(entry), load_i64(entry + 8)
+                length = load_i64(entry + 32)
                 cursor = load_i64(cursors + term * 8)
                 while cursor < length:
                     place = np.int64(load_u32(own + cursor * 4)) - low
@@ -314,9 +312,8 @@ def has_phrase(
     for i in range(terms):
         entry = phrase + i * ENTRY
         cursor = load_i64(cursors + load_i64(entry) * 8)
-        starts, positions, total = (
-            load_i64(entry + 8), load_i64(entry + 16), load_i64(entry + 24),
-        )  # fmt: skip
+        starts, positions = load_i64(entry + 8), load_i64(entry + 16)
+        total = load_i64(entry + 24)
         begin, end = load_i64(starts + cursor * 8), load_i64(starts + cursor * 8 + 8)
         if begin < 0 or end > total or begin >= end or capacity < end - begin:
             return False

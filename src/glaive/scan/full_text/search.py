@@ -16,6 +16,8 @@ from glaive.arrow.chunked import join_large
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
+from glaive.scan.filter.scan import FilteredScan
+from glaive.scan.filter.search import Search
 from glaive.scan.full_text.column import TextColumn, indexed_columns
 from glaive.scan.full_text.queries import (
     BooleanQuery,
@@ -31,13 +33,11 @@ from glaive.scan.full_text.texts import TextsInMemory
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
-from glaive.scan.query import make_query
-from glaive.scan.system_columns import ROW_ADDRESS
+from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import Views
 
 __all__ = ["TextSearch"]
 
-_TEXTS_AT_A_TIME = 1 << 16
 _SHIFT = np.uint64(32)
 
 
@@ -194,14 +194,10 @@ class TextSearch:
                 f"{column.path!r}, which holds no plain texts. Call optimize_indices(), or search "
                 "with fast_search=True."
             )
-        options = ScanOptions(
-            columns=(column.path,), filter=self.prefilter, with_row_address=True,
-            fragments=tuple(fragments), batch_size=_TEXTS_AT_A_TIME,
-            use_scalar_index=self.options.use_scalar_index,
-        )  # fmt: skip
+        rows = self._filtered((column.path,), tuple(fragments))
         read = (
-            (join_large([batch.column(0)]), batch.column(ROW_ADDRESS).to_numpy())
-            for batch in make_query(self.views, options).batches()
+            (join_large([texts]), addresses.to_numpy())
+            for texts, addresses in rows.chunks(stream=True)
         )
         texts = TextsInMemory(read, column.tokenizer, [token for token, _ in terms.tokens])
         self.meter.count("documents_not_indexed", texts.size)
@@ -233,15 +229,23 @@ class TextSearch:
             if self.options.fragments is None:
                 return None
             return SnapshotIndices.of(snapshot).extent(frozenset(self._fragments))
-        options = ScanOptions(
-            filter=self.prefilter, fragments=self.options.fragments,
-            use_scalar_index=self.options.use_scalar_index,
-        )  # fmt: skip
         with self.meter.step("filter"):
             rows: list[RowNumbers] = [np.zeros(0, np.uint64)]
-            for fragment, ranges in make_query(self.views, options, counting=True).row_ranges():
+            for fragment, ranges in self._filtered((), self.options.fragments).row_ranges():
                 rows.append((np.uint64(fragment) << _SHIFT) | ranges.astype(np.uint64))
             return RowSet.of(np.concatenate(rows))
+
+    def _filtered(
+        self, columns: tuple[str, ...], fragments: tuple[int, ...] | None
+    ) -> FilteredScan:
+        """Rows of fragments that pass the filter, if it comes first: columns, then addresses."""
+        condition = None if self.prefilter is None else self.views.filter(self.prefilter)
+        source = self.views.scan(
+            columns, with_row_address=bool(columns),
+            inputs=() if condition is None else tuple(condition.columns),
+        )  # fmt: skip
+        options = ScanOptions(fragments=fragments, use_scalar_index=self.options.use_scalar_index)
+        return FilteredScan.of(Search.of(ScanRun(source, options, self.meter), condition))
 
 
 def _terms(query: MatchQuery | PhraseQuery, tokens: tuple[tuple[str, int], ...]) -> TermQuery:
