@@ -24,6 +24,7 @@ from glaive.query import (
 
 TEXTS = ["apple banana", "banana cherry", "apple apple", None, "date"]
 MATCH = MatchQuery("apple", "text")
+WRONG_OCCUR: Any = [("MUST", MATCH)]
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def ids(dataset: Any, query: object, **options: Any) -> list[int]:
         (lambda: BoostQuery(MATCH, MATCH, negative_boost="a"), "negative_boost"),
         (lambda: BooleanQuery([]), "queries"),
         (lambda: BooleanQuery([(Occur.MUST_NOT, MATCH)]), "queries"),
-        (lambda: BooleanQuery([("MUST", MATCH)]), "queries"),
+        (lambda: BooleanQuery(WRONG_OCCUR), "queries"),
     ],
     ids=range(17),
 )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.opening import find
 from glaive.errors import CorruptFileError, OptionError
 from glaive.file.files import LanceFileReader, LanceFileWriter
 from glaive.format.pb import table_pb2
@@ -29,6 +30,12 @@ from glaive.index.vector.parameters import VectorParameters
 from glaive.index.vector.partition_sort import PartitionSort
 from glaive.index.vector.product_coder import ProductCoder
 from glaive.index.vector.storage import ADDRESSES, PRODUCT
+from glaive.io.access import AccessPolicy
+from glaive.scan.options import ScanOptions
+from glaive.scan.query import make_query
+from glaive.scan.session import Session
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.views import Views
 from glaive.table.bitmaps import bitmap_of
 
 if TYPE_CHECKING:
@@ -73,9 +80,9 @@ def write_encoded(
 
 def computed_partitions(uri: str) -> pa.Table:
     """Columns ``row_id`` and ``partition`` of a dataset that has them of each row."""
-    from glaive.dataset.open import dataset
-
-    return dataset(uri).to_table(columns=["row_id", "partition"])
+    store, manifest, _ = find(uri, None, None, None, None, None, AccessPolicy.of(None, None))
+    options = ScanOptions(columns=("row_id", "partition"))
+    return make_query(Views(Snapshot(store, manifest, Session())), options).table()
 
 
 def _schema(kind: pa.DataType, fragments: Sequence[int]) -> pa.Schema:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import rows_where
 from glaive.format.rowids import check_at_once
 
@@ -17,7 +17,7 @@ __all__ = ["unmatched_rows"]
 
 
 def unmatched_rows(
-    dataset: OpenedVersion, condition: str | None, matched: RowSet, *, into: RowSet
+    dataset: OpenedVersion, condition: str | None, matched: RowsByFragment, *, into: RowsByFragment
 ) -> tuple[int, list[int]]:
     """Add the unmatched rows for which the condition holds, or all, to a set.
 

@@ -38,7 +38,7 @@ from glaive.dataset.merging.row_windows import (
 )
 from glaive.dataset.merging.source import HELD_SHARE, MergeSource, check_source
 from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
-from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import delete_rows
 from glaive.dataset.writing.conform import conform
 from glaive.errors import SchemaError
@@ -113,8 +113,8 @@ class _Merge:
     source: MergeSource
     meter: Meter
     ids: RelocatedIds
-    matched: RowSet = field(default_factory=RowSet)
-    deleted: RowSet = field(default_factory=RowSet)
+    matched: RowsByFragment = field(default_factory=RowsByFragment)
+    deleted: RowsByFragment = field(default_factory=RowsByFragment)
     inserted: list[NDArray[np.uint8]] = field(default_factory=list)
     keys: InsertedKeys | None = None
     num_inserted: int = 0

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
@@ -46,7 +46,7 @@ class DeletedRows:
 
     updated: tuple[Fragment, ...]
     removed: tuple[int, ...]
-    affected: RowSet
+    affected: RowsByFragment
     count: int
 
 
@@ -74,7 +74,7 @@ def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedR
     One request per fragment, two if it has a deletion file.
     """
     manifest = dataset.manifest
-    updated, removed, affected, count = [], [], RowSet(), 0
+    updated, removed, affected, count = [], [], RowsByFragment(), 0
     for fragment_id, offsets in rows.items():
         fragment = manifest.fragment(manifest.position_of(fragment_id))
         changed, added = add_deletions(dataset.store, manifest, fragment, offsets)

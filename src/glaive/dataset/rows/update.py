@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from glaive.arrow.capacity import batch_parts
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
-from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import delete_rows
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.options import WriteOptions
@@ -58,7 +58,7 @@ def update_where(
     columns += sorted(needed - set(columns))
     reading = replace(ScanOptions.of(columns=columns, filter=where), blob_handling=TO_WRITE_AGAIN)
     scanner = Scanner(Views(dataset.snapshot), reading)
-    updated, ids = RowSet(), RelocatedIds(kept=stable)
+    updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
     change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
 
     def rows() -> Iterator[pa.RecordBatch]:

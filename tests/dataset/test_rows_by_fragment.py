@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.dataset.rows.relocated_rows import RelocatedIds
-from glaive.dataset.rows.row_set import RowSet
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.format.rowids import decode_row_ids
 
 
@@ -23,7 +23,7 @@ def addresses(seed: int, rows: int, fragments: int) -> np.ndarray[tuple[int], np
     sizes=st.lists(st.sampled_from([0, 1, 100, 20_000, 90_000]), max_size=4),
 )
 def test_a_set_has_the_rows_that_were_added(seed: int, sizes: list[int]) -> None:
-    rows = RowSet()
+    rows = RowsByFragment()
     expected: set[int] = set()
     for at, size in enumerate(sizes):
         some = addresses(seed + at, size, 3)
@@ -45,7 +45,7 @@ def test_a_set_has_the_rows_that_were_added(seed: int, sizes: list[int]) -> None
 
 def test_many_rows_take_few_bytes() -> None:
     tracemalloc = pytest.importorskip("tracemalloc")
-    rows = RowSet()
+    rows = RowsByFragment()
     tracemalloc.start()
     for start in range(0, 10_000_000, 100_000):
         rows.add(np.arange(start, start + 100_000, dtype=np.uint64))

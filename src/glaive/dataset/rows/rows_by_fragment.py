@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glaive.table.protocol import Offsets
 
-__all__ = ["RowSet"]
+__all__ = ["RowsByFragment"]
 
 _WAITING_ROWS: Final = 1 << 18
 """Rows that are kept as they came until they are added to the sets of their fragments."""
@@ -20,7 +20,7 @@ _LISTED_ROWS: Final = 1 << 14
 """Rows of a fragment up to which a list of them is small enough."""
 
 
-class RowSet(Mapping[int, Offsets]):
+class RowsByFragment(Mapping[int, Offsets]):
     """Rows of a dataset: physical offsets, ascending, by fragment id.
 
     Offsets are made when a fragment is asked for. Not to be changed by several threads.
