@@ -6,22 +6,26 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.conditions import Condition, IsNull, IsOneOf
+from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
 from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.ordering import is_number, sort_keys
+from glaive.index.scalar.ordering import is_number, key_of, sort_keys
 from glaive.index.scalar.sorted_pages import PageBounds
 from glaive.index.segment import IndexFile
-from glaive.types import Flags
+from glaive.types import Flags, Int64s
 
 __all__ = ["OpenedBTree"]
+
+_KEPT_PAGES = 16
+"""So many pages whose values are tested are kept, for the next search."""
 
 _FOUND_PER_PAGE = 16
 """Part of a page that is expected to pass, where single values are looked for."""
@@ -100,9 +104,9 @@ class OpenedBTree(ScalarIndex):
             return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
         whole, partly = self._bounds.select(condition)
         at = np.flatnonzero(partly)
-        if len(at) == 1 and not whole.any():
-            page: _Page = self._keep(("page", int(at[0])), lambda: self._page(int(at[0])))
-            return self._row_set([page.find(condition)])
+        if len(at) <= _KEPT_PAGES:
+            pages, rest = self._kept(at, list(self._ranges(whole)))
+            return self._row_set([*rest, *(page.find(condition) for page in pages)])
         tested = list(self._ranges(partly))
         columns = self._pages.read_ranges(
             [(("values", "ids"), tested), (("ids",), self._ranges(whole))]
@@ -112,13 +116,37 @@ class OpenedBTree(ScalarIndex):
             found.append(self._numbers(ids)[_passing(condition, values)])
         return self._row_set(found)
 
-    def _page(self, number: int) -> tuple[_Page, int]:
-        """A page, and its bytes."""
-        start = number * self._per_page
-        stop = min(start + self._per_page, self._pages.num_rows)
-        values, ids = self._pages.read_ranges([(("values", "ids"), [(start, stop)])])[0]
-        page = _Page(values, self._numbers(ids))
-        return page, values.nbytes + ids.nbytes
+    def _kept(
+        self, at: Int64s, others: list[tuple[int, int]]
+    ) -> tuple[list[_Page], list[RowNumbers]]:
+        """Some pages, and the rows of other ranges.
+
+        If a page is not kept yet, all that is asked for is read at once.
+        """
+        fetched: dict[int, _Page] = {}
+        rest: list[RowNumbers] = []
+
+        def load(number: int) -> tuple[_Page, int]:
+            if number not in fetched:
+                pages, rest[:] = self._read(at, others)
+                fetched.update(zip(at.tolist(), pages, strict=True))
+            page = fetched[number]
+            return page, page.values.nbytes + page.rows.nbytes
+
+        found = [self._keep(("page", number), partial(load, number)) for number in at.tolist()]
+        if others and not rest:
+            _, rest = self._read(at[:0], others)
+        return found, rest
+
+    def _read(
+        self, at: Int64s, others: list[tuple[int, int]]
+    ) -> tuple[list[_Page], list[RowNumbers]]:
+        starts = at * self._per_page
+        stops = np.minimum(starts + self._per_page, self._pages.num_rows)
+        ranges = list(zip(starts.tolist(), stops.tolist(), strict=True))
+        columns = self._pages.read_ranges([(("values", "ids"), ranges), (("ids",), others)])
+        pages = [_Page(values, self._numbers(ids)) for values, ids in columns[: len(ranges)]]
+        return pages, [self._numbers(ids) for (ids,) in columns[len(ranges) :]]
 
     def _ranges(self, pages: Flags) -> Iterable[tuple[int, int]]:
         """Rows of neighbouring pages as ranges."""
@@ -145,15 +173,26 @@ class _Page(NamedTuple):
 
     def find(self, condition: Condition) -> RowNumbers:
         """Rows that pass."""
-        kind = self.values.type
-        if isinstance(condition, IsOneOf) and not condition.negated and is_number(kind):
-            # Values are in order, as their keys are, which needs no pass over all of them.
-            wanted = sort_keys(condition.values.drop_null())
-            if len(wanted) == 1:
-                nulls = self.values.null_count
-                keys = sort_keys(self.values[nulls:])
-                first, last = (int(np.searchsorted(keys, wanted, side)[0]) for side in _SIDES)
-                return self.rows[nulls + first : nulls + last]
+        if not is_number(self.values.type):
+            return self.rows[_passing(condition, self.values)]
+        # Values are in order, as their keys are, which needs no pass over all of them.
+        nulls = self.values.null_count
+        keys, rows = sort_keys(self.values[nulls:]), self.rows[nulls:]
+        if isinstance(condition, InRange):
+            first, last = 0, len(keys)
+            if condition.low is not None:
+                side = _SIDES[not condition.low_included]
+                first = int(np.searchsorted(keys, key_of(condition.low), side)[0])
+            if condition.high is not None:
+                side = _SIDES[condition.high_included]
+                last = int(np.searchsorted(keys, key_of(condition.high), side)[0])
+            return rows[first:last]
+        if isinstance(condition, IsOneOf) and not condition.negated:
+            wanted = np.unique(sort_keys(condition.values.drop_null()))
+            starts, stops = (np.searchsorted(keys, wanted, side) for side in _SIDES)
+            present = np.flatnonzero(starts < stops)
+            bounds = zip(starts[present].tolist(), stops[present].tolist(), strict=True)
+            return np.concatenate([rows[:0], *(rows[start:stop] for start, stop in bounds)])
         return self.rows[_passing(condition, self.values)]
 
 
