@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,17 @@ def test_memory_decides_how_many_partitions_there_are() -> None:
     assert len(partitions_of(merged([parts]))) == 1
     small = RowsInMemory([texts(1, 1)], limit, first=9000)
     assert len(partitions_of(merged([parts], small))) > 1
+
+
+def test_memory_of_a_build_stays_within_the_limit() -> None:
+    batches = [texts(5000, seed) for seed in range(8)]
+    built(RowsInMemory(batches[:1]))
+    tracemalloc.start()
+    try:
+        built(RowsInMemory(batches, 24 << 20))
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_other_parameters_cannot_be_merged() -> None:

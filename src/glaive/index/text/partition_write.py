@@ -29,7 +29,7 @@ from glaive.types import Int64s, UInt32s
 
 __all__ = ["PartitionContent", "partition_files", "write_partition"]
 
-_BATCH = 1 << 19
+_BATCH = 1 << 17
 """Postings that are encoded at a time, about."""
 
 
@@ -81,7 +81,7 @@ def write_partition(
 ) -> None:
     """Write the three files of a partition.
 
-    Cost: memory for the encoded form of half a million postings at a time, beside the content.
+    Cost: memory for the encoded form of a hundred thousand postings at a time, beside the content.
     """
     documents, tokens, postings = partition_files(number)
     lengths = content.lengths
