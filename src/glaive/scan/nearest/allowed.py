@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from glaive.types import Flags, Int64s
 __all__ = ["AllowedRows"]
 
 _MAX_FLAGS = 1 << 28
-"""Rows of a fragment up to which each has a flag; with more, allowed ones are looked up."""
+"""Rows up to which each has a flag; with more, allowed ones are looked up."""
 
 
 class AllowedRows:
@@ -30,7 +31,6 @@ class AllowedRows:
             if len(rows):
                 by_fragment.setdefault(position, []).append(rows)
         self._rows = {position: np.concatenate(rows) for position, rows in by_fragment.items()}
-        self._flags: dict[int, Flags] = {}
         self.count = sum(map(len, self._rows.values()))
 
     def pairs(self) -> tuple[Int64s, Int64s]:
@@ -42,21 +42,34 @@ class AllowedRows:
 
     def contains(self, fragment: Int64s, row: Int64s) -> Flags:
         """Which rows are allowed, one flag each."""
+        if self._flagged is not None:
+            starts, ends, flags = self._flagged
+            known = np.minimum(fragment, len(starts) - 1)
+            allowed: Flags = flags[np.minimum(starts[known] + row, ends[known])]
+            return allowed
         allowed = np.zeros(len(row), np.bool_)
         for position, rows in self._rows.items():
-            here = slice(None) if (fragment == position).all() else fragment == position
-            allowed[here] = self._among(position, rows, row[here])
+            here = np.flatnonzero(fragment == position)
+            at = np.minimum(np.searchsorted(rows, row[here]), len(rows) - 1)
+            allowed[here] = rows[at] == row[here]
         return allowed
 
-    def _among(self, position: int, rows: Int64s, wanted: Int64s) -> Flags:
-        last = int(rows[-1])
-        if last < _MAX_FLAGS:
-            flags = self._flags.get(position)
-            if flags is None:
-                flags = np.zeros(last + 2, np.bool_)  # the last entry: all rows behind
-                flags[rows] = True
-                self._flags[position] = flags
-            return flags[np.minimum(wanted, last + 1)]
-        at = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
-        found: Flags = rows[at] == wanted
-        return found
+    @cached_property
+    def _flagged(self) -> tuple[Int64s, Int64s, Flags] | None:
+        """Where the flags of each fragment begin and end, and all flags; None: too many.
+
+        The last flag of a fragment stands for all rows behind, and there is one fragment
+        more, for all behind: none of these is allowed.
+        """
+        spans = {position: int(rows[-1]) + 1 for position, rows in self._rows.items()}
+        last = max(spans, default=-1)
+        if sum(spans.values()) + last > _MAX_FLAGS:
+            return None
+        sizes = np.zeros(last + 2, np.int64)
+        sizes[list(spans)] = list(spans.values())
+        ends = np.cumsum(sizes + 1) - 1
+        starts = ends - sizes
+        flags = np.zeros(int(ends[-1]) + 1, np.bool_)
+        for position, rows in self._rows.items():
+            flags[starts[position] + rows] = True
+        return starts, ends, flags
