@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import one_array
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import IndexFile, Segment
 from glaive.index.text.bm25 import TextStatistics, length_shares, quantized_lengths, weights_of
@@ -110,12 +110,6 @@ class OpenedPartition:
         """Documents and their tokens."""
         return self.documents.statistics
 
-    @property
-    def has_positions(self) -> bool:
-        """Whether it can find phrases."""
-        names = self._lists.schema.names
-        return _STREAM in names or _POSITION in names
-
     def near(self, token: str, distance: int, prefix_length: int, most: int) -> list[str]:
         """Tokens that are at most ``distance`` edits away: the first so many."""
         strings: Any = self._kept("strings", self._read_strings)
@@ -161,6 +155,8 @@ class OpenedPartition:
         ------
         OptionError
             The index has no positions.
+        UnsupportedFeatureError
+            They are those of format version 1.
         """
 
         def load() -> TokenPositions:
@@ -254,6 +250,11 @@ class OpenedPartition:
 
     def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
         file = self._lists
+        if _POSITION in file.schema.names:
+            raise UnsupportedFeatureError(
+                f"{self._segment.where}: positions of format version 1 are not searched. Create the "
+                "index again, in version 2."
+            )
         if _STREAM not in file.schema.names:
             raise OptionError(
                 f"{self._segment.where}: the index has no positions, which phrases need. Create it "
