@@ -252,8 +252,8 @@ class OpenedPartition:
         file = self._lists
         if _POSITION in file.schema.names:
             raise UnsupportedFeatureError(
-                f"{self._segment.where}: positions of format version 1 are not searched. Create the "
-                "index again, in version 2."
+                f"{self._segment.where}: positions of format version 1 are not searched. "
+                "Create the index again, in version 2."
             )
         if _STREAM not in file.schema.names:
             raise OptionError(
