@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyroaring import BitMap64
+from pyroaring import BitMap, BitMap64
 from tests.index.scalar.built import answers, build, check, opened, segments
 from tests.index.scalar.values import TYPES, conditions, values_of
 
@@ -248,3 +248,23 @@ def test_trigrams_are_those_of_pylance(tmp_path: Path, kind: Any, stable: bool) 
             check(theirs, "x", HasText(word=word), exact=False)
     if kind == pa.string():
         check_theirs(ours, ["contains(x, 'hello')", "contains(x, 'café')", "contains(x, 'zzz')"])
+
+
+@STABLE
+@pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap", "bloomfilter", "ngram"])
+def test_pylance_optimizes_what_glaive_built(tmp_path: Path, kind: str, stable: bool) -> None:
+    path = write(tmp_path / "d", values_of(pa.string(), 800, 1), stable=stable)
+    build(path, "x", kind)
+    write(path, values_of(pa.string(), 600, 2), stable=stable)
+    lance.dataset(path).optimize.optimize_indices()
+    covered = [one for old in segments(path) for one in BitMap.deserialize(fragments_of(old))]
+    assert sorted(covered) == [0, 1]
+    for condition in (IsNull(), HasText(word="ä42", begins=True, ends=True)):
+        if all(one.answers(condition) for one in opened(path)):
+            check(path, "x", condition, exact=False)
+    check_theirs(path, ["contains(x, 'abc')" if kind == "ngram" else "x = 'ä42'"])
+
+
+def fragments_of(segment: Any) -> bytes:
+    covered: bytes = segment.entry.fragment_bitmap
+    return covered
