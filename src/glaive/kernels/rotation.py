@@ -88,7 +88,7 @@ def quantize_rotated(rows: Float32s, factors: Float32s, most: int) -> UInt8s:
         raise ValueError(f"{rows.dtype} of shape {rows.shape}: the dimension is no multiple of 8")
     if not 1 <= most <= 255 or not len(factors) or factors.dtype != np.float32:
         raise ValueError(f"{len(factors)} factors for codes up to {most}")
-    if not (np.isfinite(rows).all() and (rows >= 0).all()):
+    if not all(np.isfinite(one).all() and (one >= 0).all() for one in (rows, factors)):
         raise ValueError("numbers to be encoded are negative or not finite")
     codes = np.empty(rows.shape, np.uint8)
     if use_compiled(rows.size * len(factors)):

@@ -94,7 +94,8 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         return super().ashr(lhs, rhs, name, flags)
 
     def fptosi(self, value: Any, target: Any, name: str = "") -> Any:
-        self._check_float(value, -(2.0 ** (target.width - 1)), 2.0 ** (target.width - 1))
+        limit = 2.0 ** (getattr(target, "element", target).width - 1)
+        self._check_float(value, -limit, limit)
         return super().fptosi(value, target, name)
 
     def fptoui(self, value: Any, target: Any, name: str = "") -> Any:
@@ -142,6 +143,11 @@ class _CheckedBuilder(ir.IRBuilder):  # type: ignore[misc]  # same
         self._stop_if(self.icmp_unsigned(">=", amount, width), "a shift beyond the word")
 
     def _check_float(self, value: Any, low: float, limit: float) -> None:
+        if isinstance(value.type, ir.VectorType):
+            for lane in range(value.type.count):
+                one = self.extract_element(value, ir.Constant(ir.IntType(32), lane))
+                self._check_float(one, low, limit)
+            return
         above = self.fcmp_ordered(">=", value, ir.Constant(value.type, low))
         below = self.fcmp_ordered("<", value, ir.Constant(value.type, limit))
         self._stop_if(self.not_(self.and_(above, below)), "a float out of range")
