@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, load_i32, store_f32, store_u32
-from glaive.kernels.loops.rows import load, splat, store
+from glaive.kernels.loops.rows import counted, load, splat, store
 from glaive.kernels.vector_records import FindNearest
 
 LANES = 16
@@ -63,21 +63,21 @@ def score_rows(
         ]
         line = BLOCK * 4
         block_bytes = builder.mul(builder.add(dims, _number(1)), _number(line))
-        with cgutils.for_range(builder, count) as block:
-            head = builder.add(begin, builder.mul(block.index, block_bytes))
+        with counted(builder, count) as block_number:
+            head = builder.add(begin, builder.mul(block_number, block_bytes))
             for half in range(halves):
                 bias = load(builder, builder.add(head, _number(half * LANES * 4)), _FLOATS)
                 for row in range(ROWS):
                     builder.store(bias, sums[row][half])
-            with cgutils.for_range(builder, dims) as at:
+            with counted(builder, dims) as at_number:
                 here = builder.add(
-                    head, builder.mul(builder.add(at.index, _number(1)), _number(line))
+                    head, builder.mul(builder.add(at_number, _number(1)), _number(line))
                 )
                 numbers = [
                     load(builder, builder.add(here, _number(half * LANES * 4)), _FLOATS)
                     for half in range(halves)
                 ]
-                offset = builder.mul(at.index, _number(4))
+                offset = builder.mul(at_number, _number(4))
                 for row in range(ROWS):
                     address = builder.add(starts[row], offset)
                     value = _splat_f32(builder, load(builder, address, ir.FloatType()))
@@ -88,7 +88,9 @@ def score_rows(
                         )
                         builder.store(total, sums[row][half])
             for half in range(halves):
-                first = builder.add(builder.mul(block.index, _number(BLOCK)), _number(half * LANES))
+                first = builder.add(
+                    builder.mul(block_number, _number(BLOCK)), _number(half * LANES)
+                )
                 ids = splat(builder, first, _NUMBERS)
                 for row in range(ROWS):
                     score, before = builder.load(sums[row][half]), builder.load(best[row])

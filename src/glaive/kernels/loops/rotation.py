@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, store_f32
-from glaive.kernels.loops.rows import load, store
+from glaive.kernels.loops.rows import counted, load, store
 from glaive.kernels.loops.vector_distance import sum_of_lanes
 from glaive.kernels.vector_records import QuantizeRotated
 
@@ -102,8 +102,8 @@ def fit(_context: Any, numbers: Any, size: Any, factor: Any, most: Any) -> Any:
         builder.store(zero, product)
         builder.store(zero, square)
         factors, limits = _splat(builder, by), _splat(builder, limit)
-        with cgutils.for_range(builder, builder.lshr(count, ir.Constant(_I64, 3))) as loop:
-            at = builder.add(address, builder.shl(loop.index, ir.Constant(_I64, 5)))
+        with counted(builder, builder.lshr(count, ir.Constant(_I64, 3))) as loop_number:
+            at = builder.add(address, builder.shl(loop_number, ir.Constant(_I64, 5)))
             number = load(builder, at, _FLOATS)
             scaled = builder.fmul(number, factors)
             clipped = builder.select(builder.fcmp_ordered("<", scaled, limits), scaled, limits)

@@ -10,10 +10,13 @@ Shifts are given in bits, below the word width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 ROW_BITS = 1024
@@ -53,6 +56,27 @@ def splat(builder: Any, word: Any, kind: Any) -> Any:
     )
     every = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
     return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), every)
+
+
+@contextmanager
+def counted(builder: Any, count: Any) -> Iterator[Any]:
+    """Write a loop: the block is its body and gets the number of the round.
+
+    numba's own loops know which block ends their body, which checks of the sanitizer move.
+    """
+    number = ir.IntType(64)
+    place = cgutils.alloca_once(builder, number)
+    builder.store(ir.Constant(number, 0), place)
+    head, body, end = (builder.append_basic_block(name) for name in ("head", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    at = builder.load(place)
+    builder.cbranch(builder.icmp_signed("<", at, count), body, end)
+    builder.position_at_end(body)
+    yield at
+    builder.store(builder.add(at, ir.Constant(number, 1)), place)
+    builder.branch(head)
+    builder.position_at_end(end)
 
 
 def unpack_row(bits: int) -> Any:

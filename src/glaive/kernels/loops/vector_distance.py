@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import kernel
-from glaive.kernels.loops.rows import load
+from glaive.kernels.loops.rows import counted, load
 
 SQUARED, DOT, SQUARED_BYTES = 0, 1, 2
 """Squared distance of floats; one minus their product; squared distance of bytes."""
@@ -46,8 +46,8 @@ def _blocks(builder: Any, args: Any, step: Any) -> None:
     """Call ``step`` with the addresses of each block of two vectors."""
     first, second, size = args
     count = builder.lshr(size, ir.Constant(_I64, 6))
-    with cgutils.for_range(builder, count) as loop:
-        offset = builder.shl(loop.index, ir.Constant(_I64, 6))
+    with counted(builder, count) as loop_number:
+        offset = builder.shl(loop_number, ir.Constant(_I64, 6))
         step(builder.add(first, offset), builder.add(second, offset))
 
 
