@@ -229,3 +229,24 @@ def test_a_prewarmed_index_is_in_the_cache_of_the_session(dataset: glaive.LanceD
     without.prewarm_index("id_idx")
     assert without.session().index_cache_size_bytes() == 0
     assert found(without, 7) == 1
+
+
+def test_a_limit_of_memory_is_checked_and_kept_to(dataset: glaive.LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE", memory_limit="64MiB")
+    assert found(dataset, 7) == 1
+    with pytest.raises(OptionError, match="memory_limit"):
+        dataset.create_scalar_index("id", "BTREE", memory_limit="much")
+
+
+def test_an_index_without_vectors_answers_for_no_fragment(tmp_path: Path) -> None:
+    kind = pa.list_(pa.float32(), 8)
+    made = glaive.write_dataset(pa.table({"v": pa.nulls(50, kind)}), tmp_path / "t")
+    made.create_index("v", "IVF_FLAT", num_partitions=2)
+    assert segments(made, "v_idx") == [[]]
+    nearest = {"column": "v", "q": [0.5] * 8, "k": 3}
+    assert made.to_table(nearest=nearest).num_rows == 0
+    vectors = pa.FixedSizeListArray.from_arrays(np.arange(80, dtype=np.float32), 8)
+    made = glaive.write_dataset(pa.table({"v": vectors}), made, mode="append")
+    assert made.to_table(nearest=nearest).num_rows == 3
+    made.optimize.optimize_indices()
+    assert made.to_table(nearest=nearest).num_rows == 3

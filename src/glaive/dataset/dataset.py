@@ -836,7 +836,8 @@ class LanceDataset:
         progress_callback
             Called with the rows that were read so far.
         parameters
-            Of the kind; ``memory_limit`` is bytes.
+            Of the kind. ``memory_limit``: bytes, or a text such as ``"2GB"``; for full-text
+            indices a number is MiB, as in pylance. By default ``GLAIVE_MEMORY_LIMIT``.
 
         Raises
         ------
@@ -849,7 +850,7 @@ class LanceDataset:
 
         Notes
         -----
-        Reads the column once. Memory: ``memory_limit``, 1 GiB by default; more is spilled.
+        Reads the column once. Memory: ``memory_limit``; more is spilled.
         """
         from glaive.dataset.indexing.create import create_index, index_task
 

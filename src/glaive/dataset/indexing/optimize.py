@@ -127,7 +127,7 @@ def _optimized(
         task = IndexTask(manifest.version, path, kind.name, first.name, None, parameters)
         return CreateIndex(new=(build_segment(dataset, task),), removed=old)
 
-    if retrain:
+    if retrain or not covered:
         return built_again()
     ids, live = manifest.fragment_ids.tolist(), dataset.snapshot.live_counts.tolist()
     added = sum(rows for number, rows in zip(ids, live, strict=True) if number not in covered)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from glaive.config import memory_size, settings
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.describe import path_of
 from glaive.dataset.indexing.source import ColumnSource, CountRows
@@ -32,7 +33,7 @@ __all__ = ["IndexTask", "build_segment", "extend_index", "merge_segments"]
 
 Entry = table_pb2.IndexMetadata
 
-_MEMORY_LIMIT = 1024 * 1024 * 1024
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,8 @@ def _written(
     except BaseException:
         out.abort()
         raise
-    return _entry(dataset.manifest, name, fields, covered, out, built, files)
+    # Without a vector to train with there is no file, which answers for nothing.
+    return _entry(dataset.manifest, name, fields, covered if files else (), out, built, files)
 
 
 def _kind_of(entry: Entry) -> IndexKind:
@@ -221,9 +223,17 @@ def _source(
         path,
         fragment_ids,
         addresses=not stable or kind.stores_addresses,
-        memory_limit=parameters.get("memory_limit") or _MEMORY_LIMIT,
+        memory_limit=_memory_limit(kind, parameters.get("memory_limit")),
         count_rows=count_rows,
     )
+
+
+def _memory_limit(kind: IndexKind, given: object) -> int:
+    """Bytes that a build may hold; a number for full-text indices is MiB, as in pylance."""
+    if given is None:
+        return settings.memory_limit
+    limit = memory_size("memory_limit", given)
+    return limit * _MIB if kind.name == "inverted" and isinstance(given, int) else limit
 
 
 def _entry(

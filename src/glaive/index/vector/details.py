@@ -5,12 +5,15 @@ Specification: "Details" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from glaive.errors import CorruptFileError
 from glaive.format.pb import vector_details_pb2
+from glaive.format.wire import parse
+from glaive.index.vector.metric import Metric
 from glaive.index.vector.parameters import VectorParameters
 
-__all__ = ["TYPE_URL", "details_of", "version_of"]
+__all__ = ["TYPE_URL", "details_of", "options_of", "version_of"]
 
 TYPE_URL: Final = "/lance.index.pb.VectorIndexDetails"
 
@@ -56,3 +59,37 @@ def details_of(parameters: VectorParameters) -> bytes:
             details.flat.SetInParent()
     details.runtime_hints.update({f"lance.{key}": value for key, value in hints.items()})
     return details.SerializeToString(deterministic=True)
+
+
+def options_of(content: bytes, where: object) -> dict[str, Any]:
+    """Parameters of ``create_index`` that a message says; for entries without files.
+
+    Raises
+    ------
+    CorruptFileError
+        The message cannot be parsed, or its metric is not known.
+    """
+    details = parse(_Details(), content, "details of an index", where)
+    metrics = {metric.number: metric for metric in Metric}
+    if details.metric_type not in metrics:
+        raise CorruptFileError(
+            "metric of an index", expected="0 to 3", found=f"{details.metric_type}", where=where
+        )
+    codes = details.WhichOneof("compression") or "flat"
+    graph = "HNSW_" if details.HasField("hnsw_index_config") else ""
+    options: dict[str, Any] = {
+        "index_type": f"IVF_{graph}{codes.upper()}",
+        "metric": metrics[details.metric_type].value,
+        "target_partition_size": details.target_partition_size or None,
+    }
+    if codes != "flat":
+        options["num_bits"] = getattr(details, codes).num_bits or None
+    if codes == "pq":
+        options["num_sub_vectors"] = details.pq.num_sub_vectors or None
+    if codes == "rq" and details.rq.rotation_type == _Details.RabitQuantization.MATRIX:
+        options["rotation_type"] = "matrix"
+    if graph:
+        options["m"] = details.hnsw_index_config.max_connections or None
+        options["ef_construction"] = details.hnsw_index_config.construction_ef or None
+        options["max_level"] = details.hnsw_index_config.max_level or None
+    return options

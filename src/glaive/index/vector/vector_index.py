@@ -17,6 +17,7 @@ from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltS
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFileWriter, Segment, SegmentWriter, batches
 from glaive.index.source import IndexSource
+from glaive.index.vector.details import options_of
 from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
 from glaive.index.vector.graph_repair import without_nodes
 from glaive.index.vector.index_writer import build_index
@@ -84,6 +85,8 @@ class VectorIndex(IndexKind):
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters that describe the segment."""
+        if not segment.sizes():
+            return options_of(segment.entry.index_details.value, segment.where)
         return StoredIndex(segment).options()
 
     def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
