@@ -87,6 +87,7 @@ class LinkBack(NamedTuple):
     sources: int
     source_distances: int
     vectors: int
+    node_count: int
     size: int
     kind: int
     nodes: int

@@ -195,8 +195,8 @@ def find_neighbors(
 @kernel_of(LinkBack)
 def link_back(
     starts: int, targets: int, target_count: int, sources: int, source_distances: int, vectors: int,
-    size: int, kind: int, nodes: int, distances: int, counts: int, capacity: int, ids: int,
-    far: int, scratch_size: int,
+    node_count: int, size: int, kind: int, nodes: int, distances: int, counts: int, capacity: int,
+    ids: int, far: int, scratch_size: int,
 ) -> None:  # fmt: skip
     """Add nodes to the lists of their neighbours; a list that is full is chosen again."""
     for i in range(target_count):
@@ -204,7 +204,7 @@ def link_back(
         first, last = load_i32(starts + i * 4), load_i32(starts + i * 4 + 4)
         own_ids = nodes + block * capacity * 4
         own_distances = distances + block * capacity * 4
-        count = np.int64(load_i32(counts + block * 4))
+        count = min(max(np.int64(load_i32(counts + block * 4)), 0), capacity)
         edge = np.int64(first)
         while edge < last and count < capacity:
             put(own_ids + count * 4, load_i32(sources + edge * 4))
@@ -214,11 +214,12 @@ def link_back(
         while edge < last:
             size_now = 0
             for k in range(count):
-                insert(
-                    ids, far, size_now, scratch_size, load_i32(own_ids + k * 4),
-                    load_f32(own_distances + k * 4),
-                )  # fmt: skip
-                size_now += 1
+                node = load_i32(own_ids + k * 4)
+                if 0 <= node < node_count:
+                    insert(
+                        ids, far, size_now, scratch_size, node, load_f32(own_distances + k * 4)
+                    )
+                    size_now += 1
             while edge < last and size_now < scratch_size:
                 insert(
                     ids, far, size_now, scratch_size, load_i32(sources + edge * 4),
