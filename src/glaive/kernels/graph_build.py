@@ -99,9 +99,10 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
         starts=address(edges.starts), targets=address(edges.targets),
         target_count=len(edges.targets), sources=address(edges.sources),
         source_distances=address(edges.distances), vectors=address(graph.nodes.vectors),
-        node_count=len(graph.nodes), size=graph.nodes.size, kind=graph.nodes.kind, nodes=address(lists.nodes),
-        distances=address(lists.distances), counts=address(lists.counts), capacity=capacity,
-        ids=address(ids), far=address(far), scratch_size=size,
+        node_count=len(graph.nodes), size=graph.nodes.size, kind=graph.nodes.kind,
+        nodes=address(lists.nodes), distances=address(lists.distances),
+        counts=address(lists.counts), capacity=capacity, ids=address(ids), far=address(far),
+        scratch_size=size,
     )  # fmt: skip
     compiled.link_back(*call)
 

@@ -204,7 +204,9 @@ def link_back(
         first, last = load_i32(starts + i * 4), load_i32(starts + i * 4 + 4)
         own_ids = nodes + block * capacity * 4
         own_distances = distances + block * capacity * 4
-        count = min(max(np.int64(load_i32(counts + block * 4)), 0), capacity)
+        count = np.int64(load_i32(counts + block * 4))
+        if count < 0 or count > capacity:
+            count = np.int64(0)
         edge = np.int64(first)
         while edge < last and count < capacity:
             put(own_ids + count * 4, load_i32(sources + edge * 4))
@@ -216,9 +218,7 @@ def link_back(
             for k in range(count):
                 node = load_i32(own_ids + k * 4)
                 if 0 <= node < node_count:
-                    insert(
-                        ids, far, size_now, scratch_size, node, load_f32(own_distances + k * 4)
-                    )
+                    insert(ids, far, size_now, scratch_size, node, load_f32(own_distances + k * 4))
                     size_now += 1
             while edge < last and size_now < scratch_size:
                 insert(
