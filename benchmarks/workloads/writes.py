@@ -46,5 +46,6 @@ def _size(path: Path) -> int:
 WORKLOADS = [
     Workload("write table", 1.8, write("table")),
     Workload("write vectors", 5, write("vectors")),
-    Workload("write nested", None, write("nested")),
+    Workload("write nested", 3, write("nested")),
+    Workload("write blobs", 4, write("blobs")),
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 import glaive
 from glaive.dataset.commits.commit import commit_operation
-from glaive.errors import GlaiveError
+from glaive.errors import CorruptFileError, GlaiveError
 from glaive.io.local import LocalStore
 from glaive.scan.bound import BoundFragment
 from glaive.scan.joined import MAX_FRAGMENTS
@@ -286,6 +288,22 @@ def test_ordinary_takes_are_joined_and_nothing_is_given_up(tmp_path: Path) -> No
     )
     rows = list(range(5, 20_000, 150))
     assert joined_counts(made, rows, rows, [7, 19_000]) == {"fragments_taken_joined": 12}
+
+
+def test_a_file_that_was_truncated_is_named_by_the_next_take(tmp_path: Path) -> None:
+    rows = np.random.default_rng(4).integers(0, 2**60, 200_000)
+    made = glaive.write_dataset({"n": rows}, tmp_path / "t", max_rows_per_file=50_000)
+    wanted = [7, 60_000, 110_000, 199_999]
+    for _ in range(3):  # the files are opened, then joined, then looked at again
+        assert made.take(wanted)["n"].to_pylist() == rows[wanted].tolist()
+    (hurt,) = made.get_fragments()[2].data_files()
+    path = Path(made.uri, "data", hurt.path)
+    time.sleep(0.02)  # for so long, those who looked at a file trust its size
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(CorruptFileError, match=hurt.path):
+        made.take(wanted)
+    # Takes from other fragments do not look at it.
+    assert made.take([7, 60_000])["n"].to_pylist() == rows[[7, 60_000]].tolist()
 
 
 def test_numbers_of_rows_beyond_a_fragment_are_none(tmp_path: Path) -> None:

@@ -8,16 +8,18 @@ such as files that must be fetched, is taken fragment by fragment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glaive.file.v2.prefetch import prefetch_rows
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
 from glaive.scan.bound import BoundFragment
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = ["MAX_FRAGMENTS", "JoinedFragments", "are_few", "join_fragments"]
 
@@ -27,6 +29,28 @@ _MAX_BYTES: Final = 96 * 1024 * 1024
 
 All of these are read by the first take, whatever rows it wants.
 """
+
+_TRUSTED_SECONDS: Final = 0.01
+"""Seconds for which a file is not looked at again: as long as a scan trusts it while it runs."""
+
+_SAMPLES: Final = 16
+"""Fragments of a take whose files are looked at to tell whether it would wait for a disk."""
+
+
+@dataclass(slots=True, eq=False)
+class _Trust:
+    """Until when, on the monotonic clock, nobody need look at the files of fragments again.
+
+    Parameters
+    ----------
+    sizes
+        ``float64``, one per fragment of the manifest: its files have not become shorter.
+    memory
+        All files are in memory, as far as a sample says.
+    """
+
+    sizes: NDArray[np.float64]
+    memory: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +64,8 @@ class JoinedFragments:
     first_row, rows
         Number of the first row of each position among the rows of all fragments, -1 for one that
         is not among them; and its physical rows.
+    are_whole
+        Whether no row of the fragment at each position is deleted.
     columns
         One per field; None for a field that is taken fragment by fragment.
     """
@@ -47,14 +73,23 @@ class JoinedFragments:
     fragments: dict[int, BoundFragment]
     first_row: Int64s
     rows: Int64s
+    are_whole: Flags
     columns: Sequence[FieldColumns | None]
+    _trust: _Trust = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_trust", _Trust(np.zeros(len(self.rows))))
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory, those of the fragments included, which it keeps; an estimate."""
         own = sum(column.nbytes for column in self.columns if column is not None)
         kept = sum(fragment.nbytes for fragment in self.fragments.values())
-        return own + kept + self.first_row.nbytes + self.rows.nbytes
+        return own + kept + self.first_row.nbytes + self.rows.nbytes + self.are_whole.nbytes
+
+    def holds(self, positions: Int64s) -> bool:
+        """Whether all of these fragments are among them."""
+        return bool((self.first_row[positions] >= 0).all())
 
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
         """Numbers of physical rows among the rows of all; None where one is beyond its fragment."""
@@ -63,17 +98,36 @@ class JoinedFragments:
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
 
-    def prepare(self, fragments: Sequence[BoundFragment], numbers: Int64s) -> bool:
-        """Have the system read what these rows, of these fragments, need of files not in memory.
+    def prepare(self, positions: Int64s, numbers: Int64s) -> bool:
+        """Have the system read what some rows need of files that are not in memory.
+
+        Looks at each file at most once in 10 ms: a take out of a hundred fragments is else spent
+        on asking the system about their files.
+
+        Parameters
+        ----------
+        positions, numbers
+            Fragments by position, all of them joined, and the rows among those of all.
 
         Returns
         -------
         bool
-            Whether it is known what they need, or all is in memory.
+            Whether it is known what they need, or all is in memory, by a sample.
+
+        Raises
+        ------
+        CorruptFileError
+            A file has become shorter.
         """
-        for fragment in fragments:
-            fragment.expect("random")
-        if not any(fragment.is_cold() for fragment in fragments):
+        now, trust = monotonic(), self._trust
+        for position in positions[trust.sizes[positions] <= now].tolist():
+            self.fragments[position].expect("random")
+            trust.sizes[position] = now + _TRUSTED_SECONDS
+        if now < trust.memory:
+            return True
+        sample = positions[:: -(-len(positions) // _SAMPLES)].tolist()
+        if not any(self.fragments[position].is_cold() for position in sample):
+            trust.memory = now + _TRUSTED_SECONDS
             return True
         columns = [column for column in self.columns if column is not None]
         pages = [part for column in columns for part in column.physical_pages()]
@@ -105,4 +159,6 @@ def join_fragments(fragments: dict[int, BoundFragment], total: int) -> JoinedFra
     counts = np.array([bound.rows for bound in bounds], np.int64)
     first_row, rows = np.full(total, -1, np.int64), np.zeros(total, np.int64)
     first_row[positions], rows[positions] = np.cumsum(counts) - counts, counts
-    return JoinedFragments(fragments, first_row, rows, columns)
+    are_whole = np.zeros(total, np.bool_)
+    are_whole[positions] = [bound.live is None for bound in bounds]
+    return JoinedFragments(fragments, first_row, rows, are_whole, columns)

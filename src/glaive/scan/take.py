@@ -145,14 +145,16 @@ class _Take:
         """Rows out of many fragments: in bulk where these are small, else one by one."""
         from glaive.scan.small.takes import take_small  # of one fragment: not loaded
 
-        # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
-        small = take_small(self.source, fragment, rows, self.meter)
-        joined = None
-        if not small:
-            positions = distinct(fragment).tolist()
-            joined = self.joined(positions)
-            takes = None if joined is None else self.joined_takes(joined, positions)
-            if joined is not None and takes is not None:
+        positions = distinct(fragment)
+        joined = None if self.deleted else self.source.joined_before()
+        small = []
+        if joined is None or not joined.holds(positions):
+            # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
+            small = take_small(self.source, fragment, rows, self.meter)
+            joined = None if small else self.joined(positions.tolist())
+        if joined is not None:
+            takes = self.joined_takes(joined, positions)
+            if takes is not None:
                 among_all = joined.numbers(fragment, rows)
                 arrays = self.joined_columns(joined, positions, among_all, takes)
                 if arrays is not None:
@@ -202,13 +204,13 @@ class _Take:
         return source.joined(positions)
 
     def joined_takes(
-        self, joined: JoinedFragments, positions: list[int]
+        self, joined: JoinedFragments, positions: Int64s
     ) -> Sequence[Callable[[Int64s], pa.Array]] | None:
         """How to take each column; None if rows of these fragments need one itself."""
         takes = [column.take for column in joined.columns if column is not None]
-        if len(takes) < len(joined.columns) or not joined.fragments.keys() >= set(positions):
+        if len(takes) < len(joined.columns) or not joined.holds(positions):
             return None
-        if self.are_live and any(joined.fragments[at].live is not None for at in positions):
+        if self.are_live and not bool(joined.are_whole[positions].all()):
             return None
         return takes
 
@@ -226,7 +228,8 @@ class _Take:
                 (bound, rows if bound.live is None else bound.live.physical(rows))
                 for bound, rows in bound_rows
             ]
-        positions, sizes = [at for at, _ in jobs], [len(rows) for _, rows in bound_rows]
+        positions = np.array([at for at, _ in jobs], np.int64)
+        sizes = [len(rows) for _, rows in bound_rows]
         rows = np.concatenate([rows for _, rows in bound_rows])
         among_all = joined.numbers(np.repeat(positions, sizes), rows)
         back = None if numbers is None else inverse_permutation(numbers)
@@ -246,7 +249,7 @@ class _Take:
     def joined_columns(
         self,
         joined: JoinedFragments,
-        positions: list[int],
+        positions: Int64s,
         wanted: Int64s | None,
         takes: Sequence[Callable[[Int64s], pa.Array]],
     ) -> _Chunk | None:
@@ -260,7 +263,7 @@ class _Take:
 
         run = gather if len(wanted) >= _THREADED_ROWS else map
         try:
-            if not joined.prepare([joined.fragments[at] for at in positions], wanted):
+            if not joined.prepare(positions, wanted):
                 self.meter.fallback("joined take", "unknown what cold files have to read")
                 return None
             arrays = list(run(lambda take: take(wanted), takes))

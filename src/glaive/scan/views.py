@@ -90,8 +90,7 @@ class BoundProjection:
         """
         if not self._joins:
             return None
-        key = (self._token, "joined")
-        joined: JoinedFragments | None = self._cache.get(key)
+        joined = self.joined_before()
         before = {} if joined is None else joined.fragments
         further = [position for position in positions if position not in before]
         if not further:
@@ -109,7 +108,12 @@ class BoundProjection:
         if joined is None:
             self._joins = False
             return None
-        self._cache.put(key, joined, joined.nbytes)
+        self._cache.put((self._token, "joined"), joined, joined.nbytes)
+        return joined
+
+    def joined_before(self) -> JoinedFragments | None:
+        """The fragments that takes before have joined."""
+        joined: JoinedFragments | None = self._cache.get((self._token, "joined"))
         return joined
 
     def meets(self, position: int) -> bool:
