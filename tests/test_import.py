@@ -38,6 +38,19 @@ print([name for name in ("numba", "obstore", "pyspark") if name in sys.modules])
     assert run(code) == "[]"
 
 
+def test_taking_a_few_rows_loads_no_functions_of_arrow(tmp_path: object) -> None:
+    place = f"{tmp_path}/t"
+    texts = [f"text number {n} of some length, and number {n * 7919 % 9973}" for n in range(9000)]
+    glaive.write_dataset({"t": texts}, place, max_rows_per_file=3000)
+    code = f"""
+import sys, glaive
+dataset = glaive.dataset({place!r})
+assert dataset.take([8000, 5, 3001, 2, 8000])["t"][0].as_py().startswith("text number 8000 ")
+print("pyarrow.compute" in sys.modules)
+"""
+    assert run(code) == "False"
+
+
 @pytest.mark.parametrize("name", [*glaive.__all__, "errors", "file", "__version__"])
 def test_every_name_is_there(name: str) -> None:
     assert name in dir(glaive)
