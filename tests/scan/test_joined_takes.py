@@ -306,6 +306,53 @@ def test_a_file_that_was_truncated_is_named_by_the_next_take(tmp_path: Path) -> 
     assert made.take([7, 60_000])["n"].to_pylist() == rows[[7, 60_000]].tolist()
 
 
+@pytest.fixture(scope="module")
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> glaive.LanceDataset:
+    return glaive.write_dataset(
+        {"n": range(1300)}, tmp_path_factory.mktemp("scattered") / "t", max_rows_per_file=10
+    )
+
+
+def test_takes_that_met_half_of_the_fragments_have_opened_all(
+    scattered: glaive.LanceDataset,
+) -> None:
+    opened = glaive.dataset(scattered.uri)
+    half = list(range(0, 700, 10))
+    for _ in range(2):  # small files are read in bulk, then opened
+        assert opened.take(half)["n"].to_pylist() == half
+    before = opened.io_stats_snapshot().read_iops
+    rest = list(range(705, 1300, 10))
+    assert opened.take([*rest, 3])["n"].to_pylist() == [*rest, 3]
+    assert opened.io_stats_snapshot().read_iops == before
+
+
+def test_takes_that_met_few_of_the_fragments_open_no_others(
+    scattered: glaive.LanceDataset,
+) -> None:
+    opened = glaive.dataset(scattered.uri)
+    few = list(range(0, 630, 10))
+    for _ in range(2):
+        assert opened.take(few)["n"].to_pylist() == few
+    before = opened.io_stats_snapshot().read_iops
+    assert opened.take([1295, 1285])["n"].to_pylist() == [1295, 1285]
+    assert opened.io_stats_snapshot().read_iops > before
+
+
+def test_a_damaged_file_that_no_take_asked_for_is_not_reported(
+    scattered: glaive.LanceDataset, tmp_path: Path
+) -> None:
+    shutil.copytree(scattered.uri, tmp_path / "t")
+    opened = glaive.dataset(tmp_path / "t")
+    (hurt,) = opened.get_fragments()[129].data_files()
+    (tmp_path / "t" / "data" / hurt.path).write_bytes(b"\xff" * 900)
+    half = list(range(0, 700, 10))
+    for _ in range(3):
+        assert opened.take(half)["n"].to_pylist() == half
+    with pytest.raises(GlaiveError, match=hurt.path):
+        opened.take([3, 1295])
+    assert opened.take([3, 1285])["n"].to_pylist() == [3, 1285]
+
+
 def test_numbers_of_rows_beyond_a_fragment_are_none(tmp_path: Path) -> None:
     made = glaive.write_dataset({"n": range(40)}, tmp_path / "t", max_rows_per_file=10)
     source = Views(Snapshot(LocalStore(made.uri), made.manifest, Session())).take(None)

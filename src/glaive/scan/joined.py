@@ -134,11 +134,15 @@ class JoinedFragments:
         return len(columns) == len(self.columns) and prefetch_rows(pages, numbers)
 
 
-def are_few(fragments: dict[int, BoundFragment], budget: int) -> bool:
-    """Whether fragments are few and small enough to be joined, within a budget of bytes."""
-    if len(fragments) > MAX_FRAGMENTS:
+def are_few(fragments: dict[int, BoundFragment], budget: int, count: int | None = None) -> bool:
+    """Whether fragments are few and small enough to be joined, within a budget of bytes.
+
+    With ``count``, whether so many like them would be.
+    """
+    count = len(fragments) if count is None else count
+    if count > MAX_FRAGMENTS:
         return False
-    size = sum(fragment.nbytes for fragment in fragments.values())
+    size = sum(fragment.nbytes for fragment in fragments.values()) * count // len(fragments)
     # Chunk tables and the like are there once more for all of them.
     return size <= _MAX_BYTES and 4 * size <= budget
 

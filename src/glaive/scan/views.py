@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.errors import GlaiveError
 from glaive.format.fragment import LEGACY
 from glaive.scan.bound import BoundFragment, bind_fragment
 from glaive.scan.projection import BlobHandling, Columns, Projection, project
@@ -27,6 +28,9 @@ _MIN_PREFETCHED_ROWS = 2
 _JOINED_FOR_ONE = 8
 """Fragments that are joined in the time that a take from one costs."""
 
+_MIN_SPREAD = 64
+"""Fragments met from which on takes that met half of all are taken to go on to the others."""
+
 _MAX_PROJECTIONS = 64
 """Projections kept per version; beyond, all are let go."""
 
@@ -42,6 +46,7 @@ class BoundProjection:
         "_joins",
         "_met",
         "_missed",
+        "_spreads",
         "_token",
         "projection",
         "schema",
@@ -57,7 +62,7 @@ class BoundProjection:
         self._cache = snapshot.session.cache
         self._met: set[int] = set()
         self._missed = 0
-        self._joins = projection.plain and not projection.has_extension_types
+        self._joins = self._spreads = projection.plain and not projection.has_extension_types
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""
@@ -104,12 +109,33 @@ class BoundProjection:
         if not are_few(fragments, self._cache.budget):
             return joined
         self._missed = 0
-        joined = join_fragments(fragments, len(self.snapshot.manifest.fragment_ids))
+        total = len(self.snapshot.manifest.fragment_ids)
+        joined = self._join_all(fragments, total) or join_fragments(fragments, total)
         if joined is None:
             self._joins = False
             return None
         self._cache.put((self._token, "joined"), joined, joined.nbytes)
         return joined
+
+    def _join_all(self, met: dict[int, BoundFragment], total: int) -> JoinedFragments | None:
+        """All fragments joined, once takes met so many that they will soon have met all.
+
+        Else each take would open a few more, and join all of them again. None where it is too
+        early, or where all cannot be joined: that is tried once.
+        """
+        from glaive.scan.joined import are_few, join_fragments
+
+        if not self._spreads or len(met) < _MIN_SPREAD or not total // 2 <= len(met) < total:
+            return None
+        self._spreads = False
+        if not are_few(met, self._cache.budget, total):
+            return None
+        try:
+            every = {position: self.fragment(position) for position in range(total)}
+            joined = join_fragments(every, total) if are_few(every, self._cache.budget) else None
+        except GlaiveError:  # of files that no take has asked for
+            return None
+        return joined if joined is not None and all(joined.columns) else None
 
     def joined_before(self) -> JoinedFragments | None:
         """The fragments that takes before have joined."""
