@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a name")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="spark-bench-"))
-    spark = glaive.spark.session(options.master, **{"spark.log.level": "ERROR"})
+    spark = glaive.spark.session(master=options.master, **{"spark.log.level": "ERROR"})
     spark.dataSource.register(ArrowFiles)
     try:
         prepare(root, options.rows)

@@ -21,6 +21,7 @@ def test_paths_and_file_uris_are_the_same_location(
     assert open_store(str(tmp_path / "a b")) == expected
     assert open_store("a b") == expected
     assert open_store(f"file://{tmp_path}/a%20b") == expected
+    assert open_store(f"file:{tmp_path}/a%20b") == expected
     assert open_store(f"file://localhost{tmp_path}/a%20b") == expected
 
 
@@ -57,6 +58,8 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
     ("uri", "message"),
     [
         ("", "the URI is empty"),
+        ("dbfs:/t", "expected two slashes .* below /dbfs/t"),
+        ("s3:/bucket/t", r"expected two slashes after the scheme, s3://bucket/t\."),
         ("nowhere://node/t", r"unknown scheme 'nowhere'; known are .* s3"),
         ("s3://", "no bucket or name"),
         ("memory:///", "no bucket or name"),

@@ -15,8 +15,8 @@ import glaive.spark
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Start a session on two cores that tries a failed task once more."""
     started = glaive.spark.session(
-        "local[2,2]",
         "glaive tests",
+        "local[2,2]",
         **{
             "spark.sql.shuffle.partitions": 2,
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -20,6 +20,7 @@ from glaive.errors import (
     DatasetExistsError,
     DatasetNotFoundError,
     SchemaError,
+    StoreError,
 )
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
@@ -318,3 +319,27 @@ def test_encoding_options_of_other_columns_fail_on_the_driver(uri: str) -> None:
             Options(uri=uri, encoding_options={"idd": {"compression": "zstd"}}),
             overwrite=False,
         )
+
+
+# --- paths ------------------------------------------------------------------------------------
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(uri: str, tmp_path: Path) -> None:
+    """As on a cluster whose machines have no common disk: tasks write to their own."""
+    writer = plan(uri)
+    messages = run(writer, [[1], [2]])
+    Path(uri).rename(tmp_path / "disk of the executor")
+
+    with pytest.raises(StoreError, match=r"wrote 2 files to .* does not see.*object store"):
+        writer.commit(list(messages))
+    assert not Path(uri).exists()
+
+
+def test_a_task_without_the_dataset_fails_before_it_writes(uri: str, tmp_path: Path) -> None:
+    create(uri, [0])
+    writer = plan(uri)
+    Path(uri).rename(tmp_path / "disk of the driver")
+
+    with pytest.raises(StoreError, match=r"does not exist on the executor .*mounted everywhere"):
+        run(writer, [[1]])
+    assert not Path(uri).exists()

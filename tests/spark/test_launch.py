@@ -15,7 +15,7 @@ from glaive.errors import MissingDependencyError, OptionError
 
 def test_master_and_remote_exclude_each_other() -> None:
     with pytest.raises(OptionError, match="either master or remote"):
-        glaive.spark.session("local[2]", remote="sc://host")
+        glaive.spark.session(master="local[2]", remote="sc://host")
 
 
 def test_without_pyspark_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +52,40 @@ def test_the_source_has_two_names(spark: SparkSession) -> None:
     for name in ("lance", "glaive"):
         with pytest.raises(Exception, match="has no path"):
             spark.read.format(name).load()
+
+
+@pytest.mark.spark
+def test_a_running_session_keeps_its_settings(spark: SparkSession) -> None:
+    own = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        glaive.spark.session("another name", **{"spark.sql.shuffle.partitions": 2})
+        found = spark.sql("select cast(timestamp_seconds(0) as string) as t").first()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", own)
+
+    assert found is not None
+    assert found.t == "1969-12-31 19:00:00"
+    assert own == "UTC"
+
+
+def test_only_a_local_session_names_the_interpreter_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark runs the source with it, also on machines that have Python elsewhere."""
+    script = """
+import os, sys, glaive.spark
+try:
+    glaive.spark.session(master="spark://127.0.0.1:1", **{"spark.pyspark.python": "/elsewhere"})
+except Exception:
+    pass
+print(os.environ["PYSPARK_PYTHON"], os.environ.get("PYSPARK_DRIVER_PYTHON"))
+"""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JAVA_HOME", "/nothing")  # so that nothing is started
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "/elsewhere None\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -117,7 +119,7 @@ def test_what_spark_adds_by_itself_is_no_unknown_option() -> None:
 
 @pytest.mark.parametrize(
     ("given", "uri"),
-    [("file:/t", "/t"), ("file:///t", "file:///t"), ("s3://b/t", "s3://b/t"), ("t", "t")],
+    [("file:/t", "/t"), ("file:///t", "file:///t"), ("s3://b/t", "s3://b/t")],
 )
 def test_paths_of_catalog_tables_become_plain_again(given: str, uri: str) -> None:
     assert from_spark({"path": given}).uri == uri
@@ -154,3 +156,17 @@ def test_text_that_is_no_json_is_not_shown_as_it_may_hold_credentials() -> None:
     with pytest.raises(OptionError, match="not JSON") as failed:
         from_spark({"path": "/t", "base_store_params": '{"s3://b": {"token": "hidden"'})
     assert "hidden" not in str(failed.value)
+
+
+@pytest.mark.parametrize("given", ["dbfs:/t.lance", "s3:/bucket/t"])
+def test_a_scheme_with_one_slash_is_no_relative_path(given: str) -> None:
+    with pytest.raises(OptionError, match=f"expected two slashes.*write ./{given}"):
+        from_spark({"path": given})
+
+
+def test_relative_paths_are_those_of_the_driver() -> None:
+    assert from_spark({"path": "t"}).uri == str(Path("t").absolute())
+
+
+def test_a_folder_named_like_a_scheme_can_be_given() -> None:
+    assert from_spark({"path": "./dbfs:/t"}).uri == str(Path("dbfs:/t").absolute())

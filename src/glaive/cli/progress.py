@@ -112,7 +112,7 @@ def start_spark(
     def start() -> SparkSession:
         with ThreadPoolExecutor(1, thread_name_prefix="warmup") as worker:
             compilation = worker.submit(warm_up)
-            spark = session(master, app_name, **settings)
+            spark = session(app_name, master, **settings)
             compilation.result()
         return spark
 

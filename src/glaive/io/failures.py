@@ -14,7 +14,14 @@ from glaive.errors import (
 )
 from glaive.types import ByteRange
 
-__all__ = ["beyond_end", "check_ranges", "from_object_store", "from_system", "not_a_file"]
+__all__ = [
+    "AddressSpaceError",
+    "beyond_end",
+    "check_ranges",
+    "from_object_store",
+    "from_system",
+    "not_a_file",
+]
 
 _PERMISSION = "Check the permissions, or choose another location"
 _REMEDIES = {
@@ -39,6 +46,10 @@ _OBJECT_REMEDIES = {
 }
 
 
+class AddressSpaceError(StoreError):
+    """There is no memory or address space for a whole file."""
+
+
 def from_system(error: OSError, path: str, doing: str) -> StoreError:
     """Translate an error of the operating system; ``doing`` as in ``"read"``, ``"write"``."""
     if isinstance(error, FileNotFoundError):
@@ -51,7 +62,8 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
-    return StoreError(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
+    kind = AddressSpaceError if error.errno == errno.ENOMEM else StoreError
+    return kind(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
 
 
 def not_a_file(path: str, mode: int) -> StoreError:

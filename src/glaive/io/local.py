@@ -36,10 +36,11 @@ from glaive.io.listing import (
     unfinished_below,
 )
 from glaive.io.local_sink import SMALL_FILE_BYTES, LocalSink, put_small, write_new
-from glaive.io.mapped import READING, MappedReader
+from glaive.io.mapped import READING
 from glaive.io.object_path import check_object_path
+from glaive.io.positioned import open_file
 from glaive.io.stats import IoCounters
-from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode
+from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader
 
 __all__ = ["LocalStore"]
 
@@ -118,9 +119,9 @@ class LocalStore(ObjectStore):
             check_object_path(path, self.root)
         return f"{self.root}/{path}" if path else self.root
 
-    def open(self, path: str, *, size: int | None = None) -> MappedReader:
-        """Map a file. ``size`` is ignored: the size on disk is used."""
-        return MappedReader(self.full(path), self.counters)
+    def open(self, path: str, *, size: int | None = None) -> RangeReader:
+        """Map a file if possible. ``size`` is ignored: the size on disk is used."""
+        return open_file(self.full(path), self.counters)
 
     def get(self, path: str) -> pa.Buffer:
         """Read a whole file into memory."""

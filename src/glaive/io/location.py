@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from glaive.errors import OptionError
 
-__all__ = ["LOCAL_SCHEMES", "RENAMED", "SCHEMES", "Location"]
+__all__ = ["LOCAL_SCHEMES", "RENAMED", "SCHEMES", "Location", "with_slashes"]
 
 SCHEMES: Final = (
     "file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"
@@ -27,6 +27,9 @@ LOCAL_SCHEMES: Final = ("file", "file-object-store")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+")
 """Colons occur in chained URIs of fsspec: ``simplecache::s3://…``."""
+_ONE_SLASH: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/(?!/).*)", re.DOTALL)
+"""A scheme of at least two letters, as ``C:/`` is a drive, and one slash."""
+
 _FILE: Final = "file"
 _FSSPEC: Final = "fsspec+"
 _AZURE: Final = ("az", "abfs", "abfss")
@@ -40,6 +43,28 @@ _PORTS: Final = {"http": ":80", "https": ":443"}
 _AMBIGUOUS: Final = re.compile(r"[\\?#%\s\x00-\x1f\x7f]")
 """Characters before the path that some parsers do not read as part of a name."""
 _UPWARDS: Final = frozenset({".", ".."})
+
+
+def with_slashes(text: str, prefix: str = "") -> str:
+    """Write ``file:/x``, the form of Hadoop and Spark, as ``file:///x``.
+
+    Raises
+    ------
+    OptionError
+        Another scheme is followed by a single slash, such as ``dbfs:/x``: it would be taken for a
+        relative path.
+    """
+    one = _ONE_SLASH.fullmatch(text)
+    if one is None:
+        return text
+    scheme, path = one[1].lower(), one[2]
+    if scheme in LOCAL_SCHEMES:
+        return f"{scheme}://{path}"
+    mounted = f"; on Databricks such files are below /dbfs{path}" if scheme == "dbfs" else ""
+    raise OptionError(
+        f"{prefix}{text!r}: expected two slashes after the scheme, {scheme}:/{path}{mounted}. "
+        f"For a directory of this name write ./{text}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +107,7 @@ class Location:
         OptionError
             It names no location, or parsers would disagree about which.
         """
+        text = with_slashes(text, prefix)
         scheme, mark, rest = text.partition("://")
         if not mark or not _SCHEME.fullmatch(scheme):
             return cls._local(text, prefix)

@@ -12,17 +12,22 @@ process. Lance data files are never changed once written.
 from __future__ import annotations
 
 import ctypes
+import errno
+import math
 import mmap
 import os
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.types import ByteRange
+
+if sys.platform != "win32":
+    import resource
 
 __all__ = [
     "Advice",
@@ -47,6 +52,9 @@ _CODES: dict[Advice, int] = {
 }
 _FEW_PAGES = 64
 """Pages of a file that are looked at with one call: as much as for two or three samples."""
+
+_LARGE = 1024 * 1024
+"""Size from which on a file is compared with the limit of the address space."""
 
 _FIXED = 0x10
 """``MAP_FIXED`` of Linux and macOS, which the standard library lacks."""
@@ -88,21 +96,34 @@ class _Map:
 
     __slots__ = ("address", "size")
 
+    held: ClassVar[int] = 0
+    """Bytes of all maps of this process; only compared with a limit, so threads may miscount."""
+
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
+        _Map.held += size
 
     def __del__(self) -> None:
         if _libc is not None:
             _libc.munmap(self.address, self.size)
+            _Map.held -= self.size
 
 
 def map_file(fd: int, size: int) -> pa.Buffer:
     """Map the first ``size`` bytes of an open file, read-only; ``fd`` may be closed afterwards.
 
     About 3 us. An empty file gives an empty buffer.
+
+    Raises
+    ------
+    OSError
+        The system refuses; ``ENOMEM`` also where maps would take more than a quarter of a limited
+        address space, which the process needs for all else.
     """
     if size == 0:
         return pa.py_buffer(b"")
+    if size >= _LARGE and _Map.held + size > _most_mapped():
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if _libc is None:
         return pa.py_buffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
     held = readable_size(size)
@@ -114,6 +135,14 @@ def map_file(fd: int, size: int) -> pa.Buffer:
     owner = None if place is None else _Map(place, held)
     address = _map(place, size, flags, fd)
     return pa.foreign_buffer(address, size, owner or _Map(address, size))
+
+
+def _most_mapped() -> float:
+    """Bytes that maps may take of the address space; infinite where that is not limited."""
+    if sys.platform == "win32":
+        return math.inf
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return math.inf if limit == resource.RLIM_INFINITY else limit / 4
 
 
 def readable_size(size: int) -> int:

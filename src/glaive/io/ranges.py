@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.types import ByteRange
 
-__all__ = ["MAX_GAP", "MAX_REQUEST", "Coalesced", "aligned", "coalesce", "split"]
+__all__ = ["MAX_GAP", "MAX_REQUEST", "Coalesced", "aligned", "aligned_memory", "coalesce", "split"]
 
 _ALIGNMENT = 64
 
@@ -89,7 +89,13 @@ def aligned(data: Any, offset: int) -> pa.Buffer:
     phase = offset % _ALIGNMENT
     if buffer.size == 0 or buffer.address % _ALIGNMENT == phase:
         return buffer
-    memory = pa.allocate_buffer(buffer.size + _ALIGNMENT)
-    start = (phase - memory.address) % _ALIGNMENT
-    memoryview(memory)[start : start + buffer.size] = memoryview(buffer)
-    return memory.slice(start, buffer.size)
+    memory, target = aligned_memory(buffer.size, offset)
+    target[:] = memoryview(buffer)
+    return memory
+
+
+def aligned_memory(size: int, offset: int) -> tuple[pa.Buffer, memoryview]:
+    """Allocate memory whose address is aligned as ``offset`` is in the object, and open it."""
+    memory = pa.allocate_buffer(size + _ALIGNMENT)
+    start = (offset - memory.address) % _ALIGNMENT
+    return memory.slice(start, size), memoryview(memory)[start : start + size]

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
-from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES
+from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES, with_slashes
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
 
@@ -26,8 +26,8 @@ def open_store(
     Raises
     ------
     OptionError
-        The scheme is unknown, the location is not a string, is empty or has a character that no
-        name has, or a storage option has an invalid value.
+        The scheme is unknown or followed by a single slash, the location is not a string, is empty
+        or has a character that no name has, or a storage option has an invalid value.
     MissingDependencyError
         The scheme needs a package that is not installed.
     """
@@ -37,6 +37,7 @@ def open_store(
     if not text:
         raise OptionError("the URI is empty; give a path or a URI such as s3://bucket/table")
     _check_characters(text)
+    text = with_slashes(text)
     options = normalise_options(storage_options) if storage_options else {}
     scheme, mark, rest = text.partition("://")
     if not mark or len(scheme) < 2:  # "C:\table" is a path
@@ -102,6 +103,7 @@ def open_object(
 
     Nothing is read. Errors as for :func:`open_store`; no object's URI ends with a slash.
     """
+    uri = with_slashes(uri)
     folder, slash, name = uri.rpartition("/")
     if not name:
         raise OptionError(f"{uri!r} names a directory; give the path of an object")

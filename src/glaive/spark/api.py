@@ -10,14 +10,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
 from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import Options, from_spark, to_spark
+from glaive.spark.options import Options, absolute, from_spark, to_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +105,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     >>> flights = glaive.spark.read(spark, "flights.lance", columns=["carrier", "dep_delay"])
     >>> flights.groupBy("carrier").avg("dep_delay").show()
     """
-    uri = _absolute(uri)
+    uri = absolute(uri)
     if parallelism is None and not is_connect(spark):
         parallelism = spark.sparkContext.defaultParallelism
     options = to_spark(
@@ -219,7 +218,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     """
     if mode not in get_args(SaveMode):
         raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
-    uri = _absolute(uri)
+    uri = absolute(uri)
     if isinstance(vector_columns, Mapping):
         vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
     creating = mode in ("errorifexists", "ignore")
@@ -280,7 +279,7 @@ def register_view(
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
     >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
     """
-    strings = to_spark(options) | {"path": _absolute(uri)}
+    strings = to_spark(options) | {"path": absolute(uri)}
     from_spark(strings)
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
@@ -292,12 +291,6 @@ def register_view(
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session uses a Spark Connect server, and so has no ``sparkContext``."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
-
-
-def _absolute(uri: str | os.PathLike[str]) -> str:
-    """The absolute path, as Spark's processes may have another working directory."""
-    text = os.fspath(uri)
-    return text if "://" in text else str(Path(text).expanduser().absolute())
 
 
 def _quoted(text: str) -> str:

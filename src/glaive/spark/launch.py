@@ -1,7 +1,7 @@
 """Start or find a Spark session that can run the ``lance`` source, on any machine.
 
 Prevents common problems before the session starts: finds a Java runtime
-(:mod:`glaive.spark.java`), configures the workers to use the current interpreter rather than the
+(:mod:`glaive.spark.java`), configures local workers to use the current interpreter rather than the
 ``python3`` of the system, and binds a local session to the loopback address only.
 """
 
@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from glaive.errors import MissingDependencyError, OptionError
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "session"]
 
+NEW_CONF = {"spark.sql.session.timeZone": "UTC"}
+"""Default settings of a session that is started here, on any master."""
+
 LOCAL_CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Default settings of a session on this machine."""
+"""The same, only on this machine."""
+
+PYTHON = "spark.pyspark.python"
+DRIVER_PYTHON = "spark.pyspark.driver.python"
+"""Settings that only spark-submit reads; elsewhere PySpark reads environment variables."""
 
 REGISTERED = "spark.glaive.registered"
 
@@ -38,9 +45,8 @@ PASSED_ON = ("NUMBA_CACHE_DIR", "GLAIVE_KERNELS", "GLAIVE_THREADS", "GLAIVE_IO_C
 
 
 def session(
+    app_name: str | None = None,
     master: str | None = None,
-    app_name: str = "glaive",
-    *,
     remote: str | None = None,
     **conf: object,
 ) -> SparkSession:
@@ -48,17 +54,18 @@ def session(
 
     Parameters
     ----------
+    app_name
+        Name displayed by Spark; default: ``glaive``.
     master
         Where to run, such as ``"local[4]"`` or ``"spark://host:7077"``. Default: that of
         ``spark-submit`` if it started this process, else all cores of this machine.
-    app_name
-        Name displayed by Spark.
     remote
         A Spark Connect server, such as ``"sc://host"``, or ``"local[2]"`` to start one here.
         Excludes ``master``.
     conf
         Spark settings, as ``**{"spark.sql.shuffle.partitions": 8}``. They override the defaults
-        of this function. An existing session is reused; settings that can still change apply.
+        of this function. An existing session is returned with its own settings; only these are
+        applied to it, as far as they can still change.
 
     Raises
     ------
@@ -67,32 +74,27 @@ def session(
 
     Notes
     -----
-    Sets ``PYSPARK_PYTHON``, ``PYSPARK_DRIVER_PYTHON``, ``JAVA_HOME`` and, for a local session,
-    ``SPARK_LOCAL_IP`` in this process if they are not set. Starting Spark takes seconds, finding
-    the running session milliseconds.
+    Sets ``PYSPARK_PYTHON``, ``JAVA_HOME`` and, for a local session, ``PYSPARK_DRIVER_PYTHON`` and
+    ``SPARK_LOCAL_IP`` in this process if they are not set. Times of a new session are in UTC.
+    Starting Spark takes seconds, finding the running session milliseconds.
     """
     if master is not None and remote is not None:
         raise OptionError("session: give either master or remote, not both")
     spark_session = _spark_session_class()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has already configured this
+    local = not submitted and (remote or master or "local").startswith("local")
+    _choose_python(conf, local=local)
     if not submitted and not (remote or "").startswith("sc://"):
         ensure_java()
-    builder = spark_session.builder.appName(app_name)
+    builder = spark_session.builder
+    if not (remote or "").startswith("sc://") and not _is_running():
+        builder = builder.appName(app_name or "glaive")
+        conf = _defaults(local=local) | conf
     if remote is not None:
         builder = builder.remote(remote)
     elif master is not None or not submitted:
         builder = builder.master(master or "local[*]")
-    settings: dict[str, object] = {
-        f"spark.executorEnv.{name}": os.environ[name] for name in PASSED_ON if name in os.environ
-    }
-    if not submitted and (remote or master or "local").startswith("local"):
-        settings |= LOCAL_CONF
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if (remote or "").startswith("sc://"):
-        settings = {}  # the server was started with its own
-    for key, value in (settings | conf).items():
+    for key, value in conf.items():
         builder = builder.config(key, _text(value))
     with warnings.catch_warnings():
         # Connect starts its server with these settings, then fails to set them again.
@@ -100,6 +102,42 @@ def session(
         spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _is_running() -> bool:
+    """Whether there is a session in this process, which keeps its settings."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        SparkSession.active()
+    except PySparkException:
+        return False
+    return True
+
+
+def _defaults(*, local: bool) -> dict[str, object]:
+    """Settings of a new session."""
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    passed_on: dict[str, object] = {
+        f"spark.executorEnv.{name}": os.environ[name] for name in PASSED_ON if name in os.environ
+    }
+    return passed_on | NEW_CONF | (LOCAL_CONF if local else {})
+
+
+def _choose_python(conf: Mapping[str, object], *, local: bool) -> None:
+    """Name the interpreters of workers and of the driver, where nobody has yet.
+
+    Spark runs sources that it finds by itself with ``PYSPARK_DRIVER_PYTHON`` on executors too, so
+    that is not set for a cluster, whose machines may have Python elsewhere.
+    """
+    for key, name in ((PYTHON, "PYSPARK_PYTHON"), (DRIVER_PYTHON, "PYSPARK_DRIVER_PYTHON")):
+        if key in conf:
+            os.environ[name] = _text(conf[key])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def register(spark: SparkSession) -> None:
@@ -114,10 +152,19 @@ def register(spark: SparkSession) -> None:
     # sources that it finds by itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
-    if importlib.util.find_spec("pyspark_glaive") is None:
+    if importlib.util.find_spec("pyspark_glaive") is None or _has_other_driver_python():
         spark.dataSource.register(LanceDataSource)
     spark.dataSource.register(GlaiveDataSource)
     spark.conf.set(REGISTERED, "true")
+
+
+def _has_other_driver_python() -> bool:
+    """Whether Spark would run the source that it finds by itself with the driver's Python.
+
+    A registered source runs on executors with theirs.
+    """
+    driver = os.environ.get("PYSPARK_DRIVER_PYTHON")
+    return driver is not None and driver != os.environ.get("PYSPARK_PYTHON")
 
 
 def _spark_session_class() -> type[SparkSession]:

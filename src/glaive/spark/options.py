@@ -10,17 +10,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.io.location import with_slashes
 
-__all__ = ["Options", "from_spark", "to_spark"]
+__all__ = ["Options", "absolute", "from_spark", "to_spark"]
 
 SET_BY_SPARK = frozenset(
     {"checkpointlocation", "location", "owner", "path", "paths", "provider", "serialization.format"}
@@ -201,10 +205,24 @@ def _uri(options: Mapping[str, str]) -> str:
             f"{uri} is in the memory of one process, and Spark runs several. "
             "Use a directory or an object store"
         )
-    # CREATE TABLE and others turn /p into file:/p, which is not a URI that other tools accept.
-    if uri.startswith("file:/") and not uri.startswith("file://"):
-        return uri.removeprefix("file:")
-    return uri
+    return absolute(uri)
+
+
+def absolute(uri: str | os.PathLike[str]) -> str:
+    """Resolve a relative path here, as executors have other working directories.
+
+    ``file:/p``, as Spark writes the paths of tables, becomes ``/p``.
+
+    Raises
+    ------
+    OptionError
+        A scheme with a single slash, such as ``dbfs:/x``.
+    """
+    text = os.fspath(uri)
+    slashed = with_slashes(text)
+    if slashed != text:
+        return unquote(urlsplit(slashed).path)
+    return text if "://" in text else str(Path(text).expanduser().absolute())
 
 
 def _count(name: str, text: str) -> int:

@@ -14,6 +14,7 @@ if a task failed, because then no commit was attempted.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,9 +32,9 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import Mode, WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.dataset.writing.rolling import discard_fragments
-from glaive.errors import DatasetNotFoundError, GlaiveError
+from glaive.errors import DatasetNotFoundError, GlaiveError, StoreError
 from glaive.format.fragment import Fragment
-from glaive.format.paths import data_file_path
+from glaive.format.paths import VERSIONS, data_file_path
 from glaive.format.pb import table_pb2
 from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
@@ -51,6 +52,11 @@ JOB = "glaive.job"
 """Transaction property that holds the id of the job."""
 
 ENGINE = "glaive.engine"
+
+_SHARE = (
+    "All machines of the cluster must see the same files: use an object store (s3://, gs://, "
+    "abfss://) or a directory that is mounted everywhere"
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -146,6 +152,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         same task writes different files.
         """
         job = self.job
+        _refuse_missing_dataset(job.plan)
         truncate = job.allow_truncation
         cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
         rows = (part for batch in iterator for part in batch_parts(cast, batch))
@@ -157,6 +164,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks as one version, unless an earlier call did."""
         fragments = list(_fragments(messages))
+        _refuse_missing_files(self.job.plan, fragments)
         if fragments or not self.job.plan.appends:
             commit_plan(self.job.plan, fragments, once=JOB)
 
@@ -192,6 +200,47 @@ def _write_options(options: Options, mode: Mode) -> WriteOptions:
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     properties = {JOB: options.job or str(uuid4()), ENGINE: "spark"}
     return WriteOptions(mode=mode, transaction_properties=properties, **given)
+
+
+def _refuse_missing_dataset(plan: WritePlan) -> None:
+    """Refuse, in a task, a local dataset that this machine does not have.
+
+    Raises
+    ------
+    StoreError
+        The path is not shared by the machines of the cluster.
+    """
+    store = plan.store
+    if store.is_local and plan.read_version and store.folder_state(VERSIONS) is None:
+        raise StoreError(
+            f"{store.uri} is a dataset for the driver, but does not exist on the executor "
+            f"{socket.gethostname()}. {_SHARE}"
+        )
+
+
+def _refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None:
+    """Refuse, before the commit, files in a local path that this machine does not have.
+
+    Raises
+    ------
+    StoreError
+        The path is not shared by the machines of the cluster; nothing is committed.
+    """
+    if not plan.store.is_local:
+        return
+    names = (
+        data_file_path(file.path)
+        for fragment in fragments
+        for file in fragment.files
+        if file.base_id is None
+    )
+    missing = [name for name in names if plan.store.is_free(name)]
+    if missing:
+        raise StoreError(
+            f"executors wrote {len(missing)} files to {plan.store.uri} that the driver "
+            f"{socket.gethostname()} does not see, such as {missing[0]}. Nothing was committed. "
+            f"{_SHARE}"
+        )
 
 
 def _is_committed(job: WriteJob) -> bool:
