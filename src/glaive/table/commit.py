@@ -7,7 +7,8 @@ The loop, as in the specification's "Commit":
 3. put the manifest if absent; if another writer was first, wait a little and go to 1.
 
 Commits are idempotent: a version with the same transaction uuid, or the same value of the property
-named by ``once``, is recognised as this commit and returned.
+named by ``once``, is recognised as this commit and returned. So is a version that has this
+transaction of an application, or a later one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_path
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
+from glaive.table.app_transactions import AppTransaction
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
@@ -128,13 +130,18 @@ class _Commit:
             return done
         took = 0.0
         written: str | None = None
+        app = AppTransaction.of(self.transaction.properties)
         for attempt in range(options.max_retries + 1):
+            if app is not None and self.base is not None and app.is_applied(self.base):
+                return self.base
             name = self.transaction.file_name
             if written != name:
                 self._write_deletions()
             encoded = self.transaction.encode()
             draft, complete = self._draft()
             draft.wire.transaction_file = name
+            if app is not None:
+                app.record(draft.wire)
             if written != name and not draft.wire.writer_feature_flags & int(
                 Feature.NO_TRANSACTION_FILES
             ):
@@ -286,7 +293,10 @@ class _Commit:
         operation = read_operation(mine.operation)
         seen: list[Operation] = []
         shared: frozenset[int] = frozenset()
+        app = AppTransaction.of(mine.properties)
         for manifest in self._versions_from(start, reach):
+            if app is not None and app.is_applied(manifest):
+                return manifest
             theirs = read_transaction(self.store, manifest)
             if theirs is None:
                 reason = "its transaction cannot be found"
