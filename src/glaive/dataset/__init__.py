@@ -23,6 +23,7 @@ _HOMES = {
     "BatchUDF": "glaive.dataset.columns.udf",
     "BlobFile": "glaive.scan.blobs.file",
     "Branches": "glaive.dataset.versions.refs",
+    "ChangeFeed": "glaive.dataset.changes.feed",
     "CleanupExplanation": "glaive.dataset.versions.cleanup",
     "CleanupStats": "glaive.dataset.versions.cleanup",
     "ColumnOrdering": "glaive.scan.run.compare",

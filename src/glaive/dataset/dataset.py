@@ -45,6 +45,7 @@ from glaive.table.versions import latest, list_versions
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
+    from glaive.dataset.changes.feed import ChangeFeed
     from glaive.dataset.commits.index_metadata import Index
     from glaive.dataset.commits.lance_operation import LanceOperation
     from glaive.dataset.commits.transactions import Transaction
@@ -1131,6 +1132,66 @@ class LanceDataset:
         from glaive.dataset.versions.delta import compare_versions
 
         return compare_versions(self._at, compared_against, begin_version, end_version)
+
+    def changes(
+        self,
+        start_version: int,
+        end_version: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        preimages: bool = True,
+        net: bool = False,
+        batch_size: int | None = None,
+    ) -> ChangeFeed:
+        """The rows that versions inserted, updated and deleted: a change feed.
+
+        Parameters
+        ----------
+        start_version, end_version
+            The first and the last version whose changes are read, both included; default for the
+            last: this one.
+        columns
+            Columns of the dataset, also system columns such as ``_rowid``; default: all. Rows of
+            versions that lack a column have nulls in it.
+        preimages
+            Whether updated rows are also read as they were before.
+        net
+            The difference between the last version and the one before the first, instead of the
+            changes of every version in between; ``_commit_version`` is then the last version.
+        batch_size
+            Rows of a batch; default: at most 8192, and about 8 MiB.
+
+        Returns
+        -------
+        ChangeFeed
+            Columns of the dataset, then ``_change_type`` (``insert``, ``delete``,
+            ``update_preimage``, ``update_postimage``), ``_commit_version`` (int64) and
+            ``_commit_timestamp`` (microseconds, UTC).
+
+        Raises
+        ------
+        OptionError
+            The versions are none of this dataset, or none lies between them.
+        VersionNotFoundError
+            One of the versions, or the one before the first, was cleaned up; the message names the
+            oldest that can be used.
+        UnsupportedFeatureError
+            Net changes across a compaction, without stable row ids.
+        SchemaError
+            A value cannot be converted to the type its column has in the last version.
+
+        Notes
+        -----
+        Compactions, index builds, and changes of the schema or of settings are no changes of rows.
+        Without stable row ids an updated row is deleted and inserted, unless its columns were
+        rewritten in place. Reads the manifest of each version and the metadata of changed
+        fragments; only changed rows are read from data files.
+        """
+        from glaive.dataset.changes.feed import change_feed
+
+        versions = (start_version, end_version)
+        given: dict[str, Any] = {"columns": columns, "batch_size": batch_size}
+        return change_feed(self._at, *versions, preimages=preimages, net=net, **given)
 
     # ------------------------------------------------------------ configuration and metadata
 

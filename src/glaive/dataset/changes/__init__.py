@@ -1,0 +1,1 @@
+"""The change feed: rows that versions inserted, updated and deleted."""

@@ -1,0 +1,218 @@
+"""``dataset.changes``: the rows that versions inserted, updated and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow.widths import total_width
+from glaive.dataset.changes.columns import CHANGE_COLUMNS, fitted, sources
+from glaive.dataset.changes.commits import Commit, check_range, commits
+from glaive.dataset.changes.plan import plan_commit, plan_net
+from glaive.dataset.changes.rows import changed_rows
+from glaive.dataset.changes.task import ChangeTask
+from glaive.errors import OptionError, SchemaError
+from glaive.scan.projection import column_names
+from glaive.scan.system_columns import SYSTEM_COLUMNS
+from glaive.scan.take import take_physical
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["ChangeFeed", "ChangeReader", "change_feed"]
+
+_KEPT_VERSIONS: Final = 4
+"""Versions that stay opened: neighbouring tasks are of the same two."""
+
+_BATCH_BYTES: Final = 8 << 20
+_BATCH_ROWS: Final = 8192
+
+
+class ChangeReader:
+    """Reads tasks of a change feed. Can be made in any process that can open the dataset.
+
+    Parameters
+    ----------
+    dataset
+        A version whose schema the feed has.
+    columns
+        Columns of the dataset, and system columns; default: all of the dataset.
+    preimages
+        Whether updated rows are also read as they were before.
+    batch_size
+        Rows of a batch; default: at most 8192, and about 8 MiB.
+
+    Raises
+    ------
+    OptionError
+        ``columns`` is no list of names.
+    ColumnNotFoundError
+        A column does not exist.
+    SchemaError
+        The dataset has a column with the name of one that the feed adds.
+    """
+
+    def __init__(
+        self,
+        dataset: OpenedVersion,
+        columns: Sequence[str] | None = None,
+        *,
+        preimages: bool = True,
+        batch_size: int | None = None,
+    ) -> None:
+        if isinstance(columns, Mapping):
+            raise OptionError("columns: a change feed has columns of the dataset, no expressions")
+        names: Any = column_names(columns)
+        self._dataset = dataset
+        self._names: tuple[str, ...] = names or tuple(dataset.manifest.schema.names)
+        rows: Any = dataset.views.take(self._names).schema
+        taken = [name for name in CHANGE_COLUMNS.names if name in rows.names]
+        if taken:
+            raise SchemaError(
+                f"{dataset.uri} has a column {taken[0]!r}, as the change feed. Select other columns"
+            )
+        # A version without some column has nulls in it.
+        fields = [
+            field if field.name in SYSTEM_COLUMNS else field.with_nullable(True) for field in rows
+        ]
+        self.schema = pa.schema([*fields, *CHANGE_COLUMNS])
+        """Columns of the dataset, then those that say what became of a row."""
+        self._fields = fields
+        self._preimages = preimages
+        width = max(1.0, total_width(field.type for field in fields).total)
+        self._batch_size = batch_size or max(64, min(_BATCH_ROWS, int(_BATCH_BYTES / width)))
+        self._versions: dict[int, OpenedVersion] = {}
+
+    def read(self, task: ChangeTask) -> Iterator[pa.RecordBatch]:
+        """The changed rows of a task in batches, in the order of the fragment."""
+        here = self._version(task.read_version)
+        there = None if task.compared_version is None else self._version(task.compared_version)
+        other = None if there is None else there.snapshot
+        rows, updated = changed_rows(task, here.snapshot, other)
+        if not task.after and not self._preimages:
+            rows, updated = rows[~updated], updated[~updated]
+        if not len(rows):
+            return
+        manifest = here.manifest
+        stored = sources(
+            self._names,
+            self._dataset.manifest.schema,
+            manifest.schema,
+            same_fields=task.same_fields,
+            where=manifest.where,
+        )
+        view = here.views.take(tuple(dict.fromkeys(name for name in stored if name is not None)))
+        position = manifest.position_of(task.fragment_id)
+        for start in range(0, len(rows), self._batch_size):
+            part = rows[start : start + self._batch_size]
+            taken = take_physical(view, np.full(len(part), position, np.int64), part)
+            columns = [
+                pa.nulls(len(part), field.type)
+                if name is None
+                else fitted(taken.column(name), field, manifest.where)
+                for name, field in zip(stored, self._fields, strict=True)
+            ]
+            columns += _described(task, updated[start : start + len(part)])
+            table = pa.Table.from_arrays(columns, schema=self.schema)
+            yield from table.combine_chunks().to_batches()
+
+    def _version(self, version: int) -> OpenedVersion:
+        opened = self._versions.get(version)
+        if opened is None:
+            while len(self._versions) >= _KEPT_VERSIONS:
+                del self._versions[next(iter(self._versions))]
+            opened = self._dataset.at(version)
+            self._versions[version] = opened
+        return opened
+
+
+class ChangeFeed:
+    """Changed rows of a range of versions; returned by ``dataset.changes``.
+
+    Rows come version by version, the old ones before the new ones. :attr:`tasks` can be sent to
+    other processes, where :class:`ChangeReader` reads them.
+    """
+
+    def __init__(self, reader: ChangeReader, tasks: Sequence[ChangeTask]) -> None:
+        self._reader = reader
+        self.tasks = tuple(tasks)
+        """The parts that can be read apart, in order."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the dataset, then those of ``CHANGE_COLUMNS``."""
+        return self._reader.schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Stream the changed rows; the next task is read when its first batch is asked for."""
+        for task in self.tasks:
+            yield from self._reader.read(task)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The same as a reader of Arrow."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """All changed rows, in memory."""
+        return self.to_reader().read_all()
+
+    @cached_property
+    def estimated_rows(self) -> int:
+        """Number of changed rows, from the manifests: exact for whole fragments, else a bound."""
+        return sum(task.rows for task in self.tasks)
+
+
+def change_feed(
+    dataset: OpenedVersion,
+    start_version: int,
+    end_version: int | None,
+    *,
+    preimages: bool,
+    net: bool,
+    **reading: Any,
+) -> ChangeFeed:
+    """Plan the feed of a range of versions; see ``LanceDataset.changes``.
+
+    ``reading`` are further parameters of :class:`ChangeReader`.
+    """
+    newest = dataset.manifest
+    start, end = check_range(start_version, end_version, newest.version)
+    found = list(commits(dataset.store, newest, start, end))
+    reference = dataset if end == newest.version else dataset.at(found[-1].after)
+    reader = ChangeReader(reference, preimages=preimages, **reading)
+    planned = (
+        plan_net(found[0].before, found[-1].after, found)
+        if net
+        else [task for commit in found for task in plan_commit(commit)]
+    )
+    return ChangeFeed(reader, _with_fields(planned, found))
+
+
+def _with_fields(tasks: Sequence[ChangeTask], found: Sequence[Commit]) -> list[ChangeTask]:
+    """Tasks that know whether the columns were replaced after the version they read."""
+    replaced = [commit.version for commit in found if commit.operation == "overwrite"]
+    last = max(replaced, default=0)
+    return [replace(task, same_fields=task.read_version >= last) for task in tasks]
+
+
+def _described(task: ChangeTask, updated: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Any]:
+    """The columns that say what became of the rows of one batch."""
+    kinds = ("insert", "update_postimage") if task.after else ("delete", "update_preimage")
+    indices: Any = pa.array(updated.view(np.int8))
+    types = pa.DictionaryArray.from_arrays(indices, pa.array(kinds)).cast(pa.string())
+    rows = len(updated)
+    return [
+        types,
+        _repeated(task.commit_version, 1, rows),
+        _repeated(task.commit_timestamp, 2, rows),
+    ]
+
+
+def _repeated(value: object, column: int, rows: int) -> Any:
+    scalar: Any = pa.scalar(value, CHANGE_COLUMNS.types[column])
+    return pa.repeat(scalar, rows)
