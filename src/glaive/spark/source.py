@@ -11,9 +11,19 @@ import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
-from glaive.errors import ColumnNotFoundError, SchemaError, UnsupportedFeatureError
+from glaive.errors import (
+    ColumnNotFoundError,
+    OptionError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
 from glaive.spark.options import Options, from_spark
 
 if TYPE_CHECKING:
@@ -69,16 +79,31 @@ class LanceDataSource(DataSource):
         pushing = options.push_filters and _supports_pushdown()
         return (PushingReader if pushing else LanceReader)(options, schema)
 
+    def streamWriter(  # noqa: N802  # Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return a sink that appends or merges each batch, or replaces all rows and columns."""
+        from glaive.spark.streams.application import application_id
+        from glaive.spark.streams.options import stream_options
+        from glaive.spark.streams.sink import LanceStreamWriter
+        from glaive.spark.writer import plan_job
+
+        of_stream, others = stream_options(self.options)
+        options = from_spark(others)
+        _refuse_branch(options)
+        if overwrite and of_stream.merge_keys:
+            raise OptionError(
+                "option merge_keys: the output mode complete replaces all rows. Use append"
+            )
+        app_id = application_id(of_stream.app_id, self.options, options.storage)
+        return LanceStreamWriter(plan_job(schema, options, overwrite=overwrite), of_stream, app_id)
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that appends, or replaces all rows and columns."""
         from glaive.spark.writer import LanceArrowWriter, plan_job
 
         options = from_spark(self.options)
-        if options.branch is not None:
-            raise UnsupportedFeatureError(
-                f"option branch: Spark writes to the main branch only, found {options.branch!r}. "
-                "Omit the option, or write with glaive.write_dataset"
-            )
+        _refuse_branch(options)
         return LanceArrowWriter(plan_job(schema, options, overwrite=overwrite))
 
 
@@ -104,6 +129,14 @@ def _supports_pushdown() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _refuse_branch(options: Options) -> None:
+    if options.branch is not None:
+        raise UnsupportedFeatureError(
+            f"option branch: Spark writes to the main branch only, found {options.branch!r}. "
+            "Omit the option, or write with glaive.write_dataset"
+        )
 
 
 def _refuse_unreadable(schema: StructType, stored: pa.Schema, options: Options) -> None:

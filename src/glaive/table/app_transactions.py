@@ -49,9 +49,10 @@ class AppTransaction:
     version: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.app_id, str) or not self.app_id:
-            raise OptionError(f"txn: expected the name of an application, found {self.app_id!r}")
-        number = self.version
+        name: object = self.app_id
+        number: object = self.version
+        if not (isinstance(name, str) and name):
+            raise OptionError(f"txn: expected the name of an application, found {name!r}")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _HIGHEST:
             raise OptionError(
                 f"txn: expected a number from 0 to 2^63 - 1 for {self.app_id!r}, found {number!r}"

@@ -1,0 +1,1 @@
+"""Streams: ``readStream.format("lance")`` and ``writeStream.format("lance")``."""

@@ -1,0 +1,151 @@
+"""Upserts of streams: rows of a batch, which tasks have written to files, merged by key.
+
+Tasks write the rows of a batch to data files that no version refers to. The commit reads them from
+there, so no row passes through the messages of the tasks; then it removes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.config import settings
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.merging.clauses import MergeClauses
+from glaive.dataset.merging.rows import merge
+from glaive.dataset.merging.source import read_rows
+from glaive.dataset.rows.retry import with_retries
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.version import OpenedVersion
+from glaive.errors import ColumnNotFoundError, SchemaError
+from glaive.format.manifest import Manifest
+from glaive.scan.take import take
+from glaive.scan.views import Views
+from glaive.table.app_transactions import AppTransaction
+
+__all__ = ["check_keys", "upsert"]
+
+_WINDOW = 64 * 1024
+
+
+def check_keys(columns: pa.Schema, keys: Sequence[str], order_by: str | None, where: str) -> None:
+    """Check that keys and order are columns of the stream.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        One is not.
+    """
+    for name in (*keys, *([] if order_by is None else [order_by])):
+        if name not in columns.names:
+            raise ColumnNotFoundError.among(name, columns.names, where=where)
+
+
+def upsert(
+    dataset: LanceDataset,
+    staged: Views,
+    keys: Sequence[str],
+    order_by: str | None,
+    transaction: AppTransaction,
+) -> None:
+    """Merge rows into a dataset as one transaction, unless it was applied before.
+
+    Parameters
+    ----------
+    staged
+        The rows, with the columns of the dataset.
+    keys
+        Columns that identify a row.
+    order_by
+        Of rows with the same keys, the one with the highest value here is kept, the last one of
+        those with the same value; ``None`` if no keys repeat.
+
+    Raises
+    ------
+    SchemaError
+        Keys repeat, and there is no order.
+    """
+    kept = _last_of_each_key(staged, keys, order_by)
+    condition = None
+    if order_by is not None:
+        column = "`" + order_by.replace("`", "``") + "`"
+        condition = f"target.{column} is null or source.{column} >= target.{column}"
+    clauses = MergeClauses(on=tuple(keys), update=True, update_condition=condition, insert=True)
+    rows = _rows(staged, kept)
+    with read_rows(rows, None, dataset.opened, clauses, settings.memory_limit) as source:
+
+        def change(at: OpenedVersion) -> tuple[Manifest, None]:
+            if transaction.is_applied(at.manifest):
+                return at.manifest, None
+            operation, _ = merge(at, clauses, source)
+            return commit_operation(at, operation, properties=transaction.properties), None
+
+        with_retries(dataset, change)
+
+
+def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchReader:
+    """All rows, or those at ascending positions."""
+    if kept is None:
+        return Scanner.of(staged).to_reader()
+    view = staged.take(None)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(kept), _WINDOW):
+            yield from take(view, kept[start : start + _WINDOW]).to_batches()
+
+    return pa.RecordBatchReader.from_batches(view.schema, batches())
+
+
+def _last_of_each_key(
+    staged: Views, keys: Sequence[str], order_by: str | None
+) -> np.ndarray[Any, Any] | None:
+    """Positions of the last row of each key, ascending; ``None`` if no key repeats.
+
+    Rows that have a null in their key match nothing, and are all kept. Holds the columns of keys
+    and order of one batch in memory.
+    """
+    wanted = list(dict.fromkeys([*keys, *([] if order_by is None else [order_by])]))
+    read: Any = Scanner.of(staged, columns=[_quoted(name) for name in wanted]).to_table()
+    table = read.rename_columns(wanted)
+    position = pa.array(np.arange(table.num_rows, dtype=np.int64))
+    valid = reduce(pc.and_, [pc.is_valid(table[name]) for name in keys])
+    names = [f"key {at}" for at in range(len(keys))]
+    sorted_by = [] if order_by is None else [("order", "ascending", "at_start")]
+    columns = {name: table[key] for name, key in zip(names, keys, strict=True)}
+    if order_by is not None:
+        columns["order"] = table[order_by]
+    found: Any = pa.table({**columns, "position": position}).filter(valid)
+    try:
+        if sorted_by:
+            found = found.sort_by([("order", "ascending"), ("position", "ascending")])
+        rank = pa.array(np.arange(found.num_rows, dtype=np.int64))
+        last = found.append_column("rank", rank).group_by(names).aggregate([("rank", "max")])
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise SchemaError(
+            f"merge_keys {', '.join(keys)}: repeated keys of these types cannot be found ({error})"
+        ) from error
+    if last.num_rows == found.num_rows:
+        return None
+    if order_by is None:
+        counts = found.group_by(names).aggregate([("position", "count")])
+        repeated: Any = pc.greater(counts["position_count"], pa.scalar(1))
+        first = counts.filter(repeated).slice(0, 1).to_pylist()[0]
+        key = ", ".join(f"{name}={first[at]!r}" for name, at in zip(keys, names, strict=True))
+        raise SchemaError(
+            f"{first['position_count']} rows of one batch have the key {key}. Give the option "
+            "merge_order_by, a column of which the highest value wins, or make keys unique before "
+            "the sink"
+        )
+    chosen = found["position"].take(last["rank_max"]).to_numpy()
+    loose = np.flatnonzero(~np.asarray(valid))
+    return np.sort(np.concatenate([chosen, loose]))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
