@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pyspark.sql.types import StructType
+
+    from glaive.spark.streams.options import StreamOptions
 
 __all__ = ["GlaiveDataSource", "LanceDataSource"]
 
@@ -58,9 +61,17 @@ class LanceDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the schema of the requested columns, and pin the version."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
+        from glaive.spark.streams.options import stream_options
         from glaive.spark.types import to_spark
 
-        options = from_spark(self.options)
+        of_stream, others = stream_options(self.options)
+        options = from_spark(others)
+        if of_stream.read_change_feed:
+            from glaive.spark.streams.reader import change_schema, open_changes
+
+            dataset = open_changes(options, of_stream)
+            self.pinned = pinned(options, dataset)
+            return to_spark(change_schema(dataset, options))
         dataset = open_dataset(options)
         self.pinned = pinned(options, dataset)
         return to_spark(frame_schema(dataset, options))
@@ -69,15 +80,42 @@ class LanceDataSource(DataSource):
         """Return a reader for the columns of ``schema``, which the user may have specified."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
         from glaive.spark.reader import LanceReader, PushingReader
+        from glaive.spark.streams.options import StreamOptions, stream_options
 
         options = self.pinned
+        of_stream, others = stream_options(self.options)
+        if of_stream.read_change_feed:
+            return self._changes_reader(of_stream, from_spark(others), schema)
+        if of_stream != StreamOptions():
+            raise OptionError(
+                "options of streams, such as startingVersion, need readChangeFeed=true in a batch "
+                "read; a version is selected with the option version"
+            )
         if options is None:
-            options = from_spark(self.options)
+            options = from_spark(others)
             dataset = open_dataset(options)
             _refuse_unreadable(schema, frame_schema(dataset, options), options)
             options = pinned(options, dataset)
         pushing = options.push_filters and _supports_pushdown()
         return (PushingReader if pushing else LanceReader)(options, schema)
+
+    def _changes_reader(
+        self, of_stream: StreamOptions, options: Options, schema: StructType
+    ) -> DataSourceReader:
+        from glaive.spark.frame import pinned
+        from glaive.spark.streams.reader import LanceChangesReader, change_schema, open_changes
+
+        if self.pinned is not None:
+            return LanceChangesReader(self.pinned, of_stream, schema)
+        dataset = open_changes(options, of_stream)
+        _refuse_unreadable(schema, change_schema(dataset, options), options)
+        return LanceChangesReader(pinned(options, dataset), of_stream, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return a source of new or changed rows, which opens the dataset when it is first used."""
+        from glaive.spark.streams.reader import LanceStreamReader
+
+        return LanceStreamReader(self.options, self.pinned, schema)
 
     def streamWriter(  # noqa: N802  # Spark's name
         self, schema: StructType, overwrite: bool

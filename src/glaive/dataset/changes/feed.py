@@ -17,7 +17,8 @@ from glaive.dataset.changes.plan import plan_commit, plan_net
 from glaive.dataset.changes.rows import changed_rows
 from glaive.dataset.changes.task import ChangeTask
 from glaive.errors import OptionError, SchemaError
-from glaive.scan.projection import column_names
+from glaive.format.fields import LanceSchema
+from glaive.scan.projection import column_names, project
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.take import take_physical
 
@@ -39,7 +40,9 @@ class ChangeReader:
     Parameters
     ----------
     dataset
-        A version whose schema the feed has.
+        A version of the dataset.
+    schema
+        The schema that the feed has; default: that of ``dataset``.
     columns
         Columns of the dataset, and system columns; default: all of the dataset.
     preimages
@@ -62,6 +65,7 @@ class ChangeReader:
         dataset: OpenedVersion,
         columns: Sequence[str] | None = None,
         *,
+        schema: LanceSchema | None = None,
         preimages: bool = True,
         batch_size: int | None = None,
     ) -> None:
@@ -69,8 +73,13 @@ class ChangeReader:
             raise OptionError("columns: a change feed has columns of the dataset, no expressions")
         names: Any = column_names(columns)
         self._dataset = dataset
-        self._names: tuple[str, ...] = names or tuple(dataset.manifest.schema.names)
-        rows: Any = dataset.views.take(self._names).schema
+        self._wanted = dataset.manifest.schema if schema is None else schema
+        self._names: tuple[str, ...] = names or tuple(self._wanted.names)
+        rows: Any = (
+            dataset.views.take(self._names).schema
+            if schema is None
+            else project(schema, self._names, nested=True).schema
+        )
         taken = [name for name in CHANGE_COLUMNS.names if name in rows.names]
         if taken:
             raise SchemaError(
@@ -101,7 +110,7 @@ class ChangeReader:
         manifest = here.manifest
         stored = sources(
             self._names,
-            self._dataset.manifest.schema,
+            self._wanted,
             manifest.schema,
             same_fields=task.same_fields,
             where=manifest.where,
