@@ -14,11 +14,22 @@ if TYPE_CHECKING:
     from glaive.spark.api import read, register_view, write
     from glaive.spark.files import read_files
     from glaive.spark.java import ensure_java
+    from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import register, session
 
-__all__ = ["ensure_java", "read", "read_files", "register", "register_view", "session", "write"]
+__all__ = [
+    "LanceTable",
+    "ensure_java",
+    "read",
+    "read_files",
+    "register",
+    "register_view",
+    "session",
+    "write",
+]
 
 _HOMES = {
+    "LanceTable": "lance_table.table",
     "ensure_java": "java",
     "read": "api",
     "read_files": "files",

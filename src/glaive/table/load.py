@@ -192,10 +192,10 @@ def find_transaction(
 ) -> Manifest | None:
     """The version after ``since_version`` whose transaction has this property, if any.
 
-    One listing, then one request per version.
+    One listing, then one request per version, the newest first.
     """
     newest = latest(store)
-    for version in range(since_version + 1, newest.version + 1):
+    for version in range(newest.version, since_version, -1):
         try:
             manifest = load_numbered(store, version, newest.scheme)
         except ObjectNotFoundError:

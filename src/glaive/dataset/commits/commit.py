@@ -21,9 +21,16 @@ def commit_operation(
     operation: TableOperation,
     *,
     properties: Mapping[str, str] | None = None,
+    once: str | None = None,
     options: CommitOptions | None = None,
 ) -> Manifest:
     """Commit an operation that was built for this version.
+
+    Parameters
+    ----------
+    properties, once
+        Entries of the transaction, and the one that identifies the commit, as for
+        :func:`glaive.table.commit.commit_transaction`.
 
     Raises
     ------
@@ -34,4 +41,4 @@ def commit_operation(
     transaction = Transaction(
         read_version=manifest.version, operation=operation, properties=dict(properties or {})
     )
-    return commit_transaction(dataset.store, transaction, base=manifest, options=options)
+    return commit_transaction(dataset.store, transaction, base=manifest, once=once, options=options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.rewrite import live_addresses
+from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -25,7 +26,11 @@ __all__ = ["commit_rewrites"]
 
 
 def commit_rewrites(
-    dataset: OpenedVersion, rewrites: Sequence[RewriteResult], *, defer_index_remap: bool = False
+    dataset: OpenedVersion,
+    rewrites: Sequence[RewriteResult],
+    *,
+    defer_index_remap: bool = False,
+    job: Job = LOCAL,
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
@@ -56,6 +61,7 @@ def commit_rewrites(
     base = dataset
     if versions != {dataset.manifest.version}:
         base = dataset.at(versions.pop())
+    recorded: Any = {"properties": job.recording(**asdict(total)), "once": job.once}
     count = sum(len(result.new) for result in rewrites)
     reserved = base
     next_id = 0
@@ -74,7 +80,8 @@ def commit_rewrites(
     if defer_index_remap and not base.manifest.uses(Feature.STABLE_ROW_IDS):
         moved = [(live or live_addresses(base, old), old, new) for live, old, new in moved]
         entry = reuse_entry(dataset.store, reserved.manifest, moved)
-        return commit_operation(base, Rewrite(groups=tuple(groups), reuse_index=entry)), total
+        operation = Rewrite(groups=tuple(groups), reuse_index=entry)
+        return commit_operation(base, operation, **recorded), total
     indices = remap_segments(dataset.store, base.manifest, moved)
     operation = Rewrite(
         groups=tuple(groups),
@@ -82,7 +89,7 @@ def commit_rewrites(
         coverage=indices.coverage,
     )
     try:
-        return commit_operation(base, operation), total
+        return commit_operation(base, operation, **recorded), total
     except (CommitConflictError, CommitContentionError):
         indices.discard()
         raise

@@ -49,6 +49,16 @@ class RowsByFragment(Mapping[int, Offsets]):
         else:
             self._parts[fragment_id] = _as_bitmap(known) | _bitmap(offsets)
 
+    def add_all(self, others: RowsByFragment) -> None:
+        """Add the rows of another set; offsets of fragments that only it has are not made."""
+        self._settle()
+        others._settle()  # of this class
+        for fragment_id, part in others._parts.items():  # same
+            known = self._parts.get(fragment_id)
+            self._parts[fragment_id] = (
+                part if known is None else _as_bitmap(known) | _as_bitmap(part)
+            )
+
     def overlap(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which of these rows are in the set."""
         self._settle()

@@ -1,13 +1,13 @@
 """Rows that a filter selects, as offsets per fragment; and ``dataset.delete``.
 
-A deletion rewrites no data file.
+A deletion rewrites no data file. Its tasks find the rows and write deletion files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
@@ -26,10 +27,13 @@ from glaive.table.operations.delete import Delete
 from glaive.table.protocol import Offsets
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
 __all__ = [
+    "DeleteTask",
     "DeletedRows",
+    "MatchingFragments",
+    "commit_deleted",
     "delete_rows",
     "delete_where",
     "rows_where",
@@ -49,17 +53,57 @@ class DeletedRows:
     affected: RowsByFragment
     count: int
 
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """The rows of several tasks, which are of different fragments."""
+        updated: list[Fragment] = []
+        removed: list[int] = []
+        affected, count = RowsByFragment(), 0
+        for part in parts:
+            updated += part.updated
+            removed += part.removed
+            count += part.count
+            affected.add_all(part.affected)
+        return cls(tuple(updated), tuple(removed), affected, count)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """Delete the rows of some fragments for which a filter holds; can be pickled."""
+
+    fragments: FragmentRange
+    predicate: str | pc.Expression
+
+    def execute(self, dataset: OpenDataset) -> DeletedRows:
+        """Write deletion files, uncommitted."""
+        opened = self.fragments.opened(dataset)
+        ids = self.fragments.ids(opened)
+        return delete_rows(opened, rows_where(opened, self.predicate, fragments=ids))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingFragments:
+    """Find the fragments in which a filter holds for a row; can be pickled."""
+
+    fragments: FragmentRange
+    predicate: str | pc.Expression
+
+    def execute(self, dataset: OpenDataset) -> tuple[int, ...]:
+        """Ids of the fragments."""
+        opened = self.fragments.opened(dataset)
+        return tuple(rows_where(opened, self.predicate, fragments=self.fragments.ids(opened)))
+
 
 def rows_where(
-    dataset: OpenedVersion, predicate: Any, views: Views | None = None
+    dataset: OpenedVersion, predicate: Any, *, fragments: tuple[int, ...] | None = None
 ) -> dict[int, Offsets]:
     """Physical offsets of the matching live rows, ascending, by fragment id.
 
-    ``views`` of the dataset keep what was bound before.
+    ``fragments`` are ids of those to look at; default: all.
     """
-    options = ScanOptions.of(filter=predicate)
+    options = ScanOptions.of(filter=predicate, fragments=fragments)
     parts: dict[int, list[NDArray[np.int64]]] = {}
-    query = make_query(views or Views(dataset.snapshot), options, counting=True)
+    query = make_query(Views(dataset.snapshot), options, counting=True)
     for fragment_id, rows in query.row_ranges():
         parts.setdefault(fragment_id, []).append(rows)
     return {
@@ -89,30 +133,46 @@ def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedR
     return DeletedRows(tuple(updated), tuple(removed), affected, count)
 
 
-def delete_where(dataset: OpenedVersion, predicate: str | pc.Expression) -> tuple[Manifest, int]:
+def delete_where(
+    dataset: OpenedVersion, predicate: str | pc.Expression, job: Job = LOCAL
+) -> tuple[Manifest, int]:
     """Commit the deletion of the matching rows; returns the version and their number.
 
     Makes a version even if no row matches, as pylance does.
     """
     if not isinstance(predicate, str | pc.Expression):
         raise OptionError(f"predicate: expected a filter, found {predicate!r:.60}")
-    views = Views(dataset.snapshot)
-    bound = views.filter(predicate)
+    bound = Views(dataset.snapshot).filter(predicate)
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:
-        return truncate(dataset, text)
-    deleted = delete_rows(dataset, rows_where(dataset, predicate, views))
+        return truncate(dataset, text, job)
+    runner = job.runner
+    tasks = [DeleteTask(fragments, predicate) for fragments in runner.parts(dataset)]
+    return commit_deleted(dataset, runner.run(dataset, tasks), text, job)
+
+
+def commit_deleted(
+    dataset: OpenedVersion, parts: Iterable[DeletedRows], predicate: str, job: Job = LOCAL
+) -> tuple[Manifest, int]:
+    """Commit the results of tasks; returns the version and the number of rows."""
+    deleted = DeletedRows.joined(parts)
     operation = Delete(
         updated=deleted.updated,
         removed=deleted.removed,
-        predicate=text,
+        predicate=predicate,
         affected=deleted.affected,
     )
-    return commit_operation(dataset, operation), deleted.count
+    properties = job.recording(num_deleted_rows=deleted.count)
+    manifest = commit_operation(dataset, operation, properties=properties, once=job.once)
+    return manifest, deleted.count
 
 
-def truncate(dataset: OpenedVersion, predicate: str = "true") -> tuple[Manifest, int]:
+def truncate(
+    dataset: OpenedVersion, predicate: str = "true", job: Job = LOCAL
+) -> tuple[Manifest, int]:
     """Commit the deletion of all rows, without reading any."""
     ids = tuple(dataset.manifest.fragment_ids.tolist())
     count = dataset.snapshot.num_rows
-    return commit_operation(dataset, Delete(removed=ids, predicate=predicate)), count
+    operation = Delete(removed=ids, predicate=predicate)
+    properties = job.recording(num_deleted_rows=count)
+    return commit_operation(dataset, operation, properties=properties, once=job.once), count

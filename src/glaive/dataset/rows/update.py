@@ -7,7 +7,7 @@ are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,15 @@ from glaive.arrow.capacity import batch_parts
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
-from glaive.dataset.rows.selected_rows import delete_rows
+from glaive.dataset.rows.selected_rows import DeletedRows, delete_rows
 from glaive.dataset.scanner import Scanner
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
 from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
 from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
@@ -32,9 +34,65 @@ from glaive.scan.views import Views
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["update_where"]
+__all__ = ["UpdateTask", "UpdatedRows", "update_where"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedRows:
+    """New fragments with the rows as updated, and the deletion of the old ones."""
+
+    new: tuple[Fragment, ...]
+    old: DeletedRows
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Update the rows of some fragments for which a filter holds; can be pickled.
+
+    Parameters
+    ----------
+    updates
+        Expressions over the old values, by top-level column.
+    where
+        The filter; default: all rows.
+    data_storage_version
+        Format of the new files; default: that of the dataset.
+    """
+
+    fragments: FragmentRange
+    updates: Mapping[str, str]
+    where: str | pc.Expression | None
+    data_storage_version: str | None = None
+
+    def execute(self, dataset: OpenDataset) -> UpdatedRows:
+        """Write the rows and deletion files, uncommitted."""
+        opened = self.fragments.opened(dataset)
+        schema = opened.manifest.schema
+        values = _bind(opened, self.updates)
+        stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
+        columns = [*schema.names, ROW_ADDRESS, *([ROW_ID] if stable else [])]
+        needed = {path for value in values.values() for path in value.columns}
+        columns += sorted(needed - set(columns))
+        reading = ScanOptions.of(
+            columns=columns, filter=self.where, fragments=self.fragments.ids(opened)
+        )
+        reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+        scanner = Scanner(Views(opened.snapshot), reading)
+        updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
+        change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in scanner.to_batches():
+                updated.add(batch.column(ROW_ADDRESS).to_numpy())
+                if stable:
+                    ids.add(batch.column(ROW_ID).to_numpy())
+                yield from batch_parts(change, batch)
+
+        options = WriteOptions(mode="append", data_storage_version=self.data_storage_version)
+        new = write_relocated(opened, rows(), ids, options)
+        return UpdatedRows(tuple(new), delete_rows(opened, updated))
 
 
 def update_where(
@@ -42,6 +100,7 @@ def update_where(
     updates: Mapping[str, str],
     where: str | pc.Expression | None,
     data_storage_version: str | None = None,
+    job: Job = LOCAL,
 ) -> tuple[Manifest, int]:
     """Commit new values for the matching rows; returns the version and the number of rows.
 
@@ -50,35 +109,25 @@ def update_where(
     updates
         Expressions over the old values, by top-level column.
     """
-    schema = dataset.manifest.schema
-    values = _bind(dataset, updates)
-    stable = dataset.manifest.uses(Feature.STABLE_ROW_IDS)
-    columns = [*schema.names, ROW_ADDRESS, *([ROW_ID] if stable else [])]
-    needed = {path for value in values.values() for path in value.columns}
-    columns += sorted(needed - set(columns))
-    reading = replace(ScanOptions.of(columns=columns, filter=where), blob_handling=TO_WRITE_AGAIN)
-    scanner = Scanner(Views(dataset.snapshot), reading)
-    updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
-    change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for batch in scanner.to_batches():
-            updated.add(batch.column(ROW_ADDRESS).to_numpy())
-            if stable:
-                ids.add(batch.column(ROW_ID).to_numpy())
-            yield from batch_parts(change, batch)
-
-    options = WriteOptions(mode="append", data_storage_version=data_storage_version)
-    new = write_relocated(dataset, rows(), ids, options)
-    deleted = delete_rows(dataset, updated)
+    _bind(dataset, updates)  # before any task
+    if where is not None:
+        Views(dataset.snapshot).filter(where)
+    tasks = [
+        UpdateTask(fragments, updates, where, data_storage_version)
+        for fragments in job.runner.parts(dataset)
+    ]
+    parts = job.runner.run(dataset, tasks)
+    deleted = DeletedRows.joined(part.old for part in parts)
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
-        new=tuple(new),
+        new=tuple(fragment for part in parts for fragment in part.new),
         fields_touched=tuple(sorted(_field_ids(dataset, updates))),
         affected=deleted.affected,
     )
-    return commit_operation(dataset, operation), deleted.count
+    properties = job.recording(num_rows_updated=deleted.count)
+    manifest = commit_operation(dataset, operation, properties=properties, once=job.once)
+    return manifest, deleted.count
 
 
 def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value]:

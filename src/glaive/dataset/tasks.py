@@ -1,0 +1,136 @@
+"""Changes of a dataset in three steps: a plan, tasks that can run anywhere, and one commit.
+
+A task is a value that can be pickled. It names the version and the fragments that it reads, writes
+new files under fresh names, and returns a small description of them; only the commit makes them
+visible. So a task may run twice, or on after the commit: what was not committed is never read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from glaive.dataset.version import OpenDataset, OpenedVersion
+from glaive.format.manifest import Manifest
+
+__all__ = ["COUNTS", "LOCAL", "FragmentRange", "InProcess", "Job", "Task", "TaskRunner"]
+
+COUNTS = "glaive.counts"
+"""Transaction property with the counts of a job, as JSON."""
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Task(Protocol[R_co]):
+    """Part of a change; can be pickled."""
+
+    def execute(self, dataset: OpenDataset) -> R_co:
+        """Do the work and return what the commit needs; ``dataset`` may be at another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRange:
+    """Neighbouring fragments of one version, by their positions in its list.
+
+    Parameters
+    ----------
+    read_version
+        The version.
+    start, stop
+        The first position, and the one after the last; ``None`` for all fragments.
+    """
+
+    read_version: int
+    start: int = 0
+    stop: int | None = None
+
+    def opened(self, dataset: OpenDataset) -> OpenedVersion:
+        """The version.
+
+        Raises
+        ------
+        VersionNotFoundError
+            It was cleaned up.
+        """
+        opened = dataset.opened
+        if opened.manifest.version != self.read_version:
+            opened = opened.at(self.read_version)
+        return opened
+
+    def positions(self, opened: OpenedVersion) -> range:
+        """Positions of the fragments."""
+        count = opened.manifest.num_fragments
+        return range(self.start, count if self.stop is None else min(self.stop, count))
+
+    def ids(self, opened: OpenedVersion) -> tuple[int, ...] | None:
+        """Ids of the fragments; ``None`` if these are all."""
+        positions = self.positions(opened)
+        if len(positions) == opened.manifest.num_fragments:
+            return None
+        return tuple(opened.manifest.fragment_ids[positions.start : positions.stop].tolist())
+
+
+class TaskRunner(Protocol):
+    """Runs tasks: in this process, or in those of a cluster."""
+
+    def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
+        """All fragments of a version, divided among as many tasks as are worth their cost."""
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[R]]) -> list[R]:
+        """Execute tasks, in any order; their results in the order of the tasks."""
+
+
+@dataclass(slots=True)
+class _AtVersion:
+    """A dataset that tasks of this process are executed on."""
+
+    opened: OpenedVersion
+
+    def move_to(self, manifest: Manifest) -> None:
+        self.opened = self.opened.at(manifest)
+
+
+class InProcess:
+    """Runs tasks in this process, one after the other; each uses all cores."""
+
+    def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
+        """All fragments in one part."""
+        return (FragmentRange(dataset.manifest.version),)
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[R]]) -> list[R]:
+        """Execute tasks in their order."""
+        return [task.execute(_AtVersion(dataset)) for task in tasks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Where the tasks of a change run, and what its commit records.
+
+    Parameters
+    ----------
+    runner
+        Runs the tasks.
+    properties
+        Entries of the transaction.
+    once
+        The entry that identifies the change: if a version after the one that was read has the
+        same, it is the result, and no version is made.
+    """
+
+    runner: TaskRunner = field(default_factory=InProcess)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    once: str | None = None
+
+    def recording(self, **counts: int) -> dict[str, str]:
+        """The properties, with counts if the change is identified: a repetition returns them."""
+        properties = dict(self.properties)
+        if self.once is not None:
+            properties[COUNTS] = json.dumps(counts)
+        return properties
+
+
+LOCAL = Job()
+"""Tasks in this process, and a commit without properties."""

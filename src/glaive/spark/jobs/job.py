@@ -1,0 +1,131 @@
+"""A change of a dataset by a job: its id, and the version that it made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from glaive.dataset.rows.retry import with_retries
+from glaive.dataset.tasks import COUNTS, Job
+from glaive.errors import OptionError
+from glaive.format.manifest import Manifest
+from glaive.spark.jobs.runner import SparkRunner
+from glaive.spark.writer import ENGINE, JOB
+from glaive.table.load import find_transaction, read_transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["LOOK_BACK", "SparkJob", "parse_counts"]
+
+LOOK_BACK = 256
+"""Newest versions among which the commit of a job is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJob:
+    """A change whose tasks run in a Spark cluster.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    id
+        Names the change: running it again with the same id returns the version that it made.
+    named
+        Whether the caller chose the id, so that an earlier run may have made a version.
+    """
+
+    spark: SparkSession
+    id: str
+    named: bool = False
+    runner: SparkRunner = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runner", SparkRunner(self.spark))
+
+    @classmethod
+    def of(cls, spark: SparkSession, job_id: str | None) -> SparkJob:
+        """A job with the caller's id, or with a new one.
+
+        Raises
+        ------
+        OptionError
+            The id is no text, or empty.
+        """
+        given: object = job_id
+        if given is None:
+            return cls(spark, str(uuid4()))
+        if not isinstance(given, str) or not given:
+            raise OptionError(f"job_id: expected a text that names this change, found {given!r}")
+        return cls(spark, given, named=True)
+
+    @property
+    def commit(self) -> Job:
+        """Where tasks run, and what the commit records."""
+        return Job(runner=self.runner, properties={JOB: self.id, ENGINE: "spark"}, once=JOB)
+
+    def change(
+        self,
+        dataset: LanceDataset,
+        change: Callable[[OpenedVersion, Job], tuple[Manifest, Any]],
+        *,
+        retries: int = 10,
+    ) -> dict[str, int]:
+        """Run a change on the newest version and move the dataset to the version it makes.
+
+        Parameters
+        ----------
+        change
+            Plans, runs tasks and commits; called again on the newest version if other writers
+            changed the same rows.
+
+        Returns
+        -------
+        dict
+            The counts that the change recorded, and ``version``.
+        """
+        dataset.checkout_latest()
+        done = self.made(dataset)
+        if done is None:
+            job = self.commit
+            with_retries(dataset, lambda opened: change(opened, job), conflict_retries=retries)
+        else:
+            dataset.move_to(done)
+        return {"version": dataset.version, **self._counts(dataset)}
+
+    def made(self, dataset: LanceDataset) -> Manifest | None:
+        """The version that an earlier run with this id made, among the newest ones.
+
+        One request per version, for ids that the caller chose; else none.
+        """
+        if not self.named:
+            return None
+        since = max(0, dataset.version - LOOK_BACK)
+        return find_transaction(dataset.store, since, JOB, self.id)
+
+    def _counts(self, dataset: LanceDataset) -> dict[str, int]:
+        """The counts that this job recorded; none if it made no version."""
+        transaction = read_transaction(dataset.store, dataset.manifest)
+        if transaction is None or transaction.properties.get(JOB) != self.id:
+            return {}
+        return parse_counts(transaction.properties.get(COUNTS))
+
+
+def parse_counts(text: str | None) -> dict[str, int]:
+    """Counts as they are recorded; what is no such text has none."""
+    if text is None:
+        return {}
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):  # written by another tool
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    return {name: count for name, count in values.items() if isinstance(count, int)}

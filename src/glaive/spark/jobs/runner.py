@@ -1,0 +1,196 @@
+"""Run tasks in the workers of a Spark cluster, through classic sessions and Spark Connect alike."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.tasks import FragmentRange, Task
+from glaive.errors import MissingDependencyError
+from glaive.spark.api import is_connect
+from glaive.spark.failures import as_glaive_errors
+from glaive.spark.jobs.worker import (
+    RESULTS_DDL,
+    RowTask,
+    execute,
+    loads,
+    release,
+    rows_function,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["MAX_TASKS", "SparkRunner", "divide", "dumps", "job_errors", "pickled_dataset"]
+
+R = TypeVar("R")
+
+SPLIT_BYTES = 128 << 20
+"""Bytes of files for one task, about."""
+
+MIN_SPLIT_BYTES = 4 << 20
+"""Fewer are not worth the start of a task."""
+
+MAX_FRAGMENTS = 1024
+"""Fragments of one task, at most: each has files to open."""
+
+MAX_TASKS = 10_000
+"""Tasks of one Spark job; where there are more, a Spark task executes several."""
+
+_TASKS: Final[dict[str, pa.DataType]] = {
+    "slot": pa.int32(),
+    "release": pa.string(),
+    "dataset": pa.binary(),
+    "tasks": pa.binary(),
+}
+
+
+class SparkRunner:
+    """Runs tasks in the workers of a session.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    parallelism
+        Tasks that the cluster runs at a time; by default as Spark reports.
+    """
+
+    def __init__(self, spark: SparkSession, parallelism: int | None = None) -> None:
+        self.spark = spark
+        self._parallelism = parallelism
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that the cluster runs at a time; with Spark Connect, asking takes a query."""
+        if self._parallelism is None:
+            self._parallelism = _cores(self.spark)
+        return self._parallelism
+
+    def parts(self, dataset: OpenedVersion) -> list[FragmentRange]:
+        """The fragments of a version, divided by bytes of files and cores.
+
+        Neither reads files nor takes time per fragment in Python.
+        """
+        manifest = dataset.manifest
+        if not manifest.num_fragments:
+            return []
+        sizes = manifest.physical_rows
+        cuts = divide(sizes, manifest.columns.file_bytes, self.parallelism)
+        return [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[R]]) -> list[R]:
+        """Execute tasks in the cluster; their results in the order of the tasks.
+
+        Raises
+        ------
+        MissingDependencyError
+            The workers lack glaive, or have another version of it.
+        GlaiveError
+            As the tasks raise.
+        """
+        if not tasks:
+            return []
+        slots = min(len(tasks), MAX_TASKS)
+        bounds = [len(tasks) * slot // slots for slot in range(slots + 1)]
+        pickled = [dumps(list(tasks[start:stop])) for start, stop in pairwise(bounds)]
+        described = pickled_dataset(dataset)
+        table = pa.table(
+            [list(range(slots)), [release()] * slots, [described] * slots, pickled],
+            schema=pa.schema(_TASKS),
+        )
+        with job_errors():
+            frame = self.spark.createDataFrame(table).repartitionById(slots, "slot")
+            returned = frame.mapInArrow(execute, RESULTS_DDL).toArrow()
+        by_slot = dict(zip(*(column.to_pylist() for column in returned.columns), strict=True))
+        return [result for slot in range(slots) for result in loads(by_slot[slot])]
+
+    def run_on_rows(self, dataset: OpenedVersion, frame: DataFrame, task: RowTask) -> list[Any]:
+        """Execute a task on each partition of a frame; the results in no order.
+
+        A partition without rows may give a result or none.
+        """
+        work = rows_function(release(), pickled_dataset(dataset), dumps(task))
+        with job_errors():
+            returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
+        pickles: list[Any] = returned.column("results").to_pylist()
+        return [result for part in pickles for result in loads(part)]
+
+
+def dumps(value: object) -> bytes:
+    """The pickle of a value; functions of scripts and notebooks go by value."""
+    from pyspark import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # it has no types
+    return pickled
+
+
+def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
+    """Positions at which fragments are cut into parts of about equal size.
+
+    Parameters
+    ----------
+    rows
+        Rows of each fragment; shape ``(fragments,)``, int64, at least one.
+    total_bytes
+        Bytes of all their files, as far as known.
+    parallelism
+        Tasks that run at a time.
+
+    Returns
+    -------
+    list of int
+        Ascending, from 0 to the number of fragments.
+    """
+    fragments = len(rows)
+    wanted = math.ceil(total_bytes / SPLIT_BYTES)
+    wanted = max(wanted, min(parallelism, math.ceil(total_bytes / MIN_SPLIT_BYTES)))
+    wanted = max(wanted, math.ceil(fragments / MAX_FRAGMENTS), 1)
+    wanted = min(wanted, fragments, MAX_TASKS)
+    # Fragments without rows have files to open, too; float64 cannot overflow.
+    ends = np.cumsum(rows.astype(np.float64) + 1)
+    targets = ends[-1] * np.arange(1, wanted) / wanted
+    cuts = np.unique(np.searchsorted(ends, targets, side="left") + 1)
+    inner = cuts[(cuts > 0) & (cuts < fragments)].tolist()
+    return [0, *inner, fragments]
+
+
+def pickled_dataset(dataset: OpenedVersion) -> bytes:
+    """The version as tasks open it, without its manifest."""
+    return pickle.dumps(LanceDataset.holding(dataset))
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Raise glaive's errors for those of Spark that they caused."""
+    try:
+        with as_glaive_errors():
+            yield
+    except Exception as error:
+        if "No module named 'glaive'" in str(error):
+            raise MissingDependencyError(
+                "the workers of this session have no glaive. Install the driver's version for the "
+                "Python of the workers (PYSPARK_PYTHON), or ship it with spark.archives"
+            ) from error
+        raise
+
+
+def _cores(spark: SparkSession) -> int:
+    if not is_connect(spark):
+        return max(1, spark.sparkContext.defaultParallelism)
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    # A range has as many partitions as the cluster runs tasks at a time.
+    partition = F.max(F.spark_partition_id()).alias("last")
+    (row,) = spark.range(1 << 20).select(partition).collect()
+    return int(row["last"]) + 1

@@ -1,0 +1,116 @@
+"""What the workers of a cluster do: execute tasks.
+
+A task reads and writes the files of the dataset itself; what passes through Spark is the pickle of
+the task and that of its result. This module is imported by workers, so it imports no Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+import platform
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from glaive import __version__
+from glaive.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+__all__ = [
+    "RESULTS",
+    "RESULTS_DDL",
+    "RowTask",
+    "check_release",
+    "execute",
+    "loads",
+    "opened_dataset",
+    "release",
+    "rows_function",
+]
+
+RESULTS: Final[dict[str, pa.DataType]] = {
+    "slot": pa.int32(),
+    "results": pa.binary(),
+}
+"""Columns of what a worker returns: the number of the Spark task, and pickles of results."""
+
+RESULTS_DDL = "slot int, results binary"
+"""The same for Spark."""
+
+
+def release() -> str:
+    """What the driver and the workers must have in common."""
+    major, minor, _ = platform.python_version_tuple()
+    return f"glaive {__version__}, Python {major}.{minor}"
+
+
+def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Execute the tasks of the rows, and return their results.
+
+    The columns of a row: its number, the driver's :func:`release`, the pickles of the dataset and
+    of a list of tasks.
+
+    Raises
+    ------
+    MissingDependencyError
+        This worker has another version of glaive or Python; nothing was done.
+    """
+    for batch in batches:
+        columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+        for slot, driver, dataset, work in zip(*columns, strict=True):
+            check_release(driver)
+            opened = opened_dataset(dataset)
+            results = [task.execute(opened) for task in loads(work)]
+            yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
+
+
+class RowTask:
+    """A task that gets the rows of one partition of a frame; can be pickled."""
+
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> Any:
+        """Do the work and return what the commit needs."""
+        raise NotImplementedError
+
+
+def rows_function(
+    driver: str, dataset: bytes, task: bytes
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that executes a :class:`RowTask` on a partition of a frame."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_release(driver)
+        result = loads(task).execute(opened_dataset(dataset), batches)
+        yield pa.record_batch([[0], [pickle.dumps([result])]], schema=pa.schema(RESULTS))
+
+    return run
+
+
+def check_release(driver: str) -> None:
+    """Refuse to work for a driver of another version.
+
+    Raises
+    ------
+    MissingDependencyError
+        The message names both versions and this host.
+    """
+    if driver != release():
+        raise MissingDependencyError(
+            f"the worker on {platform.node()} has {release()}, the driver has {driver}. Install "
+            "the same versions on both, or ship the driver's with spark.archives"
+        )
+
+
+def loads(pickled: bytes) -> Any:
+    """A value that the driver or a worker pickled; they trust each other, as Spark's do."""
+    return pickle.loads(pickled)  # noqa: S301  # see above
+
+
+@lru_cache(maxsize=2)
+def opened_dataset(pickled: bytes) -> LanceDataset:
+    """The dataset that tasks are for; kept for the next tasks of this worker."""
+    dataset: LanceDataset = loads(pickled)
+    return dataset

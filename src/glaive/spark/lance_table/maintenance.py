@@ -1,0 +1,186 @@
+"""Maintenance of a table: compaction, clean-up, restoring, tags, branches, clones."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+
+from glaive.errors import OptionError
+from glaive.spark.lance_table.handle import TableHandle, located
+from glaive.spark.lance_table.optimize import OptimizeBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TableMaintenance"]
+
+_FILES: Final[dict[str, pa.DataType]] = {
+    "path": pa.string(),
+    "kind": pa.string(),
+    "size_in_bytes": pa.int64(),
+    "unverified": pa.bool_(),
+}
+
+_MAX_FILES: Final = 1 << 20
+"""Files that a dry run lists."""
+
+
+class TableMaintenance(TableHandle):
+    """The methods of ``LanceTable`` that keep it small, and name or undo versions."""
+
+    def optimize(self) -> OptimizeBuilder:
+        """Merge small files: ``table.optimize().executeCompaction()``.
+
+        ``where(sql)`` limits it to fragments with matching rows.
+        """
+        return OptimizeBuilder(self._spark, self._latest())
+
+    def vacuum(
+        self,
+        retentionHours: float | None = None,
+        dryRun: bool = False,
+        *,
+        delete_unverified: bool = False,
+    ) -> DataFrame | dict[str, int]:
+        """Delete old versions, and the files that no other version uses.
+
+        Parameters
+        ----------
+        retentionHours
+            Age of the versions to delete; default: two weeks. With 0, all that neither the
+            newest version, nor tags, nor branches need.
+        dryRun
+            Delete nothing, and return a frame of the files that would be deleted.
+        delete_unverified
+            Also delete files that no version has ever used and that are younger than a week, as
+            failed jobs leave them. Only safe when nobody is writing.
+
+        Returns
+        -------
+        DataFrame or dict
+            ``path``, ``kind``, ``size_in_bytes``, ``unverified``; or counts: ``bytes_removed``,
+            ``old_versions``, ``data_files_removed``, …
+
+        Raises
+        ------
+        OptionError
+            The age is negative.
+        """
+        given: Any = retentionHours
+        if given is not None and (not isinstance(given, int | float) or not given >= 0):
+            raise OptionError(f"retentionHours: expected hours ≥ 0, found {given!r}")
+        age = None if given is None else timedelta(hours=given)
+        limits: Any = {
+            "delete_unverified": delete_unverified,
+            "error_if_tagged_old_versions": False,
+        }
+        dataset = self._latest()
+        if dryRun:
+            planned = dataset.explain_cleanup_old_versions(
+                age, include_files=True, max_files=_MAX_FILES, **limits
+            )
+            rows = [
+                {
+                    "path": file.path,
+                    "kind": file.kind,
+                    "size_in_bytes": file.size_bytes,
+                    "unverified": file.unverified,
+                }
+                for file in planned.candidate_files
+            ]
+            return self._described(pa.Table.from_pylist(rows, pa.schema(_FILES)))
+        stats = dataset.cleanup_old_versions(age, **limits)
+        names = (
+            "bytes_removed",
+            "old_versions",
+            "data_files_removed",
+            "transaction_files_removed",
+            "index_files_removed",
+            "deletion_files_removed",
+        )
+        return {name: getattr(stats, name) for name in names}
+
+    def restoreToVersion(self, version: int) -> int:
+        """Make an older version the newest one; returns the number that it gets.
+
+        Raises
+        ------
+        VersionNotFoundError
+            There is no such version, or it was cleaned up.
+        """
+        dataset = self._latest().checkout_version(version)
+        dataset.restore()
+        return self._latest().version
+
+    def restoreToTimestamp(self, timestamp: datetime | str) -> int:
+        """Make the newest version before a point in time the newest one; returns its number.
+
+        Parameters
+        ----------
+        timestamp
+            A ``datetime``, local time unless it has a zone, or a text in ISO format.
+
+        Raises
+        ------
+        VersionNotFoundError
+            There is no older version.
+        """
+        from glaive.dataset.versions.history import version_as_of
+
+        return self.restoreToVersion(version_as_of(self._latest().store, timestamp))
+
+    def createTag(self, name: str, version: int | None = None) -> None:
+        """Name a version, by default the newest; clean-up keeps it.
+
+        Raises
+        ------
+        RefExistsError, VersionNotFoundError
+            There is such a tag, or no such version.
+        """
+        dataset = self._latest()
+        dataset.tags.create(name, dataset.version if version is None else version)
+
+    def deleteTag(self, name: str) -> None:
+        """Remove a tag; the version stays until clean-up.
+
+        Raises
+        ------
+        RefNotFoundError
+            There is no such tag.
+        """
+        self._latest().tags.delete(name)
+
+    def createBranch(self, name: str, version: int | None = None) -> Self:
+        """Start a branch from a version, by default the newest; returns the table on it.
+
+        Raises
+        ------
+        RefExistsError, VersionNotFoundError
+            There is such a branch, or no such version.
+        """
+        return type(self)(self._spark, self._latest().create_branch(name, version))
+
+    def forBranch(self, name: str) -> Self:
+        """The table on a branch.
+
+        Raises
+        ------
+        RefNotFoundError
+            There is no such branch.
+        """
+        branch = None if name == "main" else name
+        return type(self)(self._spark, self._latest().checkout_version((branch, None)))
+
+    def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:
+        """A new table that refers to the files of a version of this one; nothing is copied.
+
+        Raises
+        ------
+        DatasetExistsError
+            There is a dataset already.
+        """
+        dataset = self._latest().shallow_clone(located(target), version)
+        return type(self)(self._spark, dataset)

@@ -1,0 +1,95 @@
+"""``table.optimize()``: compaction in tasks of the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from glaive.dataset.compaction.commit import commit_rewrites
+from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.plan import plan_compaction
+from glaive.dataset.compaction.result import CompactionMetrics
+from glaive.dataset.rows.selected_rows import MatchingFragments
+from glaive.errors import OptionError
+from glaive.spark.jobs.job import SparkJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
+__all__ = ["OptimizeBuilder"]
+
+
+class OptimizeBuilder:
+    """Collects what to compact; returned by ``LanceTable.optimize``."""
+
+    def __init__(self, spark: SparkSession, dataset: LanceDataset) -> None:
+        self._spark, self._dataset = spark, dataset
+        self._where: str | None = None
+
+    def where(self, condition: str) -> OptimizeBuilder:
+        """Only fragments in which the condition holds for a row; in the language of filters."""
+        given: object = condition
+        if not isinstance(given, str) or not given.strip():
+            raise OptionError(f'where: expected a filter such as "day = 3", found {given!r}')
+        self._where = condition
+        return self
+
+    def executeCompaction(self, *, job_id: str | None = None, **options: Any) -> dict[str, int]:
+        """Merge small neighbouring fragments and remove deleted rows, in tasks of the cluster.
+
+        Parameters
+        ----------
+        job_id
+            Names this job: running it again with the same id returns what it did.
+        **options
+            Those of :class:`glaive.dataset.compaction.options.CompactionOptions`, such as
+            ``target_rows_per_fragment``; defaults are in the table's configuration.
+
+        Returns
+        -------
+        dict
+            ``fragments_removed``, ``fragments_added``, ``files_removed``, ``files_added``, and
+            ``version``; no version is made if there is nothing to do.
+
+        Raises
+        ------
+        OptionError
+            An option does not exist or has an invalid value.
+        FilterError
+            The condition is invalid.
+        CommitConflictError, CommitContentionError
+            Other writers changed the same fragments, at every attempt; nothing was changed.
+
+        Notes
+        -----
+        No row passes through Spark: tasks read and write the files of the dataset.
+        """
+        job = SparkJob.of(self._spark, job_id)
+
+        def compact(opened: OpenedVersion, commit: Job) -> tuple[Manifest, None]:
+            given = dict(options)
+            if self._where is not None:
+                given["excluded_fragment_ids"] = _without(opened, self._where, commit, given)
+            checked = CompactionOptions.of(given, dict(opened.manifest.config))
+            plan = plan_compaction(opened, checked)
+            results = commit.runner.run(opened, plan.tasks)
+            defer = checked.defer_index_remap
+            manifest, _ = commit_rewrites(opened, results, defer_index_remap=defer, job=commit)
+            return manifest, None
+
+        return asdict(CompactionMetrics()) | job.change(self._dataset, compact)
+
+
+def _without(
+    opened: OpenedVersion, condition: str, job: Job, options: dict[str, Any]
+) -> tuple[int, ...]:
+    """Ids of the fragments in which no row matches, and those that the caller excluded."""
+    tasks = [MatchingFragments(part, condition) for part in job.runner.parts(opened)]
+    matching = {number for found in job.runner.run(opened, tasks) for number in found}
+    excluded = set(opened.manifest.fragment_ids.tolist()) - matching
+    return tuple(sorted(excluded | set(options.get("excluded_fragment_ids", ()))))

@@ -1,0 +1,117 @@
+"""The engine of jobs: tasks in workers, their number, their results, workers of other releases."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+from glaive.dataset.rows.selected_rows import DeleteTask
+from glaive.dataset.tasks import FragmentRange
+from glaive.dataset.version import OpenDataset
+from glaive.errors import MissingDependencyError, SchemaError
+from glaive.spark import LanceTable
+from glaive.spark.jobs.job import SparkJob
+from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide
+from glaive.spark.jobs.worker import execute, release
+
+SMALL = pa.table({"id": list(range(12))})
+
+
+@dataclass(frozen=True)
+class Number:
+    """A task that returns its number and the version it sees."""
+
+    value: int
+
+    def execute(self, dataset: OpenDataset) -> tuple[int, int]:
+        return self.value, dataset.opened.manifest.version
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A task that fails."""
+
+    def execute(self, dataset: OpenDataset) -> None:
+        raise SchemaError(f"version {dataset.opened.manifest.version} is not to my liking")
+
+
+def test_results_come_in_the_order_of_the_tasks(spark: SparkSession, uri: str) -> None:
+    dataset = glaive.write_dataset(SMALL, uri)
+    # Functions of a test module are sent by value, as those of a user's script are.
+    tasks = [Number(value) for value in range(5)]
+    assert SparkRunner(spark).run(dataset.opened, tasks) == [(value, 1) for value in range(5)]
+    assert SparkRunner(spark).run(dataset.opened, []) == []
+
+
+def test_an_error_of_a_task_is_raised_as_itself(spark: SparkSession, uri: str) -> None:
+    dataset = glaive.write_dataset(SMALL, uri)
+    with pytest.raises(SchemaError, match=r"^version 1 is not to my liking"):
+        SparkRunner(spark).run(dataset.opened, [Failing()])
+    assert glaive.dataset(uri).version == 1
+
+
+def test_a_worker_of_another_release_refuses_to_work(uri: str) -> None:
+    dataset = glaive.write_dataset(SMALL, uri)
+    row = [[0], ["glaive 0.0.1, Python 2.7"], [pickle.dumps(dataset)], [b"never unpickled"]]
+    batch = pa.record_batch(row, names=["slot", "release", "dataset", "tasks"])
+    with pytest.raises(MissingDependencyError, match=f"has {release()}, the driver has glaive 0.0"):
+        list(execute(iter([batch])))
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "cores", "parts"),
+    [
+        ([10] * 8, 1 << 10, 4, 1),  # nothing to divide
+        ([10] * 8, 64 << 20, 4, 4),  # one part for each core
+        ([10] * 8, 64 << 30, 4, 8),  # one part for each fragment
+        ([10] * 1_000_000, 1 << 30, 4, 977),  # as many fragments as a task may open
+        ([10] * 1_000_000, 1 << 60, 4, MAX_TASKS),
+        ([1000, 1, 1, 1], 1 << 40, 2, 2),  # one of them is nearly all
+    ],
+)
+def test_the_number_of_tasks_follows_bytes_and_cores(
+    rows: list[int], size: int, cores: int, parts: int
+) -> None:
+    cuts = divide(np.array(rows, np.int64), size, cores)
+    assert len(cuts) - 1 == pytest.approx(parts, abs=max(0, parts // 50))
+    assert (cuts[0], cuts[-1]) == (0, len(rows))
+    assert all(first < second for first, second in pairwise(cuts))
+
+
+def test_tasks_for_a_million_fragments_are_small() -> None:
+    cuts = divide(np.full(1_000_000, 1000, np.int64), 1 << 50, 200)
+    tasks = [DeleteTask(FragmentRange(7, start, stop), "id = 1") for start, stop in pairwise(cuts)]
+    assert sum(len(pickle.dumps([task])) for task in tasks) < 8 << 20
+
+
+def test_a_task_that_runs_twice_or_after_the_commit_changes_nothing(
+    spark: SparkSession, uri: str
+) -> None:
+    dataset = glaive.write_dataset(SMALL, uri, max_rows_per_file=4)
+    zombie = DeleteTask(FragmentRange(1), "id > 3")
+    zombie.execute(dataset)
+    table = LanceTable.forPath(spark, uri)
+    table.delete("id = 1")
+    zombie.execute(glaive.dataset(uri))
+    assert sorted(glaive.dataset(uri).to_table()["id"].to_pylist()) == [0, *range(2, 12)]
+    table.vacuum(0, delete_unverified=True)
+    assert len(list((Path(uri) / "_deletions").iterdir())) == 1
+
+
+def test_a_commit_whose_answer_was_lost_is_found_again(spark: SparkSession, uri: str) -> None:
+    dataset = glaive.write_dataset(SMALL, uri)
+    job = SparkJob.of(spark, "once")
+    counts = LanceTable.forPath(spark, uri).delete("id = 1", job_id="once")
+    # A driver that had planned before the first one committed.
+    from glaive.dataset.rows.selected_rows import delete_where
+
+    manifest, _ = delete_where(dataset.opened, "id = 1", replace(job).commit)
+    assert manifest.version == counts["version"] == glaive.dataset(uri).version
