@@ -21,6 +21,8 @@ wide             100       10,000 columns of int64
 deleted          all       numbers of ``table``, of which 3 % are deleted
 scattered        all       ``table`` in a thousand fragments
 fragments        10,000    numbers of ``table``, ten in a fragment
+keyed            1 in 5    keys, kinds, labels and times, with scalar indices
+documents        1 in 50   titles and texts of 10 to 150 words, with NGRAM and text indices
 ================ ========= ===================================================================
 """
 
@@ -37,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import glaive
+from benchmarks.indexed import Indexing, documents, keyed
 
 __all__ = ["RECIPES", "Recipe", "make"]
 
@@ -244,5 +247,7 @@ RECIPES: dict[str, Recipe] = {
     "deleted": Recipe(_numbers, writer=_Deleting()),
     "scattered": Recipe(_table, writer=_Fragmenting()),
     "fragments": Recipe(lambda rows: _numbers(rows).slice(0, 10_000), writer=_Scattering()),
+    "keyed": Recipe(lambda rows: keyed(rows // 5), writer=Indexing("keyed")),
+    "documents": Recipe(lambda rows: documents(rows // 50), writer=Indexing("documents")),
 }
 """The data sets by name."""

@@ -18,6 +18,7 @@ TOPICS = (
     "stored",
     "streams",
     "queries",
+    "search",
     "takes",
     "cold",
     "tables",

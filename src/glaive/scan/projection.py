@@ -103,6 +103,21 @@ class Projection:
         return frozenset(leaf.id for field in self.fields for leaf in field.leaf_columns())
 
     @cached_property
+    def without_inputs(self) -> Projection:
+        """The same result, without the fields that only the inputs need."""
+        used = [output.at for output in self.outputs if isinstance(output, Output)]
+        for output in self.outputs:
+            if isinstance(output, Computed):
+                used += [source.at for source in output.inputs.values()]
+        count = max(used, default=-1) + 1  # those of the inputs come last
+        if count == len(self.fields):
+            return self
+        fields = self.fields[:count]
+        blob_contents = frozenset(at for at in self.blob_contents if at < count)
+        plain = _is_plain(fields, self.outputs) and not blob_contents
+        return replace(self, fields=fields, plain=plain, blob_contents=blob_contents, inputs={})
+
+    @cached_property
     def width(self) -> Width:
         """Bytes of a decoded row of the fields, about."""
         return total_width(field.to_arrow().type for field in self.fields)
@@ -210,6 +225,14 @@ def project(
     return made.done(inputs)
 
 
+def _is_plain(fields: Sequence[Field], outputs: Sequence[Output | Computed]) -> bool:
+    """Whether the result is the fields, one by one."""
+    return len(fields) == len(outputs) and all(
+        isinstance(output, Output) and output.at == at and not output.path
+        for at, output in enumerate(outputs)
+    )
+
+
 def _name(column: str | tuple[str, str]) -> str:
     """What a column of the result is called."""
     return column if isinstance(column, str) else column[0]
@@ -279,10 +302,7 @@ class _Maker:
         """The projection, with columns that are needed beside those of the result."""
         fields, outputs = self.fields, self.outputs
         beside = {path: self._read(path) for path in inputs}
-        plain = len(fields) == len(outputs) and all(
-            isinstance(output, Output) and output.at == at and not output.path
-            for at, output in enumerate(outputs)
-        )
+        plain = _is_plain(fields, outputs)
         blob_contents: frozenset[int] = frozenset()
         if self.blobs != "descriptions":
             blob_contents = frozenset(at for at, field in enumerate(fields) if has_blobs_v2(field))

@@ -21,6 +21,7 @@ from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
 from glaive.table.lineage import load_lineage
 from glaive.table.rowids import RowIdIndex
+from glaive.types import Int64s
 
 __all__ = ["MOST_UNCHECKED", "MOST_UNSEEN", "Snapshot"]
 
@@ -163,6 +164,19 @@ class Snapshot:
         key = (self.store.uri, fragment.id, file)
         live: LiveRows = self.session.keep(key, load)
         return live
+
+    def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
+        """Position of the fragment, and physical row, of addresses in fragments that there are."""
+        fragments = (addresses >> np.uint64(32)).astype(np.int64)
+        rows = (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+        if len(rows) == 0:
+            return rows, rows
+        if len(rows) == 1 or bool((fragments == fragments[0]).all()):
+            (position,) = self.positions_of([int(fragments[0])])
+            return np.full(len(rows), position), rows
+        distinct, place = np.unique(fragments, return_inverse=True)
+        positions = np.array(self.positions_of(distinct.tolist()), np.int64)
+        return positions[place], rows
 
     def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
         """Positions in the list of the fragments with these ids; all when ``None``."""

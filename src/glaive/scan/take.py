@@ -121,6 +121,9 @@ def take_physical(
         return source.rows_alone(len(rows))
     if len(rows) == 0:
         return source.empty()
+    if len(rows) == 1 and not deleted:
+        bound = source.for_taking(int(fragments[0]), rows)
+        return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
     return _Take(source, meter or Meter(), deleted=deleted).table(fragments, rows)
 
 

@@ -48,6 +48,7 @@ class BoundProjection:
         "_missed",
         "_spreads",
         "_token",
+        "_without_inputs",
         "projection",
         "schema",
         "snapshot",
@@ -63,6 +64,16 @@ class BoundProjection:
         self._met: set[int] = set()
         self._missed = 0
         self._joins = self._spreads = projection.plain and not projection.has_extension_types
+        self._without_inputs: BoundProjection | None = None
+
+    def without_inputs(self) -> BoundProjection:
+        """The same result, for rows that are known to pass: columns of the filter are not read."""
+        projection = self.projection.without_inputs
+        if projection is self.projection:
+            return self
+        if self._without_inputs is None:
+            self._without_inputs = BoundProjection(self.snapshot, projection)
+        return self._without_inputs
 
     def fragment(self, position: int) -> BoundFragment:
         """The fragment at a position of the manifest's list."""

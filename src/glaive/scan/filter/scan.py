@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -18,10 +18,13 @@ from glaive.scan.filter.search import Search
 from glaive.scan.filter.selection import Chunk, FragmentSelection, Late, Selection
 from glaive.scan.plan import FragmentRows, plan_searched
 from glaive.scan.projection import Computed, Output
-from glaive.scan.run.parts import FragmentWindows, ScanPart
+from glaive.scan.run.parts import FragmentWindows, SearchedPart
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.small.fragments import cut_into_parts
 from glaive.types import Int64s
+
+if TYPE_CHECKING:  # scans without an index do not load them
+    from glaive.scan.indexed.found import FoundRows
 
 __all__ = ["FilteredScan"]
 
@@ -112,14 +115,19 @@ class FilteredScan:
         with meter.step("columns"):
             return selection.chunks(self.outputs, late=self.late)
 
-    def _limited(self) -> Iterator[FragmentSelection]:
+    def _limited(self) -> Iterator[FoundRows | FragmentSelection]:
         """The rows, in order, within limit and offset; columns are not made."""
         skip, remaining = self.run.options.offset, self.run.options.limit
         if remaining == 0:
             return
-        part = FragmentWindows(self._ranges())
         rows = None if remaining is None else _EARLY_ROWS
-        selections = part.filter(self.search, lambda some: some, stream=True, window_rows=rows)
+        selections = (
+            selection
+            for part in self._found() or [FragmentWindows(self._ranges())]
+            for selection in part.filter(
+                self.search, lambda some: some, stream=True, window_rows=rows
+            )
+        )
         for selection in selections:
             if skip >= selection.count:
                 skip -= selection.count
@@ -138,7 +146,18 @@ class FilteredScan:
             return ()
         return prune_ranges(self.search, plan_searched(self.run.source.snapshot, self.run.options))
 
-    def _parts(self) -> Sequence[ScanPart]:
+    def _found(self) -> Sequence[FoundRows | FragmentWindows] | None:
+        """The parts where indices answer all of the filter, with few rows."""
+        if not self.search.answers or self.outputs is not self.run.source.projection.outputs:
+            return None
+        from glaive.scan.indexed.found import found_parts
+
+        return found_parts(self.search)
+
+    def _parts(self) -> Sequence[SearchedPart]:
+        found = self._found()
+        if found is not None:
+            return found
         ranges = self._ranges()
         if self.search.deleted or self.search.answers:
             return [FragmentWindows(ranges)]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_large
@@ -22,11 +21,9 @@ from glaive.index.text.term_search import Hits
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.projection import Columns
-from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection, Views
-from glaive.types import Int64s
 
 __all__ = ["FOUND_COLUMNS", "SCORE", "ScoredColumns", "ScoredValues"]
 
@@ -41,20 +38,8 @@ FOUND_COLUMNS: Final[Mapping[str, pa.DataType]] = MappingProxyType({**SYSTEM_COL
 """Columns that rows have beside those of the dataset."""
 
 
-def _places(snapshot: Snapshot, found: Hits) -> tuple[Int64s, Int64s]:
-    """Position of the fragment, and physical row, of addresses."""
-    fragments = (found.rows >> np.uint64(32)).astype(np.int64)
-    rows = (found.rows & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-    if len(rows) and bool((fragments == fragments[0]).all()):
-        (position,) = snapshot.positions_of([int(fragments[0])])
-        return np.full(len(rows), position), rows
-    distinct, place = np.unique(fragments, return_inverse=True)
-    positions = np.array(snapshot.positions_of(distinct.tolist()), np.int64)
-    return positions[place], rows
-
-
 def _take(source: BoundProjection, found: Hits, meter: Meter) -> pa.Table:
-    return take_physical(source, *_places(source.snapshot, found), meter=meter)
+    return take_physical(source, *source.snapshot.places_of(found.rows), meter=meter)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

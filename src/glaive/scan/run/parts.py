@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # scans without a filter do not load them
     from glaive.scan.filter.search import Search
     from glaive.scan.filter.selection import FragmentSelection, Selection
 
-__all__ = ["MIN_RUN_FRAGMENTS", "ColumnChunks", "FragmentWindows", "ScanPart"]
+__all__ = ["MIN_RUN_FRAGMENTS", "ColumnChunks", "FragmentWindows", "ScanPart", "SearchedPart"]
 
 R = TypeVar("R")
 
@@ -55,7 +55,24 @@ _FETCHED_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the columns of a search, mapped or fetched, if all rows passed."""
 
 
-class ScanPart(Protocol):
+class SearchedPart(Protocol):
+    """A part of the plan of a filtered scan."""
+
+    def filter(
+        self,
+        search: Search,
+        work: Callable[[Selection], R],
+        *,
+        stream: bool = False,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """What ``work`` makes of the rows that pass, selection by selection, in order.
+
+        ``window_rows`` are looked at at a time, at most.
+        """
+
+
+class ScanPart(SearchedPart, Protocol):
     """Neighbouring ranges of a plan, all read in the same way."""
 
     @property
@@ -72,19 +89,6 @@ class ScanPart(Protocol):
 
     def columns(self, run: ScanRun) -> Iterable[ColumnChunks]:
         """Live rows column by column: the chunks of each, in order."""
-
-    def filter(
-        self,
-        search: Search,
-        work: Callable[[Selection], R],
-        *,
-        stream: bool = False,
-        window_rows: int | None = None,
-    ) -> Iterator[R]:
-        """What ``work`` makes of the rows that pass, selection by selection, in order.
-
-        ``window_rows`` are looked at at a time, at most.
-        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,168 @@
+"""Few rows that indices found: taken at once, whatever fragments they are in.
+
+Specification: "Searching" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from glaive.arrow.buffers import distinct
+from glaive.index.row_set import RowSet
+from glaive.scan.plan import FragmentRows, plan_all, row_bytes
+from glaive.scan.run.parts import FragmentWindows
+from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.take import take_physical
+from glaive.types import Flags, Int64s
+
+if TYPE_CHECKING:
+    from glaive.scan.filter.search import Search
+    from glaive.scan.filter.selection import Chunk, Late
+    from glaive.scan.projection import Computed, Output
+
+__all__ = ["FoundRows", "found_parts"]
+
+R = TypeVar("R")
+
+_FEW_ROWS: Final = 256
+_FEW_SHARE: Final = 0.005
+"""Rows, and share of all rows, up to which they are taken: of more, windows are decoded."""
+
+_TAKEN_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of rows that are taken at a time, about."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoundRows:
+    """Rows that pass a filter, all of them live (a part of a plan, and a selection).
+
+    Parameters
+    ----------
+    run
+        Of the scan; takes the columns of its projection.
+    positions
+        Of the fragment of each row, ascending.
+    rows
+        Physical rows, ascending in each fragment.
+    """
+
+    run: ScanRun
+    positions: Int64s
+    rows: Int64s
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self.rows)
+
+    def filter(
+        self,
+        search: Search,
+        work: Callable[[FoundRows], R],
+        *,
+        stream: bool = False,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """See :class:`~glaive.scan.run.parts.SearchedPart`: one selection, if there are rows."""
+        search.run.meter.count("rows_taken_by_index", len(self.rows))
+        if len(self.rows):
+            yield work(self)
+
+    def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
+        """See :class:`~glaive.scan.filter.selection.Selection`: columns of the projection."""
+        source, meter = self.run.source.without_inputs(), self.run.meter
+        width = row_bytes(source.fragment(int(self.positions[0])))
+        step = max(1, _TAKEN_BYTES // max(1, width))
+        for start in range(0, len(self.rows), step):
+            part = self.cut(start, start + step)
+            table = take_physical(source, part.positions, part.rows, meter=meter)
+            yield from _chunks(table)
+
+    def cut(self, skip: int, stop: int) -> FoundRows:
+        """The rows numbered ``skip`` to ``stop``."""
+        if skip == 0 and stop >= len(self.rows):
+            return self
+        return replace(self, positions=self.positions[skip:stop], rows=self.rows[skip:stop])
+
+    def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
+        """Id of each fragment with rows, and these."""
+        cuts = np.flatnonzero(np.diff(self.positions)) + 1
+        ids = self.run.source.snapshot.manifest.fragment_ids
+        for first, last in pairwise([0, *cuts.tolist(), len(self.rows)]):
+            yield int(ids[self.positions[first]]), self.rows[first:last]
+
+
+def _chunks(table: Any) -> Iterable[Chunk]:
+    columns = table.columns
+    if all(column.num_chunks == 1 for column in columns):
+        return [[column.chunk(0) for column in columns]]
+    return [batch.columns for batch in table.to_batches()]
+
+
+def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
+    """The plan of a filtered scan of all rows, where indices answer the filter and found few.
+
+    Fragments that no index answers for stay parts to be searched. None where indices do not
+    answer all of the filter, or found many rows.
+    """
+    answers, run = list(search.answers.values()), search.run
+    if not answers:
+        return None
+    fragments = answers[0].fragments
+    if len(answers) != len(search.terms) or not all(
+        answer.exact and answer.fragments == fragments for answer in answers
+    ):
+        return None
+    options, snapshot = run.options, run.source.snapshot
+    whole = options.fragments is None and options.range_before is None
+    if not whole or options.late_materialization not in (None, True):
+        return None
+    rows = answers[0].rows
+    if len(answers) > 1:
+        rows = RowSet.intersection([answer.rows for answer in answers])
+    manifest = snapshot.manifest
+    if rows.count > max(_FEW_ROWS, _FEW_SHARE * int(manifest.physical_rows.sum())):
+        return None
+    found = _live(run, *snapshot.places_of(rows.rows()))
+    if len(fragments) == manifest.num_fragments:
+        return [found]
+    covered = np.isin(manifest.fragment_ids, list(fragments))
+    return list(_cut(found, covered, plan_all(snapshot, None)))
+
+
+def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
+    """Those of the rows that are not deleted, in the order of the fragments."""
+    snapshot = run.source.snapshot
+    if len(positions) and bool((positions[1:] < positions[:-1]).any()):
+        order = np.argsort(positions, kind="stable")
+        positions, rows = positions[order], rows[order]
+    touched = distinct(positions)
+    with_deletions = touched[snapshot.manifest.deleted_rows[touched] != 0]
+    kept: Flags | None = None
+    for position in with_deletions.tolist():
+        live = snapshot.live_rows(snapshot.manifest.fragment(position))
+        if live is not None:
+            first, last = np.searchsorted(positions, (position, position + 1)).tolist()
+            kept = np.ones(len(rows), np.bool_) if kept is None else kept
+            kept[first:last] = ~np.isin(rows[first:last], live.deleted)
+    if kept is not None:
+        positions, rows = positions[kept], rows[kept]
+    return FoundRows(run, positions, rows)
+
+
+def _cut(
+    found: FoundRows, covered: Flags, ranges: Sequence[FragmentRows]
+) -> Iterator[FoundRows | FragmentWindows]:
+    """Rows found, and ranges to be searched between them, in the order of the fragments."""
+    edges = [0, *(np.flatnonzero(np.diff(covered)) + 1).tolist(), len(covered)]
+    for first, last in pairwise(edges):
+        if covered[first]:
+            cuts = np.searchsorted(found.positions, (first, last)).tolist()
+            yield found.cut(*cuts)
+        else:
+            yield FragmentWindows([rows for rows in ranges if first <= rows.position < last])
