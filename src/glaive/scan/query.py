@@ -18,7 +18,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch, stream, tables
-from glaive.scan.run.table import as_table, read_table
+from glaive.scan.run.table import read_table
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.views import BoundProjection, Views, bare_batch
 
@@ -60,11 +60,7 @@ class Query:
 
             table = ordered_table(self._filtered(run))
         else:
-            chunks = list(self._filtered(run).chunks())
-            if self.source.projection.outputs:
-                table = as_table(self.source, list(map(list, zip(*chunks, strict=True))))
-            else:
-                table = self.source.rows_alone(sum(len(chunk[0]) for chunk in chunks))
+            table = self._filtered(run).table()
         self._report(run, before, table.num_rows)
         return table
 

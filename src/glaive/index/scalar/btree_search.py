@@ -5,20 +5,29 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.buffers import spread
 from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
 from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery
 from glaive.index.row_set import RowNumbers, RowSet
-from glaive.index.scalar.ordering import is_number, key_of, sort_keys
-from glaive.index.scalar.sorted_pages import PageBounds
+from glaive.index.scalar.ordering import (
+    SortKeys,
+    bytes_of,
+    distinct_keys,
+    is_number,
+    key_of,
+    sort_keys,
+)
+from glaive.index.scalar.sorted_pages import PageBounds, PageSelection
 from glaive.index.segment import IndexFile
 from glaive.types import Flags, Int64s
 
@@ -27,8 +36,11 @@ __all__ = ["OpenedBTree"]
 _KEPT_PAGES = 16
 """So many pages whose values are tested are kept, for the next search."""
 
-_FOUND_PER_PAGE = 16
-"""Part of a page that is expected to pass, where single values are looked for."""
+_KEPT_ROWS, _KEPT_BYTES = 1 << 21, 1 << 25
+"""Rows and bytes of a file whose pages are all kept, once a search has to test more of them."""
+
+_BISECTED = 2_000
+"""Values are looked up where there are as many for each; else all are tested, in one go."""
 
 
 class OpenedBTree(ScalarIndex):
@@ -51,6 +63,7 @@ class OpenedBTree(ScalarIndex):
     ) -> None:
         self._pages, self._bounds, self._per_page = pages, bounds, per_page
         self._keep = keep
+        self._last: tuple[Condition, PageSelection] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -67,13 +80,9 @@ class OpenedBTree(ScalarIndex):
         return self._bounds.accepts(query)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows of the pages that pass, and a part of those of others."""
+        """Rows of the pages that pass, and of others as many as their bounds suggest."""
         condition: Any = query
-        whole, partly = self._bounds.select(condition)
-        rows = self._bounds.rows
-        tested = int(rows[partly].sum())
-        single = isinstance(condition, IsOneOf) and not condition.negated
-        return int(rows[whole].sum()) + -(-tested // (_FOUND_PER_PAGE if single else 2))
+        return self._bounds.estimate(condition, self._select(condition))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows, exactly.
@@ -102,19 +111,37 @@ class OpenedBTree(ScalarIndex):
             # Nulls come first: no value has to be looked at.
             nulls, end = self._bounds.null_rows, self._pages.num_rows
             return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
-        whole, partly = self._bounds.select(condition)
-        at = np.flatnonzero(partly)
-        if len(at) <= _KEPT_PAGES:
-            pages, rest = self._kept(at, list(self._ranges(whole)))
-            return self._row_set([*rest, *(page.find(condition) for page in pages)])
-        tested = list(self._ranges(partly))
-        columns = self._pages.read_ranges(
-            [(("values", "ids"), tested), (("ids",), self._ranges(whole))]
-        )
-        found = [self._numbers(ids) for (ids,) in columns[len(tested) :]]
-        for values, ids in columns[: len(tested)]:
-            found.append(self._numbers(ids)[_passing(condition, values)])
-        return self._row_set(found)
+        whole, partly = self._select(condition)
+        if len(partly) <= _KEPT_PAGES:
+            pages, rest = self._kept(partly, self._ranges(whole))
+            if len(pages) > 1 and isinstance(condition, IsOneOf) and not condition.negated:
+                keys = self._bounds.keys_by_page(condition.values, partly)
+                found = [
+                    page.find_keys(some, condition) for page, some in zip(pages, keys, strict=True)
+                ]
+            else:
+                found = [page.find(condition) for page in pages]
+            return self._row_set([*rest, *found]) if rest or len(found) != 1 else self._few(*found)
+        if self._pages.num_rows <= _KEPT_ROWS and self._pages.size <= _KEPT_BYTES:
+            return self._row_set([self._keep("pages", self._load_all).find(condition)])
+        edges = np.flatnonzero(np.diff(partly) != 1) + 1
+        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(partly, edges)]
+        pages, rest = self._read(runs, self._ranges(whole))
+        return self._row_set([*rest, *(page.find(condition) for page in pages)])
+
+    def _load_all(self) -> tuple[_Page, int]:
+        """All pages as one."""
+        rows = [(0, self._pages.num_rows)]
+        ((values, ids),) = self._pages.read_ranges([(("values", "ids"), rows)])
+        page = _Page.of(values, self._numbers(ids))
+        return page, page.nbytes
+
+    def _select(self, condition: Condition) -> PageSelection:
+        """The pages for a condition; those for the last one are remembered."""
+        last = self._last  # other threads may replace it meanwhile
+        if last is None or last[0] is not condition:
+            self._last = last = (condition, self._bounds.select(condition))
+        return last[1]
 
     def _kept(
         self, at: Int64s, others: list[tuple[int, int]]
@@ -128,35 +155,39 @@ class OpenedBTree(ScalarIndex):
 
         def load(number: int) -> tuple[_Page, int]:
             if number not in fetched:
-                pages, rest[:] = self._read(at, others)
+                pages, rest[:] = self._read([(one, one + 1) for one in at.tolist()], others)
                 fetched.update(zip(at.tolist(), pages, strict=True))
             page = fetched[number]
-            return page, page.values.nbytes + page.rows.nbytes
+            return page, page.nbytes
 
         found = [self._keep(("page", number), partial(load, number)) for number in at.tolist()]
         if others and not rest:
-            _, rest = self._read(at[:0], others)
+            _, rest = self._read([], others)
         return found, rest
 
     def _read(
-        self, at: Int64s, others: list[tuple[int, int]]
+        self, runs: list[tuple[int, int]], others: list[tuple[int, int]]
     ) -> tuple[list[_Page], list[RowNumbers]]:
-        starts = at * self._per_page
-        stops = np.minimum(starts + self._per_page, self._pages.num_rows)
-        ranges = list(zip(starts.tolist(), stops.tolist(), strict=True))
+        """Runs of pages, each as one, and the rows of other ranges. One read."""
+        ranges = self._ranges(runs)
         columns = self._pages.read_ranges([(("values", "ids"), ranges), (("ids",), others)])
-        pages = [_Page(values, self._numbers(ids)) for values, ids in columns[: len(ranges)]]
+        pages = [_Page.of(values, self._numbers(ids)) for values, ids in columns[: len(ranges)]]
         return pages, [self._numbers(ids) for (ids,) in columns[len(ranges) :]]
 
-    def _ranges(self, pages: Flags) -> Iterable[tuple[int, int]]:
-        """Rows of neighbouring pages as ranges."""
-        edges = np.flatnonzero(np.diff(pages, prepend=False, append=False)) * self._per_page
-        edges = np.minimum(edges, self._pages.num_rows)
-        return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    def _ranges(self, pages: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Rows of ranges of pages."""
+        size, rows = self._per_page, self._pages.num_rows
+        return [(start * size, min(stop * size, rows)) for start, stop in pages]
 
     def _numbers(self, ids: Any) -> RowNumbers:
         self._pages.check_present(ids)
         return np.asarray(ids)
+
+    def _few(self, rows: RowNumbers) -> RowSet:
+        """The rows of one page, which are ascending where their values are equal."""
+        if len(rows) != 1 or rows[0] == _NO_ROW:
+            return self._row_set([rows])
+        return RowSet(rows, rows + _ONE)
 
     def _row_set(self, found: list[RowNumbers]) -> RowSet:
         rows = np.sort(np.concatenate([_NO_ROWS.starts, *found]))
@@ -166,40 +197,87 @@ class OpenedBTree(ScalarIndex):
 
 
 class _Page(NamedTuple):
-    """The values of a page, and their rows."""
+    """The values of neighbouring pages, and their rows.
+
+    Parameters
+    ----------
+    present
+        The values that are not null, behind those that are; keys of numbers, binary values of
+        strings.
+    is_ascending
+        Whether these are in order, as they should be, so that places among them can be looked up.
+    """
 
     values: Any
     rows: RowNumbers
+    present: Any
+    is_ascending: bool
+
+    @classmethod
+    def of(cls, values: Any, rows: RowNumbers) -> _Page:
+        """A page as it is read."""
+        present = values[values.null_count :]
+        if present.null_count:
+            return cls(values, rows, present, is_ascending=False)
+        if is_number(values.type):
+            present = sort_keys(present)
+            descends = present[1:] < present[:-1]
+        else:
+            import pyarrow.compute as pc
+
+            present = bytes_of(present)
+            descends = np.asarray(pc.less(present[1:], present[:-1]))
+        return cls(values, rows, present, is_ascending=not bool(descends.any()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self.values.nbytes + self.rows.nbytes + self.present.nbytes)
 
     def find(self, condition: Condition) -> RowNumbers:
         """Rows that pass."""
-        if not is_number(self.values.type):
-            return self.rows[_passing(condition, self.values)]
-        # Values are in order, as their keys are, which needs no pass over all of them.
-        nulls = self.values.null_count
-        keys, rows = sort_keys(self.values[nulls:]), self.rows[nulls:]
-        if isinstance(condition, InRange):
-            first, last = 0, len(keys)
+        if self.is_ascending and isinstance(condition, InRange):
+            first, last = 0, len(self.present)
             if condition.low is not None:
-                side = _SIDES[not condition.low_included]
-                first = int(np.searchsorted(keys, key_of(condition.low), side)[0])
+                first = self._place(key_of(condition.low), _SIDES[not condition.low_included])
             if condition.high is not None:
-                side = _SIDES[condition.high_included]
-                last = int(np.searchsorted(keys, key_of(condition.high), side)[0])
-            return rows[first:last]
-        if isinstance(condition, IsOneOf) and not condition.negated:
-            wanted = np.unique(sort_keys(condition.values.drop_null()))
-            starts, stops = (np.searchsorted(keys, wanted, side) for side in _SIDES)
-            present = np.flatnonzero(starts < stops)
-            bounds = zip(starts[present].tolist(), stops[present].tolist(), strict=True)
-            return np.concatenate([rows[:0], *(rows[start:stop] for start, stop in bounds)])
+                last = self._place(key_of(condition.high), _SIDES[condition.high_included])
+            return self.rows[len(self.rows) - len(self.present) :][first:last]
+        if self.is_ascending and isinstance(condition, IsOneOf) and not condition.negated:
+            return self.find_keys(distinct_keys(condition.values), condition)
         return self.rows[_passing(condition, self.values)]
 
+    def find_keys(self, keys: SortKeys, condition: Condition) -> RowNumbers:
+        """Rows whose value has one of some distinct keys; ``condition`` is the same test."""
+        rows = self.rows[len(self.rows) - len(self.present) :]
+        if not self.is_ascending:
+            return self.rows[_passing(condition, self.values)]
+        if len(keys) == 1:
+            return rows[self._place(keys, "left") : self._place(keys, "right")]
+        if isinstance(self.present, np.ndarray):
+            starts, stops = (np.searchsorted(self.present, keys, side) for side in _SIDES)
+            return rows[spread(starts, stops - starts)]
+        if len(keys) * _BISECTED > len(self.present):
+            return self.rows[_passing(condition, self.values)]
+        places = [self._place([key], side) for key in keys for side in _SIDES]
+        parts = [rows[start:stop] for start, stop in zip(places[::2], places[1::2], strict=True)]
+        return np.concatenate([rows[:0], *parts])
 
-_SIDES: tuple[Any, Any] = ("left", "right")
+    def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
+        """Where a key belongs among those of the values that are not null."""
+        if isinstance(self.present, np.ndarray):
+            return int(np.searchsorted(self.present, key, side)[0])
+        bisect = bisect_left if side == "left" else bisect_right
+        values, places = self.present, range(len(self.present))
+        return bisect(places, key[0], key=lambda at: values[at].as_py())
+
+
+_Side: TypeAlias = Literal["left", "right"]
+_SIDES: tuple[_Side, _Side] = ("left", "right")
 
 _NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 _NO_ROW = np.iinfo(np.uint64).max
+_ONE = np.uint64(1)
 
 
 def _passing(condition: Condition, values: pa.Array) -> Flags:

@@ -18,6 +18,7 @@ from glaive.types import Flags, Int64s
 __all__ = [
     "SortKeys",
     "bytes_of",
+    "distinct_keys",
     "group_starts",
     "is_number",
     "is_sortable",
@@ -72,6 +73,12 @@ def sort_keys(values: pa.Array) -> SortKeys:
     if not is_number(kind):
         return np.asarray(_filled(bytes_of(values), _absent(kind)).to_numpy(zero_copy_only=False))
     return _numbers(values)
+
+
+def distinct_keys(values: pa.Array) -> SortKeys:
+    """Keys of the values that are not null, ascending, each once."""
+    keys = sort_keys(values.drop_null())
+    return np.unique(keys) if len(keys) > 1 else keys
 
 
 def values_of_keys(keys: NDArray[Any], kind: Any, absent: Flags | None = None) -> Any:

@@ -5,7 +5,10 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,7 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.arrow.scalars import constants
-from glaive.index.scalar.ordering import SortKeys, key_of, prefix_range, sort_keys
+from glaive.index.scalar.ordering import SortKeys, distinct_keys, key_of, prefix_range, sort_keys
 from glaive.types import Flags, Int64s
 
 __all__ = ["PageBounds", "PageSelection"]
@@ -25,13 +28,19 @@ class PageSelection(NamedTuple):
     Parameters
     ----------
     whole
-        Pages of which all rows pass.
+        Ranges of pages of which all rows pass: half-open, ascending, not adjacent.
     partly
-        Pages of which some rows may pass, whose values have to be tested.
+        Pages of which some rows may pass, whose values have to be tested; ascending.
     """
 
-    whole: Flags
-    partly: Flags
+    whole: list[tuple[int, int]]
+    partly: Int64s
+
+    @classmethod
+    def of(cls, whole: Flags, partly: Flags) -> Self:
+        """The same from one flag per page."""
+        edges = np.flatnonzero(np.diff(whole, prepend=False, append=False)).tolist()
+        return cls(list(zip(edges[::2], edges[1::2], strict=True)), np.flatnonzero(partly))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +112,17 @@ class PageBounds:
         first, after = prefix_range(condition.word)
         return self._range(_Bound(first, True), _Bound(after, False))
 
+    def keys_by_page(self, values: Any, pages: Int64s) -> list[SortKeys]:
+        """The distinct keys of some values that each of some pages may have."""
+        keys = distinct_keys(values)
+        at = pages - self.all_null
+        first = np.searchsorted(keys, self.lows[at], "left")
+        if self.straddles:
+            first[at == 0] = 0
+        last = np.searchsorted(keys, self.highs[at], "right")
+        bounds = zip(first.tolist(), last.tolist(), strict=True)
+        return [keys[start:stop] for start, stop in bounds]
+
     def accepts(self, condition: object) -> bool:
         """Whether pages can be selected for a condition."""
         if isinstance(condition, IsNull):
@@ -118,17 +138,13 @@ class PageBounds:
     # ------------------------------------------------------------------ by condition
 
     def _nulls(self, condition: IsNull) -> PageSelection:
-        whole, partly = self._no_pages(), self._no_pages()
-        first = self.all_null + self.straddles
-        if condition.negated:
-            whole[first:] = True
-        else:
-            whole[: self.all_null] = True
-        partly[self.all_null : first] = True
-        return PageSelection(whole, partly)
+        first, count = self.all_null + self.straddles, len(self.rows)
+        start, stop = (first, count) if condition.negated else (0, self.all_null)
+        whole = [(start, stop)] if start < stop else []
+        return PageSelection(whole, np.arange(self.all_null, first))
 
     def _range(self, low: _Bound, high: _Bound) -> PageSelection:
-        first = inner_first = np.array([0])
+        first = inner_first = _FIRST
         last = inner_last = np.array([len(self.lows)])
         if low.key is not None:
             side = "left" if low.included else "right"
@@ -150,14 +166,18 @@ class PageBounds:
     def _without(self, found: PageSelection, condition: IsOneOf) -> PageSelection:
         """All pages with values, but for those that were found whole."""
         if condition.values.null_count:
-            return PageSelection(self._no_pages(), self._no_pages())
-        whole = ~(found.whole | found.partly)
-        partly = found.partly.copy()
+            return PageSelection([], _NO_PAGES)
+        whole = np.ones(len(self.rows), np.bool_)
+        partly = np.zeros(len(self.rows), np.bool_)
+        for start, stop in found.whole:
+            whole[start:stop] = False
+        whole[found.partly] = False
+        partly[found.partly] = True
         whole[: self.all_null] = False
         if self.straddles:
             partly[self.all_null] |= whole[self.all_null]
             whole[self.all_null] = False
-        return PageSelection(whole, partly)
+        return PageSelection.of(whole, partly)
 
     # ------------------------------------------------------------------ ranges of pages
 
@@ -177,21 +197,78 @@ class PageBounds:
         Those from ``inner_first`` to ``inner_last`` pass as a whole, if there are no nulls.
         """
         inner_first = np.maximum(inner_first, int(self.straddles))
+        if len(first) == 1:
+            return self._single(*map(int, (first[0], last[0], inner_first[0], inner_last[0])))
         found, whole = self._union(first, last), self._union(inner_first, inner_last)
-        return PageSelection(whole, found & ~whole)
+        return PageSelection.of(whole, found & ~whole)
+
+    def _single(self, first: int, last: int, inner_first: int, inner_last: int) -> PageSelection:
+        """One range of pages: where it begins and ends, some rows may pass."""
+        before = self.all_null
+        inner_first, inner_last = max(first, inner_first), min(last, inner_last)
+        if inner_first >= inner_last:
+            return PageSelection([], np.arange(before + first, before + last))
+        edges = [*range(first, inner_first), *range(inner_last, last)]
+        return PageSelection(
+            [(before + inner_first, before + inner_last)], np.array(edges, np.int64) + before
+        )
 
     def _union(self, first: Int64s, last: Int64s) -> Flags:
         last = np.maximum(first, last)
         depth = np.zeros(len(self.lows) + 1, np.int64)
         np.add.at(depth, first, 1)
         np.subtract.at(depth, last, 1)
-        flags = self._no_pages()
+        flags = np.zeros(len(self.rows), np.bool_)
         flags[self.all_null :] = np.cumsum(depth[:-1]) > 0
         return flags
 
-    def _no_pages(self) -> Flags:
-        return np.zeros(len(self.rows), np.bool_)
+    # ------------------------------------------------------------------ numbers of rows
 
+    def rows_of(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Rows of ranges of pages."""
+        return sum(int(self.rows[start:stop].sum()) for start, stop in ranges)
+
+    @cached_property
+    def rows_per_value(self) -> float:
+        """Rows with the same value, about.
+
+        The more rows have the same value, the more pages end within these: where each does, there
+        are as many rows as in some pages, as far as bounds tell.
+        """
+        pages = max(1, len(self.lows))
+        changes = int(np.count_nonzero(self.lows[1:] != self.highs[:-1]))
+        return pages / (changes + 1)
+
+    def estimate(self, condition: Condition, selection: PageSelection) -> int:
+        """Rows that pass a condition, about, by the pages that were selected for it."""
+        whole, partly = selection
+        tested = int(self.rows[partly].sum())
+        if isinstance(condition, IsOneOf) and not condition.negated:
+            tested = min(tested, math.ceil(len(condition.values) * self.rows_per_value))
+        elif isinstance(condition, InRange) and self.lows.dtype != np.object_:
+            tested = math.ceil(sum(self._share(condition, page) for page in partly.tolist()))
+        else:
+            tested = -(-tested // 2)
+        return self.rows_of(whole) + tested
+
+    def _share(self, condition: InRange, page: int) -> float:
+        """Rows of a page that are in a range, if values are spread evenly between its bounds."""
+        at = page - self.all_null
+        low, high = int(self.lows[at]), int(self.highs[at])
+        first = low if condition.low is None else int(_first(condition.low))
+        last = high if condition.high is None else int(_first(condition.high))
+        if not low < high or (self.straddles and at == 0):
+            return int(self.rows[page]) / 2
+        share = (min(last, high) - max(first, low) + 1) / (high - low + 1)
+        return int(self.rows[page]) * max(0.0, share)
+
+
+def _first(bound: Any) -> Any:
+    return key_of(bound)[0]
+
+
+_NO_PAGES = np.empty(0, np.int64)
+_FIRST = np.zeros(1, np.int64)
 
 _OBJECT_BYTES = 33
 """Bytes of memory of an empty ``bytes`` object."""

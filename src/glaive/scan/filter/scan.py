@@ -20,6 +20,7 @@ from glaive.scan.plan import FragmentRows, plan_searched
 from glaive.scan.projection import Computed, Output
 from glaive.scan.run.parts import FragmentWindows, SearchedPart
 from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.run.table import as_table
 from glaive.scan.small.fragments import cut_into_parts
 from glaive.types import Int64s
 
@@ -66,6 +67,20 @@ class FilteredScan:
     def run(self) -> ScanRun:
         """What is read, the options, and what was done so far."""
         return self.search.run
+
+    def table(self) -> pa.Table:
+        """The whole result, its chunks as they are made."""
+        source, options = self.run.source, self.run.options
+        if self.search.answers and options.limit is None and not options.offset:
+            from glaive.scan.indexed.found import FoundRows
+
+            match self._found():
+                case [FoundRows() as found]:
+                    return found.table()
+        chunks = list(self.chunks())
+        if not self.outputs:
+            return source.rows_alone(sum(len(chunk[0]) for chunk in chunks))
+        return as_table(source, list(map(list, zip(*chunks, strict=True))))
 
     def chunks(self, *, stream: bool = False) -> Iterator[Chunk]:
         """Columns of the rows, chunk by chunk; in bounded memory with ``stream``."""

@@ -80,7 +80,9 @@ class Search:
 
         if condition is None:
             return cls(run)
-        terms = tuple(sorted(condition.terms, key=cost))
+        terms = condition.terms
+        if len(terms) > 1:
+            terms = tuple(sorted(terms, key=cost))
         answers = {} if condition.never else _answers(run, terms)
         return cls(run, terms, condition.never, answers)
 

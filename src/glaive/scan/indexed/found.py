@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
 from glaive.index.row_set import RowSet
@@ -73,6 +74,15 @@ class FoundRows:
         if len(self.rows):
             yield work(self)
 
+    def table(self) -> pa.Table:
+        """The columns of the projection, in one table."""
+        run = self.run
+        run.meter.count("rows_taken_by_index", len(self.rows))
+        with run.meter.step("columns"):
+            return take_physical(
+                run.source.without_inputs(), self.positions, self.rows, meter=run.meter
+            )
+
     def chunks(self, outputs: Sequence[Output | Computed], *, late: Late) -> Iterable[Chunk]:
         """See :class:`~glaive.scan.filter.selection.Selection`: columns of the projection."""
         source, meter = self.run.source.without_inputs(), self.run.meter
@@ -114,10 +124,11 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
     if not answers:
         return None
     fragments = answers[0].fragments
-    if len(answers) != len(search.terms) or not all(
-        answer.exact and answer.fragments == fragments for answer in answers
-    ):
+    if len(answers) != len(search.terms):
         return None
+    for answer in answers:
+        if not answer.exact or answer.fragments != fragments:
+            return None
     options, snapshot = run.options, run.source.snapshot
     whole = options.fragments is None and options.range_before is None
     if not whole or options.late_materialization not in (None, True):
@@ -126,7 +137,8 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
     if len(answers) > 1:
         rows = RowSet.intersection([answer.rows for answer in answers])
     manifest = snapshot.manifest
-    if rows.count > max(_FEW_ROWS, _FEW_SHARE * int(manifest.physical_rows.sum())):
+    count = rows.count
+    if count > _FEW_ROWS and count > _FEW_SHARE * int(manifest.physical_rows.sum()):
         return None
     found = _live(run, *snapshot.places_of(rows.rows()))
     if len(fragments) == manifest.num_fragments:
@@ -138,7 +150,7 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
 def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
     """Those of the rows that are not deleted, in the order of the fragments."""
     snapshot = run.source.snapshot
-    if len(positions) and bool((positions[1:] < positions[:-1]).any()):
+    if len(positions) > 1 and bool((positions[1:] < positions[:-1]).any()):
         order = np.argsort(positions, kind="stable")
         positions, rows = positions[order], rows[order]
     touched = distinct(positions)
