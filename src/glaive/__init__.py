@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
+    from glaive.ingestion.job import IngestResult, ingest
     from glaive.scan.metrics import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
     from glaive.scan.session import Session
@@ -62,6 +63,7 @@ __all__ = [
     "GlaiveError",
     "Index",
     "IndexFile",
+    "IngestResult",
     "LanceDataset",
     "LanceFragment",
     "LanceOperation",
@@ -76,6 +78,7 @@ __all__ = [
     "blob_array",
     "blob_field",
     "dataset",
+    "ingest",
     "settings",
     "write_dataset",
 ]
@@ -114,6 +117,8 @@ _HOMES = {
     "Scanner": "glaive.dataset.scanner",
     "Session": "glaive.scan.session",
     "settings": "glaive.config",
+    "IngestResult": "glaive.ingestion.job",
+    "ingest": "glaive.ingestion.job",
     "write_dataset": "glaive.dataset.write",
 }
 

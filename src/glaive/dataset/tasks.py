@@ -15,7 +15,10 @@ from typing import Protocol, TypeVar
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.format.manifest import Manifest
 
-__all__ = ["COUNTS", "LOCAL", "FragmentRange", "InProcess", "Job", "Task", "TaskRunner"]
+__all__ = ["COUNTS", "JOB", "LOCAL", "FragmentRange", "InProcess", "Job", "Task", "TaskRunner"]
+
+JOB = "glaive.job"
+"""Transaction property that holds the id of a job."""
 
 COUNTS = "glaive.counts"
 """Transaction property with the counts of a job, as JSON."""

@@ -7,7 +7,7 @@ Specification: "Fragments and data files" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from glaive.format.limits import (
 )
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
+from glaive.format.wire import DecodeError
 from glaive.types import FormatVersion
 
 __all__ = [
@@ -30,7 +31,9 @@ __all__ = [
     "Fragment",
     "SingleFile",
     "check_fragment",
+    "packed_fragments",
     "storage_version",
+    "unpacked_fragments",
 ]
 
 TOMBSTONE = -2
@@ -312,6 +315,32 @@ class SingleFile(NamedTuple):
             wire.HasField("deletion_file"),
             (version, tuple(file.fields), tuple(file.column_indices)),
         )
+
+
+def packed_fragments(fragments: Iterable[Fragment]) -> tuple[bytes, ...]:
+    """Fragments as bytes, for other processes."""
+    return tuple(fragment.to_wire().SerializeToString() for fragment in fragments)
+
+
+def unpacked_fragments(packed: Iterable[bytes], where: object) -> list[Fragment]:
+    """Fragments from the bytes of :func:`packed_fragments`.
+
+    Raises
+    ------
+    CorruptFileError
+        They are no such bytes.
+    """
+    fragments = []
+    for data in packed:
+        try:
+            wire = table_pb2.DataFragment.FromString(data)
+        except DecodeError as error:
+            raise CorruptFileError(
+                "fragment", expected="a message", found=f"{len(data)} other bytes", where=where
+            ) from error
+        check_fragment(wire, where)
+        fragments.append(Fragment.from_wire(wire))
+    return fragments
 
 
 def check_fragment(wire: table_pb2.DataFragment, where: object) -> None:

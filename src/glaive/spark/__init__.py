@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from glaive.spark.api import read, register_view, write
     from glaive.spark.files import read_files
     from glaive.spark.java import ensure_java
+    from glaive.spark.jobs.ingest import ingest
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import register, session
 
 __all__ = [
     "LanceTable",
     "ensure_java",
+    "ingest",
     "read",
     "read_files",
     "register",
@@ -31,6 +33,7 @@ __all__ = [
 _HOMES = {
     "LanceTable": "lance_table.table",
     "ensure_java": "java",
+    "ingest": "jobs.ingest",
     "read": "api",
     "read_files": "files",
     "register": "launch",

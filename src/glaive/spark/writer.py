@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from glaive.arrow.capacity import batch_parts
+from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.conform import check_same_columns
 from glaive.dataset.writing.fragments import write_fragments
@@ -33,9 +34,8 @@ from glaive.dataset.writing.options import Mode, WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import DatasetNotFoundError, GlaiveError, StoreError
-from glaive.format.fragment import Fragment
+from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.paths import VERSIONS, data_file_path
-from glaive.format.pb import table_pb2
 from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
 from glaive.spark.options import Options
@@ -46,10 +46,15 @@ from glaive.table.root import open_root
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["JOB", "FragmentsWritten", "LanceArrowWriter", "WriteJob", "plan_frame", "plan_job"]
-
-JOB = "glaive.job"
-"""Transaction property that holds the id of the job."""
+__all__ = [
+    "JOB",
+    "FragmentsWritten",
+    "LanceArrowWriter",
+    "WriteJob",
+    "plan_frame",
+    "plan_job",
+    "refuse_missing_files",
+]
 
 ENGINE = "glaive.engine"
 
@@ -157,14 +162,12 @@ class LanceArrowWriter(DataSourceArrowWriter):
         cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
         rows = (part for batch in iterator for part in batch_parts(cast, batch))
         written = write_fragments(job.plan, rows)
-        return FragmentsWritten(
-            tuple(fragment.to_wire().SerializeToString() for fragment in written)
-        )
+        return FragmentsWritten(packed_fragments(written))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks as one version, unless an earlier call did."""
         fragments = list(_fragments(messages))
-        _refuse_missing_files(self.job.plan, fragments)
+        refuse_missing_files(self.job.plan, fragments)
         if fragments or not self.job.plan.appends:
             commit_plan(self.job.plan, fragments, once=JOB)
 
@@ -218,7 +221,7 @@ def _refuse_missing_dataset(plan: WritePlan) -> None:
         )
 
 
-def _refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None:
+def refuse_missing_files(plan: WritePlan, fragments: Sequence[Fragment]) -> None:
     """Refuse, before the commit, files in a local path that this machine does not have.
 
     Raises
@@ -254,5 +257,4 @@ def _is_committed(job: WriteJob) -> bool:
 def _fragments(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Fragment]:
     for message in messages:
         if isinstance(message, FragmentsWritten):
-            for data in message.fragments:
-                yield Fragment.from_wire(table_pb2.DataFragment.FromString(data))
+            yield from unpacked_fragments(message.fragments, "the message of a task")

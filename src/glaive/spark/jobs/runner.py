@@ -89,8 +89,10 @@ class SparkRunner:
         cuts = divide(sizes, manifest.columns.file_bytes, self.parallelism)
         return [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
 
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[R]]) -> list[R]:
+    def run(self, dataset: OpenedVersion | None, tasks: Sequence[Task[R]]) -> list[R]:
         """Execute tasks in the cluster; their results in the order of the tasks.
+
+        ``dataset`` may be None for tasks that need none.
 
         Raises
         ------
@@ -104,7 +106,7 @@ class SparkRunner:
         slots = min(len(tasks), MAX_TASKS)
         bounds = [len(tasks) * slot // slots for slot in range(slots + 1)]
         pickled = [dumps(list(tasks[start:stop])) for start, stop in pairwise(bounds)]
-        described = pickled_dataset(dataset)
+        described = b"" if dataset is None else pickled_dataset(dataset)
         table = pa.table(
             [list(range(slots)), [release()] * slots, [described] * slots, pickled],
             schema=pa.schema(_TASKS),

@@ -52,7 +52,7 @@ def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Execute the tasks of the rows, and return their results.
 
     The columns of a row: its number, the driver's :func:`release`, the pickles of the dataset and
-    of a list of tasks.
+    of a list of tasks. Tasks that need no dataset are given ``None``.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):
             check_release(driver)
-            opened = opened_dataset(dataset)
+            opened = opened_dataset(dataset) if dataset else None
             results = [task.execute(opened) for task in loads(work)]
             yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
 

@@ -28,9 +28,8 @@ from glaive.dataset.writing.rolling import discard_fragments
 from glaive.dataset.writing.staged import staged_rows
 from glaive.errors import CommitConflictError, DatasetNotFoundError, GlaiveError
 from glaive.format.fields import LanceSchema
-from glaive.format.fragment import Fragment
+from glaive.format.fragment import Fragment, unpacked_fragments
 from glaive.format.manifest import Manifest
-from glaive.format.pb import table_pb2
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.upsert import check_keys, upsert
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, WriteJob
@@ -184,5 +183,4 @@ def _columns(schema: LanceSchema) -> str:
 def _fragments(messages: Sequence[WriterCommitMessage | None]) -> Iterator[Fragment]:
     for message in messages:
         if isinstance(message, BatchWritten):
-            for data in message.written.fragments:
-                yield Fragment.from_wire(table_pb2.DataFragment.FromString(data))
+            yield from unpacked_fragments(message.written.fragments, "the message of a task")

@@ -1,0 +1,1 @@
+"""Formats of source files, a file each."""

@@ -1,0 +1,105 @@
+"""Whole files as rows: images, audio or anything else, as blobs with their facts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from io import BytesIO
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from glaive.dataset.blobs.values import blob_array, blob_field
+from glaive.errors import MissingDependencyError
+from glaive.ingestion.formats.options import known_options, option
+from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile, open_source
+
+__all__ = ["Binary", "Images"]
+
+_FIELDS = (
+    pa.field("path", pa.string(), nullable=False),
+    pa.field("size", pa.int64(), nullable=False),
+    pa.field("modified", pa.timestamp("us", "UTC")),
+    pa.field("sha256", pa.string(), nullable=False),
+)
+_IMAGE_FIELDS = (
+    pa.field("width", pa.int32()),
+    pa.field("height", pa.int32()),
+    pa.field("format", pa.string()),
+)
+
+
+class Binary(SourceFormat):
+    """A row for each file: ``path``, ``size``, ``modified``, ``sha256`` and the bytes.
+
+    Options: ``content`` (``content``: name of the column with the bytes, which are blobs).
+    """
+
+    name = "binary"
+    _extra: ClassVar[tuple[Any, ...]] = ()
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ("content",))
+        self._content = option(options, "content", "content")
+
+    def schema(self, file: SourceFile) -> pa.Schema:  # the same for all
+        """The columns, the same for every file."""
+        return pa.schema([*_FIELDS, *self._extra, blob_field(self._content, nullable=False)])
+
+    def read(
+        self, piece: Piece, schema: pa.Schema, rejects: Rejects
+    ) -> Iterator[Rows]:  # always the same
+        """One row; memory for the file."""
+        with open_source(piece.file) as source:
+            content = source.read()
+        facts = self._facts(piece.file, content, rejects)
+        if facts is None:
+            return
+        digest = hashlib.sha256(content).hexdigest()
+        file = piece.file
+        values = [file.path, len(content), file.modified, digest, *facts]
+        arrays = [
+            pa.array([value], field.type)
+            for value, field in zip(values, (*_FIELDS, *self._extra), strict=True)
+        ]
+        yield pa.table([*arrays, blob_array([content])], schema=self.schema(file))
+
+    def _facts(
+        self, file: SourceFile, content: bytes, rejects: Rejects
+    ) -> list[Any] | None:  # of subclasses
+        """Values of further columns; None for a file that is rejected."""
+        return []
+
+
+class Images(Binary):
+    """As :class:`Binary`, and ``width``, ``height`` and ``format`` of images, read by Pillow."""
+
+    name = "images"
+    suffixes: ClassVar[tuple[str, ...]] = (
+        ".jpg",
+        ".jpeg",
+        ".png",
+        ".webp",
+        ".gif",
+        ".bmp",
+        ".tiff",
+    )
+    _extra = _IMAGE_FIELDS
+
+    def _facts(self, file: SourceFile, content: bytes, rejects: Rejects) -> list[Any] | None:
+        try:
+            images: Any = import_module("PIL.Image")
+        except ImportError as error:
+            raise MissingDependencyError(
+                "images: Pillow is not installed: pip install 'glaive[images]'; or use "
+                "format='binary', which does not look into the files"
+            ) from error
+        try:
+            with images.open(BytesIO(content)) as image:
+                return [image.width, image.height, image.format]
+        except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
+            rejects.add(file, None, f"not an image: {error}", content)
+            return None

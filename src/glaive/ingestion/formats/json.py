@@ -1,0 +1,123 @@
+"""JSON lines: an object in each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from glaive.errors import FormatError, SchemaError
+from glaive.ingestion.formats.options import known_options, option
+from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
+from glaive.ingestion.formats.ranges import byte_pieces
+from glaive.ingestion.records import first_block, parse_block, parse_blocks, read_blocks
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile
+
+__all__ = ["Json"]
+
+_SAMPLE_BYTES = 4 << 20
+
+
+class Json(SourceFormat):
+    """JSON lines.
+
+    Options: ``ignore_unknown`` (False: a member that no column has is an error), ``infer_all``
+    (False: types come from the first 4 MiB of each file, not from all of it).
+    """
+
+    name = "json"
+    suffixes: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
+    typed = False
+    named = False
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ("ignore_unknown", "infer_all"))
+        self._ignore = option(options, "ignore_unknown", False)
+        self._infer_all = option(options, "infer_all", False)
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Members and types of the first 4 MiB, or of the whole file."""
+        blocks = read_blocks(file) if self._infer_all else [first_block(file, _SAMPLE_BYTES)]
+        schemas = []
+        for block in blocks:  # lines that are no JSON are named when they are read
+            parts = parse_block(file, block, _infer, Rejects(keep=True))
+            schemas += [part.schema for part in parts]
+        try:
+            schema = pa.unify_schemas(schemas, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise FormatError(
+                f"{file.uri}: types cannot be inferred: {error}. Pass schema= to name them"
+            ) from error
+        return pa.schema(
+            [
+                pa.field(field.name, pa.string() if pa.types.is_null(field.type) else field.type)
+                for field in schema
+            ]
+        )
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse types that JSON cannot be converted to."""
+        for field in schema:
+            try:
+                _parse(pa.py_buffer(b"{}\n"), pa.schema([_parsed(field)]), "ignore")
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+                raise SchemaError(
+                    f"column {field.name}: JSON cannot be read as {field.type}. Convert the files "
+                    "to Parquet, or read the column with another type"
+                ) from error
+
+    def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
+        """Ranges of bytes; compressed files stay whole."""
+        return byte_pieces(file, target_bytes, whole=False)
+
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """Tables of about 16 MiB of text."""
+        parse = partial(
+            _parse,
+            schema=pa.schema([_parsed(field) for field in schema]),
+            unexpected="ignore" if self._ignore else "error",
+        )
+        yield from parse_blocks(
+            piece.file, parse, rejects, piece.start, piece.stop, aligned=not piece.start
+        )
+
+
+def _infer(data: pa.Buffer) -> pa.Table:
+    return _parse(data, None, "infer")
+
+
+def _parse(data: pa.Buffer, schema: pa.Schema | None, unexpected: str) -> pa.Table:
+    json: Any = import_module("pyarrow.json")
+    table: pa.Table = json.read_json(
+        pa.BufferReader(data),
+        read_options=json.ReadOptions(use_threads=False, block_size=data.size + 1),
+        parse_options=json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior=unexpected
+        ),
+    )
+    return table
+
+
+def _parsed(field: Any) -> Any:
+    """The field that the parser makes, to be cast to the column's."""
+    return field.with_type(_parsed_type(field.type)).with_nullable(True)
+
+
+def _parsed_type(data_type: Any) -> Any:
+    if pa.types.is_float16(data_type):
+        return pa.float32()
+    if pa.types.is_dictionary(data_type):
+        return _parsed_type(data_type.value_type)
+    if pa.types.is_fixed_size_list(data_type) or pa.types.is_list_view(data_type):
+        return pa.list_(_parsed_type(data_type.value_type))
+    if pa.types.is_list(data_type):
+        return pa.list_(_parsed_type(data_type.value_type))
+    if pa.types.is_large_list(data_type):
+        return pa.large_list(_parsed_type(data_type.value_type))
+    if pa.types.is_struct(data_type):
+        return pa.struct([_parsed(data_type.field(i)) for i in range(data_type.num_fields)])
+    return data_type

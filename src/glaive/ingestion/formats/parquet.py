@@ -1,0 +1,73 @@
+"""Parquet: row groups become record batches with the types that they were written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from glaive.errors import FormatError
+from glaive.ingestion.formats.options import known_options
+from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
+from glaive.ingestion.formats.ranges import grouped_pieces
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile, open_source
+
+__all__ = ["Parquet"]
+
+_BATCH_ROWS = 64 * 1024
+
+
+class Parquet(SourceFormat):
+    """Parquet files. No options."""
+
+    name = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ())
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Columns from the footer. Two requests."""
+        with open_source(file) as source:
+            schema: pa.Schema = _opened(source, file).schema_arrow
+        return schema.remove_metadata()
+
+    def pieces(self, file: SourceFile, target_bytes: int) -> list[Piece]:
+        """Runs of row groups."""
+        if file.size <= target_bytes:
+            return [Piece(file, 0, None, file.size)]
+        with open_source(file) as source:
+            footer = _opened(source, file).metadata
+            groups = range(footer.num_row_groups)
+            sizes = [_compressed_size(footer.row_group(number)) for number in groups]
+        return grouped_pieces(file, sizes, target_bytes)
+
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """Batches of at most 65,536 rows; memory for a part of one row group."""
+        with open_source(piece.file) as source:
+            opened = _opened(source, piece.file)
+            names = [name for name in schema.names if name in opened.schema_arrow.names]
+            stop = opened.num_row_groups if piece.stop is None else piece.stop
+            for number in range(piece.start, stop):
+                try:
+                    yield from opened.iter_batches(
+                        _BATCH_ROWS, row_groups=[number], columns=names, use_threads=False
+                    )
+                except (pa.ArrowException, OSError) as error:
+                    reason = f"row group {number} is damaged, from some row on: {error}"
+                    rejects.add(piece.file, None, reason, None)
+
+
+def _opened(source: pa.NativeFile, file: SourceFile) -> Any:
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{file.uri} is not a Parquet file: {error}") from error
+
+
+def _compressed_size(group: Any) -> int:
+    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))

@@ -1,0 +1,63 @@
+"""Formats by name, and the format that names of files suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.ingestion.formats.binary import Binary, Images
+from glaive.ingestion.formats.csv import Csv
+from glaive.ingestion.formats.json import Json
+from glaive.ingestion.formats.orc import Orc
+from glaive.ingestion.formats.parquet import Parquet
+from glaive.ingestion.formats.protocol import SourceFormat
+from glaive.ingestion.formats.text import Text
+from glaive.ingestion.sources import SourceFile
+
+__all__ = ["FORMATS", "format_named", "format_of"]
+
+FORMATS: dict[str, type[SourceFormat]] = {
+    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Text, Images, Binary)
+}
+
+
+def format_named(name: str, options: Mapping[str, object]) -> SourceFormat:
+    """The format of this name.
+
+    Raises
+    ------
+    OptionError
+        There is no such format, or an option is wrong.
+    UnsupportedFeatureError
+        Only Spark reads it.
+    """
+    if name == "avro":
+        raise UnsupportedFeatureError(
+            "avro: read it with Spark, where its package is installed, and write the frame: "
+            "glaive.spark.write(spark.read.format('avro').load(path), uri)"
+        )
+    kind = FORMATS.get(name)
+    if kind is None:
+        raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {name!r}")
+    return kind(options)
+
+
+def format_of(files: Iterable[SourceFile]) -> str:
+    """The common format of files, from their names.
+
+    Raises
+    ------
+    OptionError
+        They have none.
+    """
+    by_suffix = {suffix: kind.name for kind in FORMATS.values() for suffix in kind.suffixes}
+    found: dict[str | None, str] = {}
+    for file in files:
+        found.setdefault(by_suffix.get(file.suffix), file.path)
+    if len(found) == 1 and (name := next(iter(found))) is not None:
+        return name
+    listed = ", ".join(f"{path} ({name or 'unknown'})" for name, path in found.items())
+    raise OptionError(
+        f"the names of the files have no common format: {listed}. Pass format=, one of "
+        f"{', '.join(FORMATS)}"
+    )

@@ -1,0 +1,362 @@
+"""Ingest files: plan, tasks, one commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset as open_dataset
+from glaive.dataset.tasks import JOB
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import exists_already
+from glaive.dataset.writing.rolling import discard_fragments
+from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.format.fragment import unpacked_fragments
+from glaive.format.manifest import Manifest
+from glaive.ingestion.columns import parse_columns
+from glaive.ingestion.drift import DriftRule, Reconciled
+from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.journal import Journal
+from glaive.ingestion.plan import (
+    TASK_BYTES,
+    IngestMode,
+    IngestPlan,
+    Sources,
+    find_sources,
+    plan_ingest,
+)
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.task import IngestTask
+from glaive.io.pool import worker_count
+from glaive.io.store import ObjectStore
+from glaive.table.load import find_transaction, open_latest
+from glaive.table.root import open_root
+
+__all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+Driver: TypeAlias = Callable[[Sequence[IngestTask]], Iterable[tuple[int, IngestedPieces]]]
+"""Runs tasks; yields the number and the result of each, in any order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What an ingest did.
+
+    Parameters
+    ----------
+    version
+        The version with the rows.
+    rows
+        Rows that were written, or for ``merge`` inserted and updated.
+    files
+        Files that were read.
+    bad_records
+        Records that were put aside.
+    job_id
+        Of the job.
+    repeated
+        The job had been committed before; nothing was done now.
+    """
+
+    version: int
+    rows: int
+    files: int
+    bad_records: int
+    job_id: str
+    repeated: bool = False
+
+
+def ingest(  # noqa: PLR0913  # one keyword for each option
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    uri: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # the public name
+    mode: IngestMode = "create",
+    schema: pa.Schema | str | None = None,
+    vectors: Sequence[str] = (),
+    schema_drift: DriftRule = "fail",
+    merge_keys: str | Sequence[str] | None = None,
+    job_id: str | None = None,
+    bad_records: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    source_options: Mapping[str, str] | None = None,
+    reader_options: Mapping[str, object] | None = None,
+    write_options: Mapping[str, Any] | None = None,
+    task_bytes: int = TASK_BYTES,
+    progress: Progress | None = None,
+    driver: Driver | None = None,
+) -> IngestResult:
+    """Write the rows of files as one new version of a dataset.
+
+    Parameters
+    ----------
+    source
+        Files, folders or patterns; local or URIs.
+    uri
+        The dataset.
+    format
+        ``csv``, ``json``, ``parquet``, ``orc``, ``text``, ``images`` or ``binary``; default: from
+        the names of the files.
+    mode
+        ``create`` fails if there is a dataset; ``append``, ``overwrite``; ``merge`` updates the
+        rows whose ``merge_keys`` are there already, and inserts the others.
+    schema
+        Columns and types of a new dataset, also as text such as ``"id bigint, at timestamp"``;
+        files without types are read as these.
+    vectors
+        Columns with lists that become vectors of a new dataset: ``"embedding:128:float16"``.
+    schema_drift
+        What may differ between files, and from the dataset: ``fail``: nothing; ``widen``: types
+        become wide enough for both; ``add``: columns are added, too, and those that are missing
+        are null.
+    merge_keys
+        Columns, for ``merge``.
+    job_id
+        A name of this job. Run again with the same name, it continues where it was stopped, and
+        returns the version that it made if it was not.
+    bad_records
+        A dataset for records that cannot be read, with file, line, reason and bytes. By default
+        the first such record is an error.
+    storage_options, source_options
+        Options of the store of the dataset, and of those of the files.
+    reader_options
+        Options of the format: see the classes in ``glaive.ingestion.formats``.
+    write_options
+        Further options of the write, such as ``max_rows_per_file``.
+    task_bytes
+        Bytes of the sources of a task, about.
+    progress
+        Called with the number of finished tasks, and of all.
+    driver
+        Runs the tasks; by default threads of this process.
+
+    Raises
+    ------
+    FormatError
+        A file or a record cannot be read; names file, line and reason. Nothing is visible.
+    SchemaError
+        Columns differ in a way that ``schema_drift`` does not allow.
+    DatasetExistsError
+        ``create``, and there is a dataset.
+    OptionError
+        An option is wrong, or a source has no files.
+    StoreError
+        A store failed.
+
+    Notes
+    -----
+    One listing of each folder and one or two requests for each file on the driver; tasks read
+    about 128 MiB each. ``widen`` and ``add`` change the columns of an existing dataset in commits
+    of their own, before the rows.
+    """
+    store = open_root(uri, storage_options)
+    names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+    base = None
+    with suppress(DatasetNotFoundError):
+        base = open_latest(store, to_follow=True)
+    journal = None if job_id is None else Journal(store, job_id)
+    if journal is not None:
+        done = _committed(journal, base)
+        if done is not None:
+            return IngestResult(
+                version=done, rows=0, files=0, bad_records=0, job_id=journal.job_id, repeated=True
+            )
+    _check_mode(store, mode, base, merge_keys)
+    keeps = base is not None and mode in ("append", "merge")
+    sources = find_sources(
+        [os.fspath(name) for name in names],
+        format=format,
+        existing=base.schema.to_arrow() if base is not None and keeps else None,
+        schema=parse_columns(schema) if isinstance(schema, str) else schema,
+        vectors=vectors,
+        schema_drift=schema_drift,
+        storage_options=source_options,
+        reader_options=reader_options or {},
+    )
+    if base is not None and keeps:
+        base = _evolved(open_dataset(uri, storage_options=storage_options), sources.columns, base)
+    settings = dict(write_options or {})
+    if sources.source_format.name in ("binary", "images"):
+        settings.setdefault("data_storage_version", None if keeps else "2.2")
+    aside = None if bad_records is None else open_root(bad_records, storage_options)
+    options = WriteOptions(mode="append" if mode == "merge" else mode, **settings)
+    plan = plan_ingest(
+        store,
+        sources,
+        options,
+        job_id=job_id,
+        bad_records=aside,
+        base=base if keeps else None,
+        task_bytes=task_bytes,
+    )
+    if mode == "merge":
+        return _merge(plan, sources, uri, storage_options, merge_keys or ())
+    results = run_tasks(plan, driver or _threads, progress)
+    return commit_ingest(plan, results, files=len(sources.files))
+
+
+def run_tasks(
+    plan: IngestPlan, driver: Driver, progress: Progress | None = None
+) -> list[IngestedPieces]:
+    """Run the tasks of a plan; if one fails, the files of the others are removed.
+
+    Those of a job with an id stay for its next run.
+    """
+    results: dict[int, IngestedPieces] = {}
+    try:
+        for number, result in driver(plan.tasks):
+            results[number] = result
+            if progress is not None:
+                progress(len(results), len(plan.tasks))
+    except BaseException:
+        if not plan.tasks or plan.tasks[0].journal is None:
+            for result in results.values():
+                discard_fragments(
+                    plan.write, unpacked_fragments(result.fragments, "the result of a task")
+                )
+                if plan.bad_records is not None:
+                    bad = unpacked_fragments(result.bad_fragments, "the result of a task")
+                    discard_fragments(plan.bad_records, bad)
+        raise
+    return [results[number] for number in sorted(results)]
+
+
+def commit_ingest(
+    plan: IngestPlan, results: Iterable[IngestedPieces], *, files: int
+) -> IngestResult:
+    """Commit what tasks wrote: bad records first, then the rows; each once for the job."""
+    results = list(results)
+    bad = [data for result in results for data in result.bad_fragments]
+    if bad and plan.bad_records is not None:
+        commit_plan(plan.bad_records, unpacked_fragments(bad, "the result of a task"), once=JOB)
+    fragments = [
+        fragment
+        for result in results
+        for fragment in unpacked_fragments(result.fragments, "the result of a task")
+    ]
+    version = plan.write.read_version
+    if fragments or not plan.write.appends:
+        version = commit_plan(plan.write, fragments, once=JOB).version
+    journal = plan.tasks[0].journal if plan.tasks else None
+    if journal is not None:
+        journal.commit(version)
+    return IngestResult(
+        version=version,
+        rows=sum(fragment.physical_rows for fragment in fragments),
+        files=files,
+        bad_records=sum(result.bad_records for result in results),
+        job_id=plan.job_id,
+    )
+
+
+def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+    """Run tasks on threads of this process, a bounded number at a time."""
+    from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+    workers = max(1, min(worker_count(), len(tasks)))
+    with ThreadPoolExecutor(workers, thread_name_prefix="glaive-ingest") as pool:
+        waiting: dict[Future[IngestedPieces], int] = {
+            pool.submit(task.execute): number for number, task in enumerate(tasks)
+        }
+        try:
+            while waiting:
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    yield waiting.pop(future), future.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _committed(journal: Journal, base: Manifest | None) -> int | None:
+    """The version that an earlier run of the job made."""
+    version = journal.committed()
+    if version is not None or base is None:
+        return version
+    found = find_transaction(journal.store, 0, JOB, journal.job_id)
+    return None if found is None else found.version
+
+
+def _check_mode(
+    store: ObjectStore,
+    mode: str,
+    base: Manifest | None,
+    merge_keys: str | Sequence[str] | None,
+) -> None:
+    if mode not in ("create", "append", "overwrite", "merge"):
+        raise OptionError(
+            f"mode: expected 'create', 'append', 'overwrite' or 'merge', found {mode!r}"
+        )
+    if mode == "create" and base is not None:
+        raise exists_already(store.uri, base.version)
+    if (mode == "merge") != bool(merge_keys):
+        raise OptionError("merge_keys: name the columns for mode='merge', and only for it")
+
+
+def _evolved(dataset: LanceDataset, columns: Reconciled, base: Manifest) -> Manifest:
+    """The version whose columns hold the rows: changes types and adds columns where needed."""
+    if columns.widened:
+        dataset.alter_columns(
+            *({"path": field.name, "data_type": field.type} for field in columns.widened)
+        )
+    if columns.added:
+        dataset.add_columns(pa.schema(columns.added))
+    return open_latest(dataset.store, to_follow=True) if columns.widened or columns.added else base
+
+
+def _merge(
+    plan: IngestPlan,
+    sources: Sources,
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None,
+    merge_keys: str | Sequence[str],
+) -> IngestResult:
+    """Update and insert the rows of all tasks in one merge."""
+    if plan.write.read_version == 0:
+        commit_plan(plan.write, [])
+    dataset = open_dataset(uri, storage_options=storage_options)
+    keep = plan.bad_records is not None
+    rejects = Rejects(keep=keep, job_id=plan.job_id)
+    schema = sources.columns.schema
+    batches = (
+        batch
+        for task in plan.tasks
+        for rows in task.rows(rejects)
+        for batch in _batches(rows, schema)
+    )
+    counts = (
+        dataset.merge_insert(merge_keys)
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute(pa.RecordBatchReader.from_batches(schema, batches))
+    )
+    if plan.bad_records is not None and len(rejects):
+        from glaive.dataset.writing.fragments import write_fragments
+
+        commit_plan(plan.bad_records, write_fragments(plan.bad_records, rejects.batches()))
+    merged = open_latest(dataset.store)
+    journal = plan.tasks[0].journal if plan.tasks else None
+    if journal is not None:
+        journal.commit(merged.version)
+    return IngestResult(
+        version=merged.version,
+        rows=counts["num_inserted_rows"] + counts["num_updated_rows"],
+        files=len(sources.files),
+        bad_records=len(rejects),
+        job_id=plan.job_id,
+    )
+
+
+def _batches(rows: pa.RecordBatch | pa.Table, schema: pa.Schema) -> list[pa.RecordBatch]:
+    from glaive.dataset.writing.conform import conform
+
+    fitted = conform(rows, schema)
+    return fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]

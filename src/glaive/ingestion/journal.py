@@ -1,0 +1,137 @@
+"""The journal of a job: what its finished tasks wrote, so that the next run need not repeat it.
+
+Nothing depends on it: a version is made by one commit, which has the id of the job. A job that is
+run again reads the journal to find its commit, or tasks that are done.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.format.fragment import unpacked_fragments
+from glaive.format.paths import data_file_path
+from glaive.ingestion.ingested import IngestedPieces
+from glaive.io.store import ObjectStore
+
+__all__ = ["JOBS", "Journal"]
+
+JOBS: Final = "_glaive/jobs"
+"""Folder of journals below the root of a dataset; other libraries do not look into it."""
+
+_JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The journal of one job.
+
+    Parameters
+    ----------
+    store
+        Root of the dataset.
+    job_id
+        Letters, digits, ``.``, ``_`` and ``-``, 128 at most.
+
+    Raises
+    ------
+    OptionError
+        The id has other characters.
+    """
+
+    store: ObjectStore
+    job_id: str
+
+    def __post_init__(self) -> None:
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise OptionError(
+                f"job_id: expected up to 128 letters, digits, '.', '_' or '-', found "
+                f"{self.job_id!r}"
+            )
+
+    @property
+    def _folder(self) -> str:
+        return f"{JOBS}/{self.job_id}"
+
+    def finished(self, key: str, *, bad_records: ObjectStore | None) -> IngestedPieces | None:
+        """What a task wrote, if it is finished and its files are still there.
+
+        One request for a task that is not finished; else one more for each file.
+        """
+        entry = self._read(f"{self._folder}/{key}.json")
+        if entry is None:
+            return None
+        try:
+            count = entry["bad_records"]
+            if not isinstance(count, int):
+                return None
+            result = IngestedPieces(
+                _decoded(entry["fragments"]), _decoded(entry["bad_fragments"]), count
+            )
+            places = [(self.store, path) for path in _paths(result.fragments)]
+            if result.bad_fragments:
+                if bad_records is None:
+                    return None
+                places += [(bad_records, path) for path in _paths(result.bad_fragments)]
+        except (KeyError, TypeError, ValueError):
+            return None
+        try:
+            for store, path in places:
+                store.head(path)
+        except ObjectNotFoundError:
+            return None
+        return result
+
+    def finish(self, key: str, result: IngestedPieces) -> None:
+        """Write down what a task wrote."""
+        entry = {
+            "fragments": [base64.b64encode(data).decode() for data in result.fragments],
+            "bad_fragments": [base64.b64encode(data).decode() for data in result.bad_fragments],
+            "bad_records": result.bad_records,
+        }
+        self.store.put(f"{self._folder}/{key}.json", [json.dumps(entry).encode()])
+
+    def committed(self) -> int | None:
+        """The version that the job made, if its end was written down."""
+        entry = self._read(f"{self._folder}/committed.json")
+        version = None if entry is None else entry.get("version")
+        return version if isinstance(version, int) else None
+
+    def commit(self, version: int) -> None:
+        """Write down the version, and remove the entries of the tasks."""
+        self.store.put(
+            f"{self._folder}/committed.json", [json.dumps({"version": version}).encode()]
+        )
+        self.store.delete(list(self._entries()))
+
+    def _entries(self) -> Iterator[str]:
+        for meta in self.store.list(self._folder):
+            if not meta.path.endswith("/committed.json"):
+                yield meta.path
+
+    def _read(self, path: str) -> dict[str, object] | None:
+        try:
+            entry = json.loads(self.store.get(path).to_pybytes())
+        except (ObjectNotFoundError, ValueError):
+            return None
+        return entry if isinstance(entry, dict) else None
+
+
+def _decoded(texts: object) -> tuple[bytes, ...]:
+    if not isinstance(texts, list):
+        raise TypeError(texts)
+    return tuple(base64.b64decode(text, validate=True) for text in texts)
+
+
+def _paths(fragments: tuple[bytes, ...]) -> list[str]:
+    return [
+        data_file_path(file.path)
+        for fragment in unpacked_fragments(fragments, "the journal")
+        for file in fragment.files
+        if file.base_id is None
+    ]

@@ -1,0 +1,165 @@
+"""Plan an ingest: list the files, find the columns, cut the work into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+
+from glaive.dataset.tasks import JOB
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import WritePlan, plan_write
+from glaive.errors import OptionError
+from glaive.format.manifest import Manifest
+from glaive.ingestion.columns import with_vectors
+from glaive.ingestion.drift import DriftRule, Reconciled, check_rule, reconcile
+from glaive.ingestion.formats.protocol import Piece, SourceFormat
+from glaive.ingestion.formats.registry import format_named, format_of
+from glaive.ingestion.journal import Journal
+from glaive.ingestion.rejects import BAD_RECORDS
+from glaive.ingestion.sources import SourceFile, list_sources
+from glaive.ingestion.task import IngestTask
+from glaive.io.store import ObjectStore
+
+__all__ = ["TASK_BYTES", "IngestMode", "IngestPlan", "Sources", "find_sources", "plan_ingest"]
+
+TASK_BYTES = 128 << 20
+"""Bytes of the sources of one task, about."""
+
+_READERS = 16
+"""Threads that read footers and samples."""
+
+IngestMode: TypeAlias = Literal["create", "append", "overwrite", "merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Files, how to read them, and the columns that result."""
+
+    files: tuple[SourceFile, ...]
+    source_format: SourceFormat
+    columns: Reconciled
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """Tasks that can run anywhere, and what their commit needs.
+
+    Parameters
+    ----------
+    tasks
+        In the order of the rows.
+    write
+        Of the dataset.
+    bad_records
+        Of the dataset of bad records.
+    job_id
+        In the properties of both commits.
+    """
+
+    tasks: tuple[IngestTask, ...]
+    write: WritePlan
+    bad_records: WritePlan | None
+    job_id: str
+
+
+def find_sources(
+    source: str | Sequence[str],
+    *,
+    format: str | None,  # the public name
+    existing: pa.Schema | None,
+    schema: pa.Schema | None,
+    vectors: Sequence[str],
+    schema_drift: DriftRule,
+    storage_options: Mapping[str, str] | None,
+    reader_options: Mapping[str, object],
+) -> Sources:
+    """List the files and find their columns.
+
+    One listing for each folder, one or two requests for each file.
+    """
+    check_rule(schema_drift)
+    names = [source] if isinstance(source, str) else list(source)
+    if not all(names) or not names:
+        raise OptionError(f"source: expected a path or a URI, or several, found {source!r}")
+    files = list_sources(names, storage_options)
+    source_format = format_named(format or format_of(files), reader_options)
+    if existing is not None and (schema is not None or vectors):
+        raise OptionError("schema, vectors: the dataset has its own; leave them out, or overwrite")
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="glaive-ingest") as readers:
+        schemas = list(readers.map(source_format.schema, files))
+    columns = reconcile(
+        zip(files, schemas, strict=True),
+        existing if schema is None else schema,
+        schema_drift,
+        typed=source_format.typed,
+        named=source_format.named,
+    )
+    if existing is None:
+        columns = Reconciled(with_vectors(columns.schema, vectors))
+    source_format.check(columns.schema)
+    return Sources(tuple(files), source_format, columns)
+
+
+def plan_ingest(
+    store: ObjectStore,
+    sources: Sources,
+    options: WriteOptions,
+    *,
+    job_id: str | None = None,
+    bad_records: ObjectStore | None = None,
+    base: Manifest | None = None,
+    task_bytes: int = TASK_BYTES,
+) -> IngestPlan:
+    """Cut the files into tasks of about the same bytes.
+
+    Parameters
+    ----------
+    store, bad_records
+        Roots of the dataset, and of that for bad records.
+    sources
+        What to read.
+    options
+        Of the write.
+    job_id
+        Default: a new one.
+    base
+        The version to append to.
+    task_bytes
+        Bytes of the sources of a task.
+    """
+    job = job_id or str(uuid4())
+    properties = {**options.transaction_properties, JOB: job}
+    options = replace(options, transaction_properties=properties)
+    write = plan_write(store, sources.columns.schema, options, base)
+    journal = None if job_id is None else Journal(store, job_id)
+    aside = None
+    if bad_records is not None:
+        aside_options = WriteOptions(mode="append", transaction_properties={JOB: job})
+        aside = plan_write(bad_records, BAD_RECORDS, aside_options)
+    pieces = (
+        piece for file in sources.files for piece in sources.source_format.pieces(file, task_bytes)
+    )
+    schema = sources.columns.schema
+    tasks = tuple(
+        IngestTask(group, sources.source_format, schema, write, aside, job, journal)
+        for group in _grouped(pieces, task_bytes)
+    )
+    return IngestPlan(tasks, write, aside, job)
+
+
+def _grouped(pieces: Iterable[Piece], task_bytes: int) -> Iterable[tuple[Piece, ...]]:
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if group and size + piece.size > task_bytes:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(piece)
+        size += piece.size
+    if group:
+        yield tuple(group)

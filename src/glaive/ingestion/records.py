@@ -1,0 +1,244 @@
+"""Records in text files: blocks of whole lines, and the lines of a block that cannot be parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.errors import FormatError
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile, open_source
+from glaive.memory import as_array
+from glaive.types import Int64s
+
+__all__ = [
+    "BLOCK_BYTES",
+    "Block",
+    "first_block",
+    "parse_block",
+    "parse_blocks",
+    "read_blocks",
+    "record_starts",
+]
+
+BLOCK_BYTES: Final = 16 << 20
+MAX_RECORD_BYTES: Final = 1 << 30
+"""A record longer than this is taken for a file without line ends."""
+
+Parse = Callable[[pa.Buffer], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole records of a file.
+
+    Parameters
+    ----------
+    data
+        Their bytes.
+    lines
+        Lines of the range before the first record.
+    """
+
+    data: pa.Buffer
+    lines: int
+
+
+def read_blocks(
+    file: SourceFile,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    aligned: bool = True,
+    quoted: bool = False,
+) -> Iterator[Block]:
+    """Blocks of the records that begin in a range of a file.
+
+    Parameters
+    ----------
+    start, stop
+        First byte, and that behind the last; a record belongs to the range that its first byte is
+        in. Of what a compressed file holds, which has no ``stop``.
+    aligned
+        A record begins at ``start``.
+    quoted
+        Line ends between quotation marks belong to a value; ``start`` is aligned.
+
+    Raises
+    ------
+    FormatError
+        A record has more than 1 GiB: the file has no line ends.
+
+    Notes
+    -----
+    Reads the range once, in blocks of 16 MiB.
+    """
+    with open_source(file, decompress=True) as stream:
+        lines = 0
+        start = _seek(stream, file, start, aligned=aligned)
+        if stop is not None and start >= stop:
+            return
+        rest = b""
+        while True:
+            data = stream.read(BLOCK_BYTES)
+            joined = rest + data
+            if not joined:
+                return
+            end = len(joined)
+            last = not data
+            if stop is not None and start + end >= stop:
+                cut = joined.find(b"\n", max(stop - start - 1, 0))
+                if cut >= 0:
+                    end, last = cut + 1, True
+                elif not last:
+                    end = 0
+            elif not last:
+                end = _last_record_end(joined, quoted=quoted)
+            if end:
+                yield Block(pa.py_buffer(joined[:end] if end < len(joined) else joined), lines)
+                lines += joined.count(b"\n", 0, end)
+                start += end
+            if last:
+                return
+            rest = joined[end:]
+            if len(rest) > MAX_RECORD_BYTES:
+                raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+
+
+def first_block(file: SourceFile, size: int, *, quoted: bool = False) -> Block:
+    """Whole records from the beginning of a file, of about ``size`` bytes; at least one."""
+    with open_source(file, decompress=True) as stream:
+        joined = b""
+        while True:
+            data = stream.read(size)
+            joined += data
+            end = _last_record_end(joined, quoted=quoted) if data else len(joined)
+            if end or not data:
+                return Block(pa.py_buffer(joined[:end]), 0)
+            if len(joined) > MAX_RECORD_BYTES:
+                raise FormatError(f"{file.uri}: more than 1 GiB without a line end")
+
+
+def parse_blocks(
+    file: SourceFile,
+    parse: Parse,
+    rejects: Rejects,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    aligned: bool = True,
+    quoted: bool = False,
+) -> Iterator[pa.Table]:
+    """Parse the records that begin in a range; those that fail alone are rejected with a reason.
+
+    A block that fails is halved until the records at fault stand alone, so that others cost one
+    call of the parser per block. For the numbers of lines the file is read from its beginning
+    again, once per range that has bad records.
+    """
+    before: int | None = None
+    for block in read_blocks(file, start, stop, aligned=aligned, quoted=quoted):
+        try:
+            table = parse(block.data)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            if before is None:
+                before = _lines_before(file, start, aligned=aligned)
+            placed = replace(block, lines=block.lines + before)
+            yield from parse_block(file, placed, parse, rejects, quoted=quoted)
+            continue
+        yield table
+
+
+def parse_block(
+    file: SourceFile, block: Block, parse: Parse, rejects: Rejects, *, quoted: bool = False
+) -> Iterator[pa.Table]:
+    """Parse the records of a block; those that fail alone are rejected."""
+    data = block.data
+    starts = record_starts(data, quoted=quoted)
+    lines = _lines_of(data, starts)
+    waiting = [(0, len(starts) - 1)]
+    while waiting:
+        low, high = waiting.pop()
+        part = data.slice(int(starts[low]), int(starts[high] - starts[low]))
+        alone = high - low == 1
+        if alone and not part.to_pybytes().strip():
+            continue
+        try:
+            table = parse(part)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if alone:
+                rejects.add(file, 1 + block.lines + int(lines[low]), str(error), part.to_pybytes())
+                continue
+            middle = (low + high) // 2
+            waiting += [(middle, high), (low, middle)]
+            continue
+        yield table
+
+
+def record_starts(data: pa.Buffer, *, quoted: bool) -> Int64s:
+    """Where records begin, and the end of the last."""
+    ends = _record_ends(data, quoted=quoted)
+    starts: Int64s = np.concatenate([np.zeros(1, np.int64), ends])
+    return starts if starts[-1] == data.size else np.append(starts, data.size)
+
+
+def _record_ends(data: pa.Buffer, *, quoted: bool) -> Int64s:
+    values = as_array(data)
+    ends: Int64s = np.flatnonzero(values == ord("\n")) + 1
+    if quoted:
+        marks = np.flatnonzero(values == ord('"'))
+        ends = ends[np.searchsorted(marks, ends) % 2 == 0]
+    return ends
+
+
+def _lines_of(data: pa.Buffer, starts: Int64s) -> Int64s:
+    """Lines before each start."""
+    ends = np.flatnonzero(as_array(data) == ord("\n")) + 1
+    lines: Int64s = np.searchsorted(ends, starts, side="right").astype(np.int64)
+    return lines
+
+
+def _last_record_end(data: bytes, *, quoted: bool) -> int:
+    if not quoted:
+        return data.rfind(b"\n") + 1
+    ends = _record_ends(pa.py_buffer(data), quoted=True)
+    return int(ends[-1]) if len(ends) else 0
+
+
+def _lines_before(file: SourceFile, start: int, *, aligned: bool) -> int:
+    """Lines before the first record of a range."""
+    with open_source(file, decompress=True) as stream:
+        rest = start if aligned else _record_start(stream, start)
+        if not aligned:
+            stream.seek(0)
+        lines = 0
+        while rest > 0 and (data := stream.read(min(rest, BLOCK_BYTES))):
+            lines += data.count(b"\n")
+            rest -= len(data)
+    return lines
+
+
+def _seek(stream: pa.NativeFile, file: SourceFile, start: int, *, aligned: bool) -> int:
+    """Go to the first record of a range; returns where it begins."""
+    if not aligned:
+        start = _record_start(stream, start)
+    if file.compression is None:
+        stream.seek(start)
+    elif start:
+        stream.read(start)
+    return start
+
+
+def _record_start(stream: pa.NativeFile, start: int) -> int:
+    """Where the first record begins that does so at a position or behind it."""
+    at = start - 1
+    stream.seek(at)
+    while data := stream.read(1 << 16):
+        found = data.find(b"\n")
+        if found >= 0:
+            return int(at + found + 1)
+        at += len(data)
+    return at

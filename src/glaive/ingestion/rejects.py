@@ -1,0 +1,75 @@
+"""Records that cannot be read: the job fails at the first, or they are put aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from glaive.errors import FormatError
+from glaive.ingestion.sources import SourceFile
+
+__all__ = ["BAD_RECORDS", "Rejects"]
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("line", pa.int64()),
+    pa.field("reason", pa.string(), nullable=False),
+    pa.field("record", pa.binary()),
+    pa.field("job_id", pa.string()),
+]
+
+BAD_RECORDS: Final = pa.schema(_FIELDS)
+"""Columns of a dataset of bad records; ``line`` is null where a file has none."""
+
+_MAX_RECORD: Final = 1 << 20
+"""Bytes that are kept of a bad record."""
+
+
+class Rejects:
+    """Collects the bad records of a task.
+
+    Parameters
+    ----------
+    keep
+        Put them aside; otherwise the first is an error.
+    job_id
+        Of the job, for each record.
+    """
+
+    def __init__(self, *, keep: bool, job_id: str | None = None) -> None:
+        self._keep = keep
+        self._job_id = job_id
+        self._rows: list[tuple[str, int | None, str, bytes | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, file: SourceFile, line: int | None, reason: str, record: bytes | None) -> None:
+        """Put a record aside.
+
+        Raises
+        ------
+        FormatError
+            Bad records are not kept: names file, line and reason.
+        """
+        if not self._keep:
+            place = file.uri if line is None else f"{file.uri}, line {line}"
+            raise FormatError(
+                f"{place}: {reason}. Pass bad_records='…' to put such records into a dataset of "
+                "their own, or schema= with types that fit."
+            )
+        kept = None if record is None else record[:_MAX_RECORD]
+        self._rows.append((file.uri, line, reason, kept))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records, as rows of :data:`BAD_RECORDS`."""
+        if self._rows:
+            files, lines, reasons, records = zip(*self._rows, strict=True)
+            columns = [files, lines, reasons, records, [self._job_id] * len(files)]
+            arrays = [
+                pa.array(values, field.type)
+                for values, field in zip(columns, BAD_RECORDS, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=BAD_RECORDS)

@@ -1,0 +1,208 @@
+"""The files that an ingest reads: listed once, opened by the tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from io import RawIOBase
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from glaive.errors import ObjectNotFoundError, OptionError
+from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
+from glaive.io.uri import open_object, open_store
+from glaive.types import ByteRange
+
+__all__ = ["COMPRESSIONS", "SourceFile", "list_sources", "open_source"]
+
+Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
+
+COMPRESSIONS: Final[dict[str, Codec]] = {
+    ".gz": "gzip",
+    ".bz2": "bz2",
+    ".zst": "zstd",
+    ".lz4": "lz4",
+}
+"""Codecs of Arrow by the last suffix of a name."""
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to be read; can be pickled.
+
+    Parameters
+    ----------
+    uri
+        Where it is.
+    path
+        Relative to the folder that was given, or its name.
+    size
+        Bytes, as stored.
+    modified
+        Time of the last change, if the store tells it.
+    options
+        Options of its store.
+    """
+
+    uri: str
+    path: str
+    size: int
+    modified: datetime | None
+    options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+
+    @property
+    def compression(self) -> Codec | None:
+        """Codec of the whole file, from its name."""
+        return COMPRESSIONS.get(PurePosixPath(self.path).suffix.lower())
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the name in lower case, without that of a compression."""
+        name = PurePosixPath(self.path.lower())
+        return (name if self.compression is None else name.with_suffix("")).suffix
+
+
+def list_sources(
+    sources: Sequence[str], storage_options: Mapping[str, str] | None = None
+) -> list[SourceFile]:
+    """The files below folders, matching patterns, or given one by one; in order of their names.
+
+    Parameters
+    ----------
+    sources
+        Paths or URIs of files or folders, or patterns: ``*`` matches within a name, ``**`` across
+        folders. Names that begin with ``_`` or ``.`` are left out, as by Spark, unless a source
+        is that file.
+    storage_options
+        Options of the stores.
+
+    Raises
+    ------
+    OptionError
+        A source matches no file.
+    """
+    options = dict(storage_options or {})
+    files: list[SourceFile] = []
+    for source in sources:
+        found = sorted(_files_of(source, options), key=lambda file: file.uri)
+        if not found:
+            raise OptionError(f"{source}: no such file, and no folder or pattern with files")
+        files += found
+    distinct = {file.uri: file for file in files}
+    return list(distinct.values())
+
+
+def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
+    wildcard = _WILDCARD.search(source)
+    if wildcard is None:
+        file = _file(source, options)
+        yield from _below(source, options) if file is None else [file]
+        return
+    folder = source[: wildcard.start()].rpartition("/")[0] or ("/" if source[:1] == "/" else ".")
+    pattern = source.removeprefix(folder).lstrip("/") if folder != "." else source
+    matches = re.compile(_expression(pattern)).fullmatch
+    yield from (file for file in _below(folder, options) if matches(file.path))
+
+
+def _file(source: str, options: Mapping[str, str]) -> SourceFile | None:
+    """The source, if it is a file."""
+    if source.endswith("/"):
+        return None
+    store, name = open_object(source, options)
+    if store.is_local and Path(store.full(name)).is_dir():
+        return None
+    try:
+        return _described(store, store.head(name), options)
+    except ObjectNotFoundError:
+        return None
+
+
+def _below(folder: str, options: Mapping[str, str]) -> Iterator[SourceFile]:
+    store = open_store(folder, options)
+    if store.is_local and not Path(store.full("")).is_dir():
+        return
+    for meta in store.walk(""):
+        if not any(part[:1] in ("_", ".") for part in meta.path.split("/")):
+            yield _described(store, meta, options)
+
+
+def _described(store: ObjectStore, meta: ObjectMeta, options: Mapping[str, str]) -> SourceFile:
+    return SourceFile(store.full(meta.path), meta.path, meta.size, meta.modified, options)
+
+
+def _expression(pattern: str) -> str:
+    """A pattern of names as a regular expression."""
+    parts = []
+    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|.", pattern, re.DOTALL):
+        known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+        if token in known:
+            parts.append(known[token])
+        elif token[0] == "[" and len(token) > 1:
+            inside = token[1:-1].replace("\\", "\\\\")
+            parts.append(f"[{'^' + inside[1:] if inside[0] in '!^' else inside}]")
+        else:
+            parts.append(re.escape(token))
+    return "".join(parts)
+
+
+def open_source(file: SourceFile, *, decompress: bool = False) -> pa.NativeFile:
+    """Open a file for reading; that of a store is fetched range by range.
+
+    Parameters
+    ----------
+    decompress
+        Read what a compressed file holds, from its beginning only.
+    """
+    store, name = open_object(file.uri, file.options)
+    opened: pa.NativeFile
+    if store.is_local:
+        try:
+            opened = pa.OSFile(store.full(name), "r")
+        except FileNotFoundError as error:
+            raise ObjectNotFoundError(f"{file.uri} was removed since it was listed") from error
+    else:
+        opened = pa.PythonFile(_RangeFile(store.open(name, size=file.size)), "r")
+    if decompress and file.compression is not None:
+        return pa.CompressedInputStream(opened, file.compression)
+    return opened
+
+
+class _RangeFile(RawIOBase):
+    """The file interface over ranges of an object."""
+
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader = reader
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._reader.size)[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        rest = max(self._reader.size - self._at, 0)
+        size = rest if size < 0 else min(size, rest)
+        if not size:
+            return b""
+        [data] = self._reader.read([ByteRange(self._at, size)])
+        self._at += size
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.close()
+        super().close()

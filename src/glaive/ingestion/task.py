@@ -1,0 +1,125 @@
+"""Tasks of an ingest: values that can be sent to other processes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from glaive.dataset.version import OpenDataset
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.plan import WritePlan
+from glaive.format.fragment import packed_fragments
+from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
+from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.journal import Journal
+from glaive.ingestion.rejects import Rejects
+
+__all__ = ["IngestTask"]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTask:
+    """Read pieces of files and write their rows to data files. :meth:`execute` runs it.
+
+    It may run again, or twice at the same time: each run writes files of its own, and only what
+    the commit names is seen.
+
+    Parameters
+    ----------
+    pieces
+        What to read, in order.
+    source_format
+        How to read it.
+    schema
+        Columns.
+    write
+        Where to write.
+    bad_records
+        Where to write records that cannot be read; None: they are an error.
+    job_id
+        Of the job, for bad records.
+    journal
+        Where finished tasks are written down, so that none of them is repeated.
+    """
+
+    pieces: tuple[Piece, ...]
+    source_format: SourceFormat = field(repr=False)
+    schema: pa.Schema = field(repr=False)
+    write: WritePlan = field(repr=False)
+    bad_records: WritePlan | None = field(default=None, repr=False)
+    job_id: str | None = None
+    journal: Journal | None = field(default=None, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sources."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def key(self) -> str:
+        """The same for tasks that read the same bytes into the same columns."""
+        digest = hashlib.sha256()
+        for piece in self.pieces:
+            file = piece.file
+            fact = (file.uri, file.size, str(file.modified), piece.start, piece.stop)
+            digest.update(repr(fact).encode())
+        digest.update(repr(self.source_format.described()).encode())
+        digest.update(str(self.schema.to_string(show_field_metadata=True)).encode())
+        digest.update(f"{self.write.version} {self.bad_records is not None}".encode())
+        digest.update(repr([entry.id for entry in self.write.schema.walk()]).encode())
+        return digest.hexdigest()[:32]
+
+    def rows(self, rejects: Rejects) -> Iterator[Rows]:
+        """The rows, with null for columns that a file lacks."""
+        for piece in self.pieces:
+            for rows in self.source_format.read(piece, self.schema, rejects):
+                if len(rows):
+                    yield _completed(rows, self.schema)
+
+    def execute(
+        self, dataset: OpenDataset | None = None
+    ) -> IngestedPieces:  # there may be none yet
+        """Read and write, unless an earlier run of the job did.
+
+        Raises
+        ------
+        FormatError
+            A file or a record cannot be read.
+        StoreError
+            A store failed.
+
+        Notes
+        -----
+        Memory: a block of 16 MiB of a file with its values, or a batch; and a page of each
+        column. If it fails, it removes what it wrote.
+        """
+        journal, aside = self.journal, self.bad_records
+        if journal is not None:
+            done = journal.finished(self.key, bad_records=None if aside is None else aside.store)
+            if done is not None:
+                return done
+        rejects = Rejects(keep=aside is not None, job_id=self.job_id)
+        fragments = write_fragments(self.write, self.rows(rejects))
+        bad = []
+        if aside is not None and len(rejects):
+            bad = write_fragments(aside, rejects.batches())
+        result = IngestedPieces(packed_fragments(fragments), packed_fragments(bad), len(rejects))
+        if journal is not None:
+            journal.finish(self.key, result)
+        return result
+
+
+def _completed(rows: Rows, schema: pa.Schema) -> Rows:
+    """Rows with all columns, in order."""
+    if rows.schema.names == schema.names:
+        return rows
+    columns = [
+        rows.column(rows.schema.get_field_index(field.name))
+        if field.name in rows.schema.names
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, names=schema.names)

@@ -1,0 +1,66 @@
+"""Ingest files with the workers of a Spark cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from glaive.format.fragment import unpacked_fragments
+from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.job import IngestResult
+from glaive.ingestion.job import ingest as ingest_files
+from glaive.ingestion.task import IngestTask
+from glaive.spark.jobs.runner import SparkRunner
+from glaive.spark.options import absolute
+from glaive.spark.writer import refuse_missing_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ingest"]
+
+
+def ingest(
+    spark: SparkSession,
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    uri: str | os.PathLike[str],
+    **keywords: Any,
+) -> IngestResult:
+    """Write the rows of files as one new version of a dataset, with tasks on a cluster.
+
+    Rows neither pass through the driver nor through the JVM: workers read the files and write the
+    data files.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    source
+        Files, folders or patterns, at places that the workers reach, too.
+    uri
+        The dataset, likewise.
+    **keywords
+        As for :func:`glaive.ingest`; its ``driver`` is this cluster.
+
+    Raises
+    ------
+    GlaiveError
+        As :func:`glaive.ingest`; also if workers do not share the paths of the driver, or have
+        another version of glaive.
+    """
+    names = [source] if isinstance(source, (str, os.PathLike)) else source
+    if keywords.get("bad_records") is not None:
+        keywords["bad_records"] = absolute(keywords["bad_records"])
+    run = partial(_run, SparkRunner(spark))
+    return ingest_files([absolute(name) for name in names], absolute(uri), driver=run, **keywords)
+
+
+def _run(runner: SparkRunner, tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+    results: list[IngestedPieces] = runner.run(None, tasks)
+    for task, result in zip(tasks, results, strict=True):
+        refuse_missing_files(
+            task.write, unpacked_fragments(result.fragments, "the result of a task")
+        )
+    yield from enumerate(results)

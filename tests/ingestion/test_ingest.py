@@ -1,0 +1,344 @@
+"""Files become rows of a dataset: once, whole, and with an error that names what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+import glaive
+from glaive.dataset.writing.options import WriteOptions
+from glaive.errors import DatasetExistsError, FormatError, OptionError, SchemaError
+from glaive.ingestion import FORMATS, ingest
+from glaive.ingestion.job import commit_ingest
+from glaive.ingestion.plan import find_sources, plan_ingest
+from glaive.table.root import open_root
+
+pytestmark = pytest.mark.interop
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "at": pa.array([0, None, 86_400_000_000], pa.timestamp("us", "UTC")),
+        "x": pa.array([0.5, None, -1.25]),
+        "s": ["a", None, 'b,"c"\u00e9'],
+    }
+)
+
+
+def rows_of(uri: Path) -> list[dict[str, Any]]:
+    """The rows as pylance reads them, which must be what glaive reads."""
+    theirs: list[dict[str, Any]] = lance.dataset(str(uri)).to_table().to_pylist()
+    assert glaive.dataset(uri).to_table().to_pylist() == theirs
+    return theirs
+
+
+def written(folder: Path, name: str, table: pa.Table = TABLE) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    if name.endswith((".parquet", ".orc")):
+        (pq if name.endswith(".parquet") else orc).write_table(table, path)
+        return path
+    if ".csv" in name:
+        lines = ["id,at,x,s"]
+        for row in table.to_pylist():
+            text = "" if row["s"] is None else '"' + row["s"].replace('"', '""') + '"'
+            at = "" if row["at"] is None else row["at"].strftime("%Y-%m-%dT%H:%M:%SZ")
+            lines.append(f"{row['id']},{at},{'' if row['x'] is None else row['x']},{text}")
+    else:
+        lines = [
+            json.dumps({**row, "at": row["at"] and row["at"].strftime("%Y-%m-%d %H:%M:%SZ")})
+            for row in table.to_pylist()
+        ]
+    data = ("\n".join(lines) + "\n").encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.csv.gz", "a.jsonl", "a.json.gz", "a.parquet", "a.orc"]
+)
+def test_a_file_becomes_the_same_rows(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "in", name)
+    schema = None if name.endswith(("parquet", "orc")) else TABLE.schema
+    result = ingest(path, tmp_path / "t.lance", schema=schema)
+    assert (result.version, result.rows, result.files) == (1, 3, 1)
+    assert rows_of(tmp_path / "t.lance") == TABLE.to_pylist()
+    if name.endswith("parquet"):
+        assert glaive.dataset(tmp_path / "t.lance").schema == TABLE.schema
+
+
+def test_types_of_csv_are_inferred_although_a_value_is_wrong(tmp_path: Path) -> None:
+    lines = [f"{number},2024-01-{1 + number % 28:02}" for number in range(200)]
+    lines[150] = "oops,2024-01-01"
+    path = tmp_path / "a.csv"
+    path.write_text("id,day\n" + "\n".join(lines))
+
+    with pytest.raises(FormatError, match=r"a\.csv, line 152: column id: int64: .*'oops'"):
+        ingest(path, tmp_path / "t.lance")
+    assert not (tmp_path / "t.lance" / "_versions").exists()
+
+    result = ingest(path, tmp_path / "t.lance", bad_records=tmp_path / "bad.lance", job_id="j")
+    assert (result.rows, result.bad_records) == (199, 1)
+    schema = glaive.dataset(tmp_path / "t.lance").schema
+    assert schema.types == [pa.int64(), pa.date32()]
+    assert rows_of(tmp_path / "bad.lance") == [
+        {
+            "file": str(path),
+            "line": 152,
+            "reason": "column id: int64: invalid value 'oops'",
+            "record": b"oops,2024-01-01\n",
+            "job_id": "j",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.csv", b"a,b\n1,2\n3\n", 3),
+        ("a.csv", b"a,b\n1,2\n\n3,4,5\n", 4),
+        ("a.jsonl", b'{"a": 1}\n{"a": \n', 2),
+        ("a.jsonl", b'{"a": 1}\n{"a": 2, "b": 3}\n', 2),
+        ("a.txt", b"fine\n\xff\xfe\n", 2),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_named_by_its_line(
+    tmp_path: Path, name: str, text: bytes, line: int
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text)
+    columns = {"a": pa.int64()} | ({"b": pa.int64()} if name.endswith("csv") else {})
+    schema = None if name.endswith("txt") else pa.schema(columns)
+    with pytest.raises(FormatError, match=rf"{name}, line {line}: "):
+        ingest(path, tmp_path / "t.lance", schema=schema)
+    result = ingest(path, tmp_path / "t.lance", schema=schema, bad_records=tmp_path / "bad.lance")
+    assert (result.rows, result.bad_records) == (1, 1)
+    assert [row["line"] for row in rows_of(tmp_path / "bad.lance")] == [line]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.txt", "a.parquet"])
+def test_pieces_of_a_file_have_each_record_once(tmp_path: Path, name: str) -> None:
+    count = 3000
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(pa.table({"n": range(count)}), path, row_group_size=100)
+    else:
+        lines = {
+            "a.csv": [f"{n},{'x' * (n % 37)}" for n in range(count)],
+            "a.jsonl": [json.dumps({"n": n, "s": "x" * (n % 37)}) for n in range(count)],
+            "a.txt": [f"{n}{'x' * (n % 37)}" for n in range(count)],
+        }[name]
+        path.write_text("\n".join((["n,s"] if name == "a.csv" else []) + lines))
+    sources = find_sources(
+        str(path),
+        format=None,
+        existing=None,
+        schema=None,
+        vectors=(),
+        schema_drift="fail",
+        storage_options=None,
+        reader_options={},
+    )
+    store = open_root(tmp_path / "t.lance")
+    plan = plan_ingest(store, sources, WriteOptions(), task_bytes=path.stat().st_size // 7)
+    assert len(plan.tasks) >= 6
+
+    tasks = [pickle.loads(pickle.dumps(task)) for task in plan.tasks]  # our own
+    result = commit_ingest(plan, [task.execute() for task in tasks], files=1)
+
+    assert result.rows == count
+    rows = rows_of(tmp_path / "t.lance")
+    if name == "a.txt":
+        assert [row["value"] for row in rows] == lines
+    else:
+        assert [row["n"] for row in rows] == list(range(count))
+
+
+def test_values_with_line_ends_are_read_with_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,b\n1,"two\nlines, ""quoted"""\nx,3\n2,z\n')
+    schema = pa.schema({"a": pa.int64(), "b": pa.string()})
+    options = {"multiline": True}
+    with pytest.raises(FormatError, match="line 4: column a"):
+        ingest(path, tmp_path / "t.lance", schema=schema, reader_options=options)
+    ingest(
+        path,
+        tmp_path / "t.lance",
+        schema=schema,
+        reader_options=options,
+        bad_records=tmp_path / "bad.lance",
+    )
+    assert [row["b"] for row in rows_of(tmp_path / "t.lance")] == ['two\nlines, "quoted"', "z"]
+
+
+def test_folders_and_patterns_find_files(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    for name in ("a.csv", "b.csv", "_hidden.csv", ".dot.csv", "c.txt"):
+        written(source, name) if name.endswith("csv") else (source / name).write_text("no")
+    (source / "deep" / "er").mkdir(parents=True)
+    written(source / "deep" / "er", "d.csv")
+    for number, (pattern, files) in enumerate(
+        [("*.csv", 2), ("**/*.csv", 3), ("[ab].csv", 2), ("?.csv", 2), ("deep", 1), ("a.csv", 1)]
+    ):
+        result = ingest(str(source / pattern), tmp_path / f"{number}.lance", schema=TABLE.schema)
+        assert (result.files, result.rows) == (files, 3 * files), pattern
+    with pytest.raises(OptionError, match=r"nothing\.csv: no such file"):
+        ingest(str(source / "nothing.csv"), tmp_path / "t.lance")
+    with pytest.raises(OptionError, match=r"no common format.*c\.txt"):
+        ingest([str(source / "a.csv"), str(source / "c.txt")], tmp_path / "t.lance")
+
+
+def test_columns_that_differ_follow_the_rule(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), source / "1.parquet")
+    pq.write_table(pa.table({"a": pa.array([2.5]), "b": ["x"]}), source / "2.parquet")
+    uri = tmp_path / "t.lance"
+
+    with pytest.raises(SchemaError, match=r"2\.parquet and .*1\.parquet.*schema_drift='widen'"):
+        ingest(source, uri)
+    with pytest.raises(SchemaError, match=r"2\.parquet: column b is not in .*schema_drift='add'"):
+        ingest(source, uri, schema_drift="widen")
+    ingest(source, uri, schema_drift="add")
+    assert rows_of(uri) == [{"a": 1.0, "b": None}, {"a": 2.5, "b": "x"}]
+
+
+def test_a_dataset_grows_columns_and_wider_types_where_allowed(tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    glaive.write_dataset(pa.table({"a": pa.array([1], pa.int32())}), uri)
+    path = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"a": pa.array([2**40]), "b": [True]}), path)
+
+    for rule in ("fail", "widen"):
+        with pytest.raises(SchemaError):
+            ingest(path, uri, mode="append", schema_drift=rule)  # type: ignore[arg-type]  # one of the names
+    assert glaive.dataset(uri).version == 1
+
+    result = ingest(path, uri, mode="append", schema_drift="add")
+    assert rows_of(uri) == [{"a": 1, "b": None}, {"a": 2**40, "b": True}]
+    assert result.version == glaive.dataset(uri).version
+
+
+def test_a_merge_updates_and_inserts(tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    glaive.write_dataset(TABLE, uri)
+    changed = TABLE.set_column(0, "id", pa.array([3, 4, 5]))
+    path = written(tmp_path / "in", "a.parquet", changed)
+
+    result = ingest(path, uri, mode="merge", merge_keys="id", job_id="merge-1")
+
+    assert result.rows == 3
+    by_id = {row["id"]: row for row in rows_of(uri)}
+    expected = TABLE.slice(0, 2).to_pylist() + changed.to_pylist()
+    assert by_id == {row["id"]: row for row in expected}
+    version = glaive.dataset(uri).version
+    again = ingest(path, uri, mode="merge", merge_keys="id", job_id="merge-1")
+    assert again.repeated
+    assert glaive.dataset(uri).version == version
+
+
+def test_files_become_blobs_with_their_facts(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    (source / "deep").mkdir(parents=True)
+    contents = {"a.bin": b"abc", "deep/b.bin": bytes(200_000)}
+    for name, content in contents.items():
+        (source / name).write_bytes(content)
+    uri = tmp_path / "t.lance"
+
+    ingest(source, uri, format="binary")
+
+    dataset = glaive.dataset(uri)
+    facts = dataset.to_table(columns=["path", "size", "sha256"]).to_pylist()
+    assert facts == [
+        {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in contents.items()
+    ]
+    blobs = dataset.take_blobs("content", indices=[0, 1])
+    assert [blob.readall() for blob in blobs] == list(contents.values())
+    theirs = lance.dataset(str(uri)).take_blobs("content", indices=[0, 1])
+    assert [blob.readall() for blob in theirs] == list(contents.values())
+
+
+def test_images_have_width_height_and_format(tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image")
+    source = tmp_path / "in"
+    source.mkdir()
+    images.new("RGB", (30, 20)).save(source / "a.png")
+    (source / "b.png").write_bytes(b"no image")
+    uri, bad = tmp_path / "t.lance", tmp_path / "bad.lance"
+    with pytest.raises(FormatError, match=r"b\.png: not an image"):
+        ingest(source, uri)
+    result = ingest(source, uri, bad_records=bad)
+    assert (result.rows, result.bad_records) == (1, 1)
+    table = glaive.dataset(uri).to_table(columns=["path", "width", "height", "format"])
+    assert table.to_pylist() == [{"path": "a.png", "width": 30, "height": 20, "format": "PNG"}]
+
+
+def test_lists_become_vectors(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": 1, "v": [1.0, 2.5]}\n')
+    uri = tmp_path / "t.lance"
+    ingest(path, uri, vectors=["v:2:float16"])
+    assert glaive.dataset(uri).schema.field("v").type == pa.list_(pa.float16(), 2)
+    ingest(path, uri, mode="append")
+    assert [row["v"] for row in rows_of(uri)] == [[1.0, 2.5]] * 2
+    with pytest.raises(OptionError, match="vector 'w:2'"):
+        ingest(path, tmp_path / "u.lance", vectors=["w:2"])
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"mode": "upsert"}, "mode: expected 'create'"),
+        ({"mode": "merge"}, "merge_keys: name the columns"),
+        ({"merge_keys": "id"}, "merge_keys: name the columns"),
+        ({"format": "xls"}, "format: expected one of csv, json"),
+        ({"format": "avro"}, "avro: read it with Spark"),
+        ({"schema_drift": "merge"}, "schema_drift: expected one of"),
+        ({"reader_options": {"seperator": ";"}}, "csv: no option 'seperator'"),
+        ({"reader_options": {"encoding": "utf-16"}}, "encoding: 'utf-16'"),
+        ({"job_id": "../x"}, "job_id: expected up to 128 letters"),
+        ({"schema": "id bignum"}, "column id: no type 'bignum'"),
+        ({"schema": "id bigint, at array<array<int>>, x double, s string"}, "CSV cannot be read"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(
+    tmp_path: Path, keywords: dict[str, Any], message: str
+) -> None:
+    path = written(tmp_path / "in", "a.csv")
+    with pytest.raises((OptionError, SchemaError, FormatError), match=message):
+        ingest(path, tmp_path / "t.lance", **keywords)
+    assert not (tmp_path / "t.lance").exists()
+
+
+def test_a_dataset_that_exists_is_not_created_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "in", "a.parquet")
+    glaive.write_dataset(TABLE, tmp_path / "t.lance")
+    with pytest.raises(DatasetExistsError):
+        ingest(path, tmp_path / "t.lance")
+    ingest(path, tmp_path / "t.lance", mode="overwrite", schema_drift="fail")
+    assert glaive.dataset(tmp_path / "t.lance").version == 2
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.orc"])
+def test_files_that_are_damaged_are_errors_that_name_them(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "in", name)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(FormatError, match=rf"{name} is not a"):
+        ingest(path, tmp_path / "t.lance")
+
+
+def test_every_format_has_a_name_of_its_own() -> None:
+    assert {kind.name for kind in FORMATS.values()} == set(FORMATS)
+    suffixes = [suffix for kind in FORMATS.values() for suffix in kind.suffixes]
+    assert len(suffixes) == len(set(suffixes))

@@ -1,0 +1,154 @@
+"""An ingest that is stopped and run again neither loses nor repeats a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import glaive
+from glaive.ingestion import IngestResult, IngestTask, ingest
+from glaive.ingestion.ingested import IngestedPieces
+from glaive.ingestion.job import Driver
+
+FILES = 5
+
+
+class Killed(BaseException):
+    """Ends a job where it stands, as the end of the process does."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(FILES):
+        pq.write_table(pa.table({"n": [number] * 10}), folder / f"{number}.parquet")
+    return folder
+
+
+def recording(ran: list[str], *, killed_after: int | None = None) -> Driver:
+    """Runs the tasks one by one, and notes those that wrote files."""
+
+    def driver(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+        for number, task in enumerate(tasks):
+            if number == killed_after:
+                raise Killed
+            assert task.journal is not None
+            if task.journal.finished(task.key, bad_records=None) is None:
+                ran.append(task.pieces[0].file.path)
+            yield number, task.execute()
+        if killed_after == len(tasks):
+            raise Killed
+
+    return driver
+
+
+def run(source: Path, uri: Path, driver: Driver, mode: str = "create") -> IngestResult:
+    return ingest(source, uri, job_id="job", task_bytes=1, driver=driver, mode=mode)  # type: ignore[arg-type]  # one of the names
+
+
+@pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+@pytest.mark.parametrize("finished", range(FILES + 1))
+def test_a_job_that_was_killed_goes_on_where_it_stood(
+    tmp_path: Path, source: Path, finished: int, mode: str
+) -> None:
+    uri = tmp_path / "t.lance"
+    before = [] if mode == "create" else [{"n": 99}]
+    if before:
+        glaive.write_dataset(pa.Table.from_pylist(before), uri)
+    first: list[str] = []
+    with pytest.raises(Killed):
+        run(source, uri, recording(first, killed_after=finished), mode)
+    assert len(first) == finished
+    if before:
+        assert glaive.dataset(uri).to_table().to_pylist() == before
+
+    second: list[str] = []
+    result = run(source, uri, recording(second), mode)
+
+    assert sorted(first + second) == [f"{number}.parquet" for number in range(FILES)]
+    expected = [{"n": number} for number in range(FILES) for _ in range(10)]
+    rows = glaive.dataset(uri).to_table().to_pylist()
+    assert rows == (before if mode == "append" else []) + expected
+    assert (result.rows, result.repeated) == (FILES * 10, False)
+
+    third: list[str] = []
+    again = run(source, uri, recording(third), mode)
+    assert (again.version, again.repeated, third) == (result.version, True, [])
+    assert glaive.dataset(uri).version == result.version
+
+
+def test_a_job_whose_end_was_not_written_down_is_found_by_its_commit(
+    tmp_path: Path, source: Path
+) -> None:
+    uri = tmp_path / "t.lance"
+    made = run(source, uri, recording([]))
+    (uri / "_glaive" / "jobs" / "job" / "committed.json").unlink()
+    glaive.write_dataset(pa.table({"n": [7]}), uri, mode="append")
+    again = run(source, uri, recording([]), "append")
+    assert (again.version, again.repeated) == (made.version, True)
+    assert glaive.dataset(uri).count_rows() == FILES * 10 + 1
+
+
+def test_a_file_that_was_cleaned_up_is_written_again(tmp_path: Path, source: Path) -> None:
+    uri = tmp_path / "t.lance"
+    glaive.write_dataset(pa.table({"n": [99]}), uri)
+    first: list[str] = []
+    with pytest.raises(Killed):
+        run(source, uri, recording(first, killed_after=3), "append")
+    kept = {file.path for fragment in glaive.dataset(uri).get_fragments()
+            for file in fragment.metadata.files}  # fmt: skip
+    stray = [path for path in (uri / "data").iterdir() if path.name not in kept]
+    assert len(stray) == 3
+    stray[1].unlink()
+    second: list[str] = []
+    run(source, uri, recording(second), "append")
+    assert len(second) == FILES - 3 + 1
+    assert glaive.dataset(uri).count_rows() == FILES * 10 + 1
+
+
+def test_a_damaged_journal_costs_time_only(tmp_path: Path, source: Path) -> None:
+    uri = tmp_path / "t.lance"
+    with pytest.raises(Killed):
+        run(source, uri, recording([], killed_after=FILES))
+    entries = sorted((uri / "_glaive" / "jobs" / "job").iterdir())
+    assert len(entries) == FILES
+    for entry, text in zip(
+        entries,
+        ["", "{", "[]", '{"fragments": 3, "bad_fragments": [], "bad_records": 0}', '{"a": 1}'],
+        strict=True,
+    ):
+        entry.write_text(text)
+    ran: list[str] = []
+    run(source, uri, recording(ran))
+    assert len(ran) == FILES
+    assert glaive.dataset(uri).count_rows() == FILES * 10
+
+
+def test_a_file_that_changed_since_is_read_again(tmp_path: Path, source: Path) -> None:
+    uri = tmp_path / "t.lance"
+    with pytest.raises(Killed):
+        run(source, uri, recording([], killed_after=FILES))
+    pq.write_table(pa.table({"n": [-1] * 3}), source / "0.parquet")
+    ran: list[str] = []
+    result = run(source, uri, recording(ran))
+    assert ran == ["0.parquet"]
+    assert result.rows == FILES * 10 - 7
+
+
+def test_a_job_without_a_name_that_fails_leaves_no_file(tmp_path: Path, source: Path) -> None:
+    (source / "9.parquet").write_bytes((source / "0.parquet").read_bytes())
+    uri = tmp_path / "t.lance"
+
+    def driver(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
+        for number, task in enumerate(tasks[:3]):
+            yield number, task.execute()
+        raise Killed
+
+    with pytest.raises(Killed):
+        ingest(source, uri, task_bytes=1, driver=driver)
+    assert [path for path in uri.rglob("*") if path.is_file()] == []
