@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from glaive.format.rowids import decode_row_ids, encode_row_ids
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["RelocatedIds", "write_relocated"]
+__all__ = ["RelocatedIds", "with_ids", "write_relocated"]
 
 
 class RelocatedIds:
@@ -86,8 +86,13 @@ def write_relocated(
     options = options or WriteOptions(mode="append")
     plan = plan_write(dataset.store, manifest.schema, options, manifest)
     written = [fragment for fragment in write_fragments(plan, rows) if fragment.physical_rows]
+    return with_ids(written, ids)
+
+
+def with_ids(written: Sequence[Fragment], ids: RelocatedIds) -> list[Fragment]:
+    """New fragments with the ids that their first rows keep."""
     if not ids.kept:
-        return written
+        return list(written)
     moved, start = [], 0
     for fragment in written:
         kept = ids.encoded(start, start + fragment.physical_rows)

@@ -59,6 +59,14 @@ class RowsByFragment(Mapping[int, Offsets]):
                 part if known is None else _as_bitmap(known) | _as_bitmap(part)
             )
 
+    def divided(self, fragments: int) -> Iterator[RowsByFragment]:
+        """The same rows in sets of so many fragments each."""
+        ids = list(self)
+        for start in range(0, len(ids), fragments):
+            part = RowsByFragment()
+            part._parts = {number: self._parts[number] for number in ids[start : start + fragments]}
+            yield part
+
     def overlap(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Which of these rows are in the set."""
         self._settle()

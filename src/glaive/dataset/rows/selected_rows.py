@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -30,15 +30,21 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
 __all__ = [
+    "DeleteRowsTask",
     "DeleteTask",
     "DeletedRows",
     "MatchingFragments",
     "commit_deleted",
+    "delete_in_tasks",
     "delete_rows",
     "delete_where",
     "rows_where",
     "truncate",
 ]
+
+
+_FEW_FRAGMENTS: Final = 64
+"""Fragments whose deletion files are written by one process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +116,27 @@ def rows_where(
         fragment_id: (rows[0] if len(rows) == 1 else np.concatenate(rows)).astype(np.uint32)
         for fragment_id, rows in parts.items()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRowsTask:
+    """Delete given rows of some fragments; can be pickled."""
+
+    read_version: int
+    rows: RowsByFragment
+
+    def execute(self, dataset: OpenDataset) -> DeletedRows:
+        """Write deletion files, uncommitted."""
+        return delete_rows(FragmentRange(self.read_version).opened(dataset), self.rows)
+
+
+def delete_in_tasks(dataset: OpenedVersion, rows: RowsByFragment, job: Job) -> DeletedRows:
+    """Write deletion files for these rows: here, or in tasks if there are many fragments."""
+    if len(rows) <= _FEW_FRAGMENTS:
+        return delete_rows(dataset, rows)
+    version = dataset.manifest.version
+    tasks = [DeleteRowsTask(version, part) for part in rows.divided(_FEW_FRAGMENTS)]
+    return DeletedRows.joined(job.runner.run(dataset, tasks))
 
 
 def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:

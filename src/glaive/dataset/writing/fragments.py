@@ -17,7 +17,7 @@ from glaive.format.field import Field
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 
-__all__ = ["write_fragments"]
+__all__ = ["FragmentWriter", "write_fragments"]
 
 
 def write_fragments(
@@ -45,18 +45,45 @@ def write_fragments(
     -----
     On failure the files written so far are removed, if possible; no version refers to them.
     """
-    arrow = plan.schema.to_arrow()
-    roll = RollingWriter(plan)
+    writer = FragmentWriter(plan, keep_dictionaries=keep_dictionaries)
     try:
         for piece in rows:
-            fitted = piece if keep_dictionaries and _fits(piece, arrow) else conform(piece, arrow)
-            _check_members(fitted, plan.schema)
-            roll.write(fitted)
-        roll.close()
+            writer.write(piece)
+        return writer.finish()
     except BaseException:
-        roll.discard()
+        writer.discard()
         raise
-    return roll.fragments
+
+
+class FragmentWriter:
+    """Writes rows as they come; for those who write several streams at a time.
+
+    Parameters and errors are those of :func:`write_fragments`; after an error call
+    :meth:`discard`.
+    """
+
+    __slots__ = ("_arrow", "_keep_dictionaries", "_plan", "_roll")
+
+    def __init__(self, plan: WritePlan, *, keep_dictionaries: bool = False) -> None:
+        self._plan, self._keep_dictionaries = plan, keep_dictionaries
+        self._arrow = plan.schema.to_arrow()
+        self._roll = RollingWriter(plan)
+
+    def write(self, piece: Rows) -> None:
+        """Append rows."""
+        kept = self._keep_dictionaries and _fits(piece, self._arrow)
+        fitted = piece if kept else conform(piece, self._arrow)
+        _check_members(fitted, self._plan.schema)
+        self._roll.write(fitted)
+
+    def finish(self) -> list[Fragment]:
+        """Finish the last file; one fragment for each, without an id yet."""
+        self._roll.close()
+        return self._roll.fragments
+
+    def discard(self) -> None:
+        """Remove the files written so far, if possible."""
+        self._roll.discard()
 
 
 def _fits(piece: Rows, schema: pa.Schema) -> bool:

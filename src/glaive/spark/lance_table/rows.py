@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.handle import TableHandle
+from glaive.spark.lance_table.merge import MergeBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["TableRows"]
 
@@ -90,3 +95,22 @@ class TableRows(TableHandle):
         return job.change(
             self._dataset, lambda at, commit: update_where(at, values, condition, job=commit)
         )
+
+    def merge(self, source: DataFrame, condition: str | Column) -> MergeBuilder:
+        """Begin a merge of a frame into this table.
+
+        Parameters
+        ----------
+        source
+            The rows; give it a name to refer to its columns: ``changes.alias("s")``.
+        condition
+            Which rows match, in Spark SQL or as a column: ``"t.id = s.id"``, where ``t`` is
+            the name given by :meth:`alias`.
+
+        Examples
+        --------
+        >>> changes = spark.createDataFrame(rows).alias("s")
+        >>> merge = table.alias("t").merge(changes, "t.id = s.id")
+        >>> merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        """
+        return MergeBuilder(self._spark, self._dataset, self._name, source, condition)

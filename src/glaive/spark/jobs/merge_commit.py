@@ -1,0 +1,111 @@
+"""Run the tasks of a merge on its joined frame, and commit what they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.rows.selected_rows import delete_in_tasks
+from glaive.errors import SchemaError
+from glaive.scan.addresses import find_rows
+from glaive.scan.take import take_physical
+from glaive.spark.assignable import refuse_unassignable
+from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
+from glaive.spark.types import spark_arrow_schema
+from glaive.table.operations.update import Update
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
+__all__ = ["commit_merge"]
+
+
+def commit_merge(
+    opened: OpenedVersion, joined: DataFrame, clauses: Sequence[RowClause], job: Job
+) -> tuple[Manifest, None]:
+    """Write the rows of a joined frame, and commit them.
+
+    Parameters
+    ----------
+    joined
+        Columns :data:`CLAUSE`, :data:`ADDRESS`, perhaps :data:`ROW_ID`, and the values.
+    clauses
+        By number.
+
+    Raises
+    ------
+    SchemaError
+        A value can never fit its column; or a row is changed twice.
+    """
+    runner: Any = job.runner  # that of a session
+    check_types(opened, joined)
+    task = MergeRows(opened.manifest.version, tuple(clauses))
+    parts: list[MergedRows] = runner.run_on_rows(opened, joined, task)
+    rows = RowsByFragment()
+    only_deletes = all(clause.action == "delete" for clause in clauses)
+    for part in parts:
+        repeated = part.repeated
+        if repeated is None:
+            repeated = first_common(rows, part.old)
+        if repeated is not None and not only_deletes:
+            raise SchemaError(
+                f"several rows of the source change the row {describe_row(opened, repeated)}. "
+                'Remove them from the source, or use onDuplicateSource("last", by=column); '
+                "nothing was changed"
+            )
+        rows.add_all(part.old)
+    deleted = delete_in_tasks(opened, rows, job)
+    updated = sum(part.counts["update"] for part in parts)
+    counts = {
+        "num_inserted_rows": sum(part.counts["insert"] for part in parts),
+        "num_updated_rows": updated,
+        "num_deleted_rows": deleted.count - updated,
+    }
+    new = [fragment for part in parts for fragment in part.updated]
+    new += [fragment for part in parts for fragment in part.inserted]
+    operation = Update(
+        removed=deleted.removed,
+        updated=deleted.updated,
+        new=tuple(new),
+        fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
+        affected=deleted.affected,
+    )
+    properties = job.recording(**counts)
+    return commit_operation(opened, operation, properties=properties, once=job.once), None
+
+
+def check_types(opened: OpenedVersion, frame: DataFrame) -> None:
+    """Refuse values that can never be stored in the column of their name."""
+    stored = opened.manifest.schema.to_arrow()
+    sent = spark_arrow_schema(frame.schema)
+    named = pa.schema([field for field in stored if field.name in sent.names])
+    refuse_unassignable(sent, named, where=opened.uri)
+
+
+def first_common(known: RowsByFragment, others: RowsByFragment) -> int | None:
+    """Address of a row that is in both sets, if there is one."""
+    for fragment_id in others:
+        if known.count_of(fragment_id):
+            common = np.intersect1d(known[fragment_id], others[fragment_id], assume_unique=True)
+            if len(common):
+                return (fragment_id << 32) | int(common[0])
+    return None
+
+
+def describe_row(opened: OpenedVersion, address: int) -> str:
+    """The row at an address in words: its first columns."""
+    names = opened.manifest.schema.names[:3]
+    found = find_rows(opened.snapshot, "addresses", [address])
+    view = opened.views.take(tuple(names))
+    (row,) = take_physical(view, found.fragment, found.row).to_pylist()
+    values = ", ".join(f"{name} = {value!r:.60}" for name, value in row.items())
+    return f"with {values}"

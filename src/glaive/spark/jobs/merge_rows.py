@@ -1,0 +1,177 @@
+"""The task of a merge: it gets the rows of the source that change something, and writes them.
+
+Spark joins the source with keys and row addresses of the dataset; columns that an update keeps are
+read from the files here, by address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.dataset.merging.old_values import OldValues, padded_rows
+from glaive.dataset.rows.relocated_rows import RelocatedIds, with_ids
+from glaive.dataset.rows.rows_by_fragment import RowsByFragment
+from glaive.dataset.writing.fragments import FragmentWriter
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
+from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.spark.cast import conform
+from glaive.spark.jobs.worker import RowTask
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["ADDRESS", "CLAUSE", "ROW_ID", "MergeRows", "MergedRows", "RowClause"]
+
+CLAUSE: Final = "__glaive_clause"
+"""Column of the joined frame: the number of the clause that applies to a row."""
+
+ADDRESS: Final = "__glaive_address"
+"""Column: the address of the row of the dataset; null if it is to be inserted."""
+
+ROW_ID: Final = "__glaive_row_id"
+"""Column: the id of that row, where ids are stable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowClause:
+    """What a clause does with its rows: ``columns`` are those that get values of the frame."""
+
+    action: Literal["update", "delete", "insert"]
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedRows:
+    """What a task wrote.
+
+    Parameters
+    ----------
+    updated, inserted
+        New fragments; those of updated rows have their ids, if these are stable.
+    old
+        Rows of the dataset that were updated or deleted.
+    counts
+        Rows by action.
+    repeated
+        Address of a row that was changed twice, if there is one.
+    """
+
+    updated: tuple[Fragment, ...]
+    inserted: tuple[Fragment, ...]
+    old: RowsByFragment
+    counts: dict[str, int]
+    repeated: int | None
+
+
+@dataclass(frozen=True)
+class MergeRows(RowTask):
+    """Write the rows of a partition of the joined frame.
+
+    Parameters
+    ----------
+    read_version
+        The version that was joined.
+    clauses
+        By their numbers in the column :data:`CLAUSE`.
+    """
+
+    read_version: int
+    clauses: tuple[RowClause, ...]
+
+    def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows:
+        """Write new files; nothing is committed."""
+        opened = dataset.opened
+        if opened.manifest.version != self.read_version:
+            opened = opened.at(self.read_version)
+        run = _Run.of(opened, self.clauses)
+        try:
+            for batch in rows:
+                run.add(batch)
+            return run.finish()
+        except BaseException:
+            run.updated.discard()
+            run.inserted.discard()
+            raise
+
+
+@dataclass(slots=True)
+class _Run:
+    opened: OpenedVersion
+    clauses: tuple[RowClause, ...]
+    updated: FragmentWriter
+    inserted: FragmentWriter
+    ids: RelocatedIds
+    old: dict[int, OldValues] = field(default_factory=dict)
+    addresses: list[NDArray[np.uint64]] = field(default_factory=list)
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("update", "delete", "insert"), 0)
+    )
+
+    @classmethod
+    def of(cls, opened: OpenedVersion, clauses: tuple[RowClause, ...]) -> _Run:
+        manifest = opened.manifest
+        plan = plan_write(opened.store, manifest.schema, WriteOptions(mode="append"), manifest)
+        ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
+        return cls(opened, clauses, FragmentWriter(plan), FragmentWriter(plan), ids)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        numbers: Any = batch.column(CLAUSE).to_numpy()
+        for number in np.unique(numbers).tolist():
+            part: Any = batch
+            if not (numbers == number).all():
+                part = batch.filter(pa.array(numbers == number))
+            clause = self.clauses[number]
+            self.counts[clause.action] += part.num_rows
+            if clause.action == "insert":
+                table = padded_rows(self._values(part, clause), self.opened.manifest.schema)
+                self.inserted.write(table)
+                continue
+            addresses = part.column(ADDRESS).to_numpy().astype(np.uint64)
+            self.addresses.append(addresses)
+            if clause.action == "update":
+                if self.ids.kept:
+                    self.ids.add(part.column(ROW_ID).to_numpy().astype(np.uint64))
+                self.updated.write(self._kept(number, self._values(part, clause), addresses))
+
+    def _values(self, part: pa.RecordBatch, clause: RowClause) -> pa.Table:
+        """The columns that the frame brings, with the types of the dataset."""
+        schema = self.opened.manifest.schema.to_arrow()
+        wanted = pa.schema([schema.field(name) for name in clause.columns])
+        return pa.Table.from_batches([conform(part, wanted, writing=True)])
+
+    def _kept(self, number: int, new: pa.Table, addresses: NDArray[np.uint64]) -> pa.Table:
+        """The rows with the columns that the clause leaves as they are."""
+        names = self.opened.manifest.schema.names
+        kept = [name for name in names if name not in self.clauses[number].columns]
+        if not kept:
+            return new
+        if number not in self.old:
+            self.old[number] = OldValues(self.opened, kept)
+        for column in (old := self.old[number].take(addresses)).schema:
+            new = new.append_column(column, old.column(column.name))
+        return new
+
+    def finish(self) -> MergedRows:
+        updated = [part for part in self.updated.finish() if part.physical_rows]
+        inserted = [part for part in self.inserted.finish() if part.physical_rows]
+        rows, repeated = RowsByFragment(), None
+        if self.addresses:
+            unique, times = np.unique(np.concatenate(self.addresses), return_counts=True)
+            rows.add(unique)
+            repeated = next(iter(unique[times > 1].tolist()), None)
+        return MergedRows(
+            updated=tuple(with_ids(updated, self.ids)),
+            inserted=tuple(replace(part, row_ids=None) for part in inserted),
+            old=rows,
+            counts=self.counts,
+            repeated=repeated,
+        )

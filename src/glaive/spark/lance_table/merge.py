@@ -1,0 +1,212 @@
+"""``table.merge(source, condition)``: update, delete and insert by a join, with Delta's clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.spark.jobs.job import SparkJob
+from glaive.spark.jobs.merge_commit import commit_merge
+from glaive.spark.jobs.merge_rows import RowClause
+from glaive.spark.lance_table.merge_join import Clause, JoinedRows
+from glaive.spark.types import stored_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
+__all__ = ["MergeBuilder"]
+
+Values = Mapping[str, "str | Column"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBuilder:
+    """Collects the clauses of a merge; made by ``LanceTable.merge``.
+
+    Of the clauses for a kind of row, the first one whose condition holds applies. Each method
+    returns a new builder.
+    """
+
+    spark: SparkSession
+    dataset: LanceDataset
+    name: str | None
+    source: DataFrame
+    condition: str | Column
+    clauses: tuple[Clause, ...] = ()
+    evolves: bool = False
+    duplicates: tuple[Literal["first", "last"], str] | None = None
+
+    def whenMatchedUpdate(
+        self, condition: str | Column | None = None, set: Values | None = None
+    ) -> MergeBuilder:
+        """Update matched rows: expressions over both sides, in Spark SQL, by column.
+
+        Parameters
+        ----------
+        condition
+            Over both sides; default: all matched rows.
+        set
+            ``{"price": "s.price", "seen": "t.seen + 1"}``; other columns stay as they are.
+        """
+        return self._with("matched", "update", condition, _given(set, "set"))
+
+    def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> MergeBuilder:
+        """Update matched rows with all columns of the source."""
+        return self._with("matched", "update", condition, None)
+
+    def whenMatchedDelete(self, condition: str | Column | None = None) -> MergeBuilder:
+        """Delete matched rows."""
+        return self._with("matched", "delete", condition, {})
+
+    def whenNotMatchedInsert(
+        self, condition: str | Column | None = None, values: Values | None = None
+    ) -> MergeBuilder:
+        """Insert rows of the source that match none; columns without a value are null."""
+        return self._with("not matched", "insert", condition, _given(values, "values"))
+
+    def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> MergeBuilder:
+        """Insert rows of the source that match none, with all its columns."""
+        return self._with("not matched", "insert", condition, None)
+
+    def whenNotMatchedBySourceUpdate(
+        self, condition: str | Column | None = None, set: Values | None = None
+    ) -> MergeBuilder:
+        """Update rows of the table that no row of the source matches; over the table's columns."""
+        return self._with("not matched by source", "update", condition, _given(set, "set"))
+
+    def whenNotMatchedBySourceDelete(self, condition: str | Column | None = None) -> MergeBuilder:
+        """Delete rows of the table that no row of the source matches."""
+        return self._with("not matched by source", "delete", condition, {})
+
+    def withSchemaEvolution(self) -> MergeBuilder:
+        """Add columns that only the source has, if a clause takes all its columns.
+
+        They are added as a version of their own, with nulls, before the merge.
+        """
+        return replace(self, evolves=True)
+
+    def onDuplicateSource(self, keep: Literal["first", "last"], by: str) -> MergeBuilder:
+        """Of several source rows with the same keys, use the first or last by a column.
+
+        Without it, several source rows that change the same row are an error.
+
+        Raises
+        ------
+        OptionError
+            ``keep`` is neither "first" nor "last".
+        """
+        given: object = keep
+        if given not in ("first", "last"):
+            raise OptionError(f'onDuplicateSource: expected "first" or "last", found {given!r}')
+        return replace(self, duplicates=(keep, by))
+
+    def execute(self, *, job_id: str | None = None) -> dict[str, int]:
+        """Run the merge as one job and commit it as one version.
+
+        Parameters
+        ----------
+        job_id
+            Names this job: running it again with the same id returns what it did.
+
+        Returns
+        -------
+        dict
+            ``num_inserted_rows``, ``num_updated_rows``, ``num_deleted_rows``, ``version``.
+
+        Raises
+        ------
+        OptionError
+            There is no clause, or one gives no values.
+        ColumnNotFoundError, SchemaError
+            A column does not exist, a value does not fit its column; or several rows of the
+            source change the same row: the message names it. Nothing was changed.
+        CommitContentionError
+            Other writers changed the same rows at every attempt; nothing was changed.
+
+        Notes
+        -----
+        Spark reads the columns of the table that the condition and the clauses name, and joins
+        them with the source. Tasks read the other columns of updated rows by address, and write
+        updated and inserted rows to new files. The source is evaluated once per attempt.
+        """
+        if not self.clauses:
+            raise OptionError("the merge has no clauses: add some, such as whenMatchedUpdateAll()")
+        self.dataset.checkout_latest()
+        job = SparkJob.of(self.spark, job_id)
+        if self.evolves and job.made(self.dataset) is None:
+            self._add_columns()
+
+        def merge(opened: OpenedVersion, commit: Job) -> tuple[Manifest, Any]:
+            joined = JoinedRows.of(
+                self.spark, opened, self.name, self.source, self.condition, self._resolved(opened)
+            )
+            return commit_merge(opened, joined.frame(self.duplicates), joined.written(), commit)
+
+        return job.change(self.dataset, merge)
+
+    def _with(
+        self, rows: Any, action: Any, condition: str | Column | None, values: Values | None
+    ) -> MergeBuilder:
+        clause = Clause(rows, RowClause(action), condition, values)
+        return replace(self, clauses=(*self.clauses, clause))
+
+    def _resolved(self, opened: OpenedVersion) -> tuple[Clause, ...]:
+        """The clauses with the names of columns as the table spells them."""
+        names = opened.manifest.schema.names
+        spelled = {name.lower(): name for name in names}
+        where = opened.uri
+        resolved = []
+        for clause in self.clauses:
+            values = clause.values
+            if values is None:
+                values = self._all_of_source(spelled, clause, where)
+            unknown = [name for name in values if name.lower() not in spelled]
+            if unknown:
+                raise ColumnNotFoundError.among(unknown[0], names, where=where)
+            values = {spelled[name.lower()]: value for name, value in values.items()}
+            action = replace(clause.action, columns=tuple(values))
+            resolved.append(replace(clause, action=action, values=values))
+        return tuple(resolved)
+
+    def _all_of_source(
+        self, spelled: Mapping[str, str], clause: Clause, where: str
+    ) -> dict[str, Column]:
+        given = {name.lower(): name for name in self.source.columns}
+        missing = [name for lower, name in spelled.items() if lower not in given]
+        if missing and not self.evolves:
+            method = f"when…{clause.action.action.title()}All"
+            raise ColumnNotFoundError(
+                f"{method}: the source lacks columns of {where}: {', '.join(missing)}. Name the "
+                "columns to set, or use withSchemaEvolution()"
+            )
+        return {
+            name: self.source[f"`{given[lower].replace('`', '``')}`"]
+            for lower, name in spelled.items()
+            if lower in given
+        }
+
+    def _add_columns(self) -> None:
+        import pyarrow as pa
+
+        if all(clause.values is not None for clause in self.clauses):
+            return
+        known = {name.lower() for name in self.dataset.lance_schema.names}
+        stored = stored_schema(self.source.schema, ())
+        added = [field.with_nullable(True) for field in stored if field.name.lower() not in known]
+        if added:
+            self.dataset.add_columns(pa.schema(added))
+
+
+def _given(values: Values | None, keyword: str) -> Values:
+    if not isinstance(values, Mapping) or not values:
+        raise OptionError(
+            f"{keyword}: expected expressions by column, such as {{'a': 's.a'}}, found {values!r}"
+        )
+    return values

@@ -1,0 +1,217 @@
+"""The join of a merge: source rows with keys and addresses of the table, and what becomes of each.
+
+Spark evaluates conditions and expressions, so that they mean what they mean in its SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from glaive.dataset.versions.references import branch_of
+from glaive.errors import OptionError, SchemaError
+from glaive.format.flags import Feature
+from glaive.spark.api import read
+from glaive.spark.jobs.merge_rows import ADDRESS, CLAUSE, ROW_ID, RowClause
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["Clause", "JoinedRows", "target_frame"]
+
+_SOURCE = "__glaive_source"
+"""Column of the source that is null where no row of it matched."""
+
+_NUMBER = "__glaive_number"
+
+Rows = Literal["matched", "not matched", "not matched by source"]
+
+_EQUALITY = re.compile(r"\s*([\w`]+)\.([\w`]+)\s*={1,2}\s*([\w`]+)\.([\w`]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One clause of a merge.
+
+    Parameters
+    ----------
+    rows
+        The rows it is for.
+    action
+        What it does with them.
+    condition
+        Which of them, in Spark SQL or as a column; ``None`` for all.
+    values
+        Expressions by column; ``None`` for all columns of the source.
+    """
+
+    rows: Rows
+    action: RowClause
+    condition: str | Column | None
+    values: Mapping[str, str | Column] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """The rows that a merge changes, as a frame; :meth:`of` makes it."""
+
+    opened: OpenedVersion
+    target: DataFrame
+    source: DataFrame
+    name: str | None
+    condition: str | Column
+    clauses: tuple[Clause, ...]
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        opened: OpenedVersion,
+        name: str | None,
+        source: DataFrame,
+        condition: str | Column,
+        clauses: tuple[Clause, ...],
+    ) -> Self:
+        """Join a source with a version; only the columns that the merge names are read."""
+        taken = [column for column in source.columns if column.startswith("__glaive_")]
+        if taken:
+            raise SchemaError(f"the source has a column {taken[0]!r}: names like it are reserved")
+        used = _columns_named(opened, condition, clauses)
+        return cls(
+            opened, target_frame(spark, opened, used, name), source, name, condition, clauses
+        )
+
+    def written(self) -> tuple[RowClause, ...]:
+        """The clauses as tasks need them."""
+        return tuple(clause.action for clause in self.clauses)
+
+    def frame(self, duplicates: tuple[Literal["first", "last"], str] | None) -> DataFrame:
+        """One row for each change: number of the clause, address, id, and values."""
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        source = self.source
+        if duplicates is not None:
+            source = self._without_duplicates(*duplicates)
+        source = source.withColumn(_SOURCE, F.lit(True))
+        joined = self.target.join(source, _column(self.condition), self._kind())
+        has_target = F.col(ADDRESS).isNotNull()
+        has_source = F.col(_SOURCE).isNotNull()
+        rows = {
+            "matched": has_target & has_source,
+            "not matched": ~has_target,
+            "not matched by source": ~has_source,
+        }
+        number = _first_true(
+            (rows[clause.rows] & _holds(clause.condition), F.lit(at))
+            for at, clause in enumerate(self.clauses)
+        )
+        columns = {
+            name: _first_true(
+                (F.col(_NUMBER) == at, _column(clause.values[name]))
+                for at, clause in enumerate(self.clauses)
+                if clause.values and name in clause.values
+            )
+            for name in self.opened.manifest.schema.names
+            if any(name in (clause.values or ()) for clause in self.clauses)
+        }
+        numbered = joined.withColumn(_NUMBER, number).where(F.col(_NUMBER).isNotNull())
+        system = [F.col(_NUMBER).cast("int").alias(CLAUSE), F.col(ADDRESS)]
+        if self.opened.manifest.uses(Feature.STABLE_ROW_IDS):
+            system.append(F.col(ROW_ID))
+        return numbered.select(*system, *(value.alias(name) for name, value in columns.items()))
+
+    def _kind(self) -> str:
+        needed = {clause.rows for clause in self.clauses}
+        if {"not matched", "not matched by source"} <= needed:
+            return "full"
+        if "not matched" in needed:
+            return "right"
+        return "left" if "not matched by source" in needed else "inner"
+
+    def _without_duplicates(self, keep: Literal["first", "last"], by: str) -> DataFrame:
+        """The source with one row for each of its keys."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        order = F.col(by).asc() if keep == "first" else F.col(by).desc()
+        rank = F.row_number().over(Window.partitionBy(*self._source_keys()).orderBy(order))
+        return self.source.withColumn(_NUMBER, rank).where(F.col(_NUMBER) == 1).drop(_NUMBER)
+
+    def _source_keys(self) -> list[str]:
+        terms = []
+        if isinstance(self.condition, str):
+            terms = re.split(r"\s+and\s+", self.condition, flags=re.IGNORECASE)
+        keys: list[str] = []
+        for term in terms:
+            parts = _EQUALITY.fullmatch(term)
+            if parts is None:
+                keys.clear()
+                break
+            first, left, _, right = (part.strip("`") for part in parts.groups())
+            keys.append(right if first == self.name else left)
+        if not keys or any(key not in self.source.columns for key in keys):
+            raise OptionError(
+                "onDuplicateSource: the condition of the merge must be a text of equalities of "
+                f"columns, such as 't.id = s.id and t.day = s.day', found {self.condition!r}"
+            )
+        return keys
+
+
+def target_frame(
+    spark: SparkSession, opened: OpenedVersion, columns: Iterable[str], name: str | None
+) -> DataFrame:
+    """Some columns of a version with :data:`ADDRESS`, and :data:`ROW_ID` if ids are stable."""
+    stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
+    storage = opened.storage_options
+    frame = read(
+        spark,
+        opened.uri,
+        columns=list(columns),
+        version=opened.manifest.version,
+        branch=branch_of(opened.manifest),
+        with_row_address=True,
+        with_row_id=stable,
+        storage_options=None if storage is None else dict(storage),
+    )
+    frame = frame.withColumnRenamed("_rowaddr", ADDRESS).withColumnRenamed("_rowid", ROW_ID)
+    return frame if name is None else frame.alias(name)
+
+
+def _columns_named(
+    opened: OpenedVersion, condition: str | Column, clauses: Iterable[Clause]
+) -> list[str]:
+    """Columns of the table whose names occur in a text: at least those that are used."""
+    texts = [str(condition)]
+    for clause in clauses:
+        texts.append(str(clause.condition))
+        texts += map(str, (clause.values or {}).values())
+    text = "\n".join(texts).lower()
+    names = opened.manifest.schema.names
+    return [name for name in names if name.lower() in text] or names[:1]
+
+
+def _column(given: str | Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return F.expr(given) if isinstance(given, str) else given
+
+
+def _holds(condition: str | Column | None) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return F.lit(True) if condition is None else _column(condition)
+
+
+def _first_true(cases: Iterable[tuple[Column, Column]]) -> Column:
+    """The value of the first case that holds, else null."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    first, *others = cases
+    chain: Any = reduce(lambda made, case: made.when(*case), others, F.when(*first))
+    value: Column = chain.otherwise(None)
+    return value

@@ -1,0 +1,155 @@
+"""``LanceTable.merge``: Delta's clauses, against what a dictionary of rows says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+import glaive
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.spark import LanceTable
+
+VECTOR = pa.list_(pa.float32(), 2)
+ROWS = pa.table(
+    {
+        "id": pa.array(range(20), pa.int64()),
+        "n": pa.array(range(20), pa.int32()),
+        "text": [f"t{n}" for n in range(20)],
+        "v": pa.array([[n, n] for n in range(20)], VECTOR),
+    }
+)
+
+
+@pytest.fixture
+def table(spark: SparkSession, uri: str) -> LanceTable:
+    """A table of two fragments with stable row ids."""
+    glaive.write_dataset(ROWS, uri, max_rows_per_file=10, enable_stable_row_ids=True)
+    return LanceTable.forPath(spark, uri).alias("t")
+
+
+@pytest.fixture
+def changes(spark: SparkSession) -> DataFrame:
+    """Rows 18 to 21, with other numbers and texts."""
+    return spark.range(18, 22).selectExpr(
+        "id", "cast(id * 10 as int) n", "concat('s', id) text", "array(1f, 2f) v"
+    )
+
+
+def seen(uri: str) -> dict[int, dict[str, Any]]:
+    by_pylance = lance.dataset(uri).to_table()
+    assert by_pylance == glaive.dataset(uri).to_table()
+    rows = by_pylance.to_pylist()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {row.pop("id"): row for row in rows}
+
+
+def before() -> dict[int, dict[str, Any]]:
+    return {row.pop("id"): row for row in ROWS.to_pylist()}
+
+
+def changed(number: int) -> dict[str, Any]:
+    return {"n": number * 10, "text": f"s{number}", "v": [1.0, 2.0]}
+
+
+def test_rows_are_updated_and_inserted(table: LanceTable, changes: DataFrame, uri: str) -> None:
+    ids = {row["id"]: row["_rowid"] for row in _with_ids(uri)}
+    merge = table.merge(changes.alias("s"), "t.id = s.id")
+    counts = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute(job_id="day-1")
+    assert counts == {
+        "version": 2,
+        "num_inserted_rows": 2,
+        "num_updated_rows": 2,
+        "num_deleted_rows": 0,
+    }
+    assert seen(uri) == before() | {number: changed(number) for number in range(18, 22)}
+    assert ids.items() <= {row["id"]: row["_rowid"] for row in _with_ids(uri)}.items()
+    again = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute(job_id="day-1")
+    assert (again, glaive.dataset(uri).version) == (counts, 2)
+
+
+def _with_ids(uri: str) -> list[dict[str, Any]]:
+    return glaive.dataset(uri).to_table(["id"], with_row_id=True).to_pylist()
+
+
+def test_the_first_clause_whose_condition_holds_applies(
+    table: LanceTable, changes: DataFrame, uri: str
+) -> None:
+    counts = (
+        table.merge(changes.alias("s"), F.col("t.id") == F.col("s.id"))
+        .whenMatchedDelete("s.id = 18")
+        .whenMatchedUpdate(set={"n": "t.n + s.n", "text": F.upper("t.text")})
+        .whenNotMatchedInsert("s.id > 20", {"id": "s.id", "text": "'new'"})
+        .whenNotMatchedBySourceUpdate("t.id < 2", {"n": "-t.n"})
+        .whenNotMatchedBySourceDelete("t.id between 5 and 7")
+        .execute()
+    )
+    assert counts["num_updated_rows"] == 3
+    assert (counts["num_inserted_rows"], counts["num_deleted_rows"]) == (1, 4)
+    expected = before()
+    for number in (5, 6, 7, 18):
+        del expected[number]
+    expected[1]["n"] = -1
+    expected[19] |= {"n": 19 + 190, "text": "T19"}
+    expected[21] = {"n": None, "text": "new", "v": None}
+    assert seen(uri) == expected
+
+
+def test_any_condition_may_join(table: LanceTable, spark: SparkSession, uri: str) -> None:
+    limits = spark.createDataFrame([(3, 5)], "low int, high int").alias("s")
+    merge = table.merge(limits, "t.n >= s.low and t.n < s.high")
+    assert merge.whenMatchedDelete().execute()["num_deleted_rows"] == 2
+    assert sorted(set(before()) - set(seen(uri))) == [3, 4]
+
+
+def test_source_rows_that_change_the_same_row_are_an_error_or_ranked(
+    table: LanceTable, changes: DataFrame, uri: str
+) -> None:
+    repeated = changes.union(changes.withColumn("n", F.lit(7))).repartition(3).alias("s")
+    merge = table.merge(repeated, "t.id = s.id")
+    with pytest.raises(SchemaError, match=r"several rows .* change the row with id = 1[89]"):
+        merge.whenMatchedUpdateAll().execute()
+    assert glaive.dataset(uri).version == 1
+    assert merge.whenMatchedDelete().execute()["num_deleted_rows"] == 2
+    ranked = merge.onDuplicateSource("first", by="n").whenNotMatchedInsertAll()
+    assert ranked.execute()["num_inserted_rows"] == 4
+    assert {seen(uri)[number]["n"] for number in range(18, 22)} == {7}
+    with pytest.raises(OptionError, match="equalities"):
+        table.merge(repeated, F.expr("t.id = s.id")).onDuplicateSource(
+            "last", by="n"
+        ).whenMatchedDelete().execute()
+
+
+def test_columns_of_the_source_are_added_where_that_is_allowed(
+    table: LanceTable, changes: DataFrame, uri: str
+) -> None:
+    wider = changes.drop("v").withColumn("more", F.lit(1.5)).alias("s")
+    merge = table.merge(wider, "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll()
+    with pytest.raises(ColumnNotFoundError, match=r"lacks columns of .*: v"):
+        merge.execute()
+    assert merge.withSchemaEvolution().execute()["num_updated_rows"] == 2
+    rows = seen(uri)
+    assert rows[18] == {"n": 180, "text": "s18", "v": [18, 18], "more": 1.5}
+    assert rows[21] == {"n": 210, "text": "s21", "v": None, "more": 1.5}
+    assert rows[3]["more"] is None
+
+
+def test_merges_that_cannot_be_are_refused_before_a_row_is_written(
+    table: LanceTable, changes: DataFrame, uri: str
+) -> None:
+    merge = table.merge(changes.alias("s"), "t.id = s.id")
+    with pytest.raises(OptionError, match="no clauses"):
+        merge.execute()
+    with pytest.raises(OptionError, match="set: expected"):
+        merge.whenMatchedUpdate()
+    with pytest.raises(ColumnNotFoundError, match="prize"):
+        merge.whenMatchedUpdate(set={"prize": "1"}).execute()
+    with pytest.raises(SchemaError, match="'v'"):
+        merge.whenMatchedUpdate(set={"v": "'word'"}).execute()
+    with pytest.raises(SchemaError, match="'v'"):
+        merge.whenMatchedUpdate(set={"v": "array(1f)"}).execute()
+    assert glaive.dataset(uri).version == 1
