@@ -15,7 +15,7 @@ import pytest
 
 import glaive.kernels
 
-TRIALS = os.environ.get("EXTREME_TRIALS", "40")
+TRIALS = os.environ.get("EXTREME_TRIALS", "12")
 
 A_KERNEL = """
 import numpy as np
