@@ -380,6 +380,7 @@ def test_options_are_taken_out_of_the_others() -> None:
             "skipChangeCommits": "True",
             "deduplicationMode": "netchanges",
             "merge_keys": "a, b",
+            "queryName": "set by Spark",
         }
     )
 

@@ -48,7 +48,8 @@ class LanceDataSource(DataSource):
     ``parallelism``, ``allow_truncation``. Writing, with mode append or overwrite:
     ``vector_columns``, ``max_rows_per_file``, ``max_bytes_per_file``, ``data_storage_version``,
     ``enable_stable_row_ids``, ``strict_nullability``, ``must_not_exist``, ``allow_truncation``.
-    :class:`glaive.spark.options.Options` explains each.
+    :class:`glaive.spark.options.Options` explains each, and
+    :class:`glaive.spark.streams.options.StreamOptions` those of streams and change feeds.
     """
 
     pinned: Options | None = None

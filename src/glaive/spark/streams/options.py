@@ -83,6 +83,8 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
     values: dict[str, Any] = {}
     others: dict[str, str] = {}
     for key, text in options.items():
+        if key.lower() in _SET_BY_SPARK:
+            continue
         found = _PARSERS.get(key.lower())
         if found is None:
             others[key] = text
@@ -181,6 +183,9 @@ _READERS: dict[str, Callable[[str, str], object]] = {
 }
 
 _PARSERS = {_SPARK[name].lower(): (name, parse) for name, parse in _READERS.items()}
+
+_SET_BY_SPARK = frozenset({"queryname"})
+"""Keys that Spark adds to the options of a sink, besides those it adds everywhere."""
 
 _EXCLUSIVE = (
     ("starting_version", "starting_timestamp"),
