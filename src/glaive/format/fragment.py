@@ -20,7 +20,7 @@ from glaive.format.limits import (
 )
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
-from glaive.format.wire import DecodeError
+from glaive.format.wire import parse
 from glaive.types import FormatVersion
 
 __all__ = [
@@ -332,12 +332,7 @@ def unpacked_fragments(packed: Iterable[bytes], where: object) -> list[Fragment]
     """
     fragments = []
     for data in packed:
-        try:
-            wire = table_pb2.DataFragment.FromString(data)
-        except DecodeError as error:
-            raise CorruptFileError(
-                "fragment", expected="a message", found=f"{len(data)} other bytes", where=where
-            ) from error
+        wire = parse(table_pb2.DataFragment(), data, "fragment", where)
         check_fragment(wire, where)
         fragments.append(Fragment.from_wire(wire))
     return fragments
