@@ -262,7 +262,8 @@ def test_batches_are_as_small_as_asked_for(dataset: glaive.LanceDataset) -> None
         ((0,), "start_version: expected a version number"),
         ((True,), "start_version: expected a version number"),
         ((3, 2), "start_version 3 comes after end_version 2"),
-        ((2, 9), "the newest version is 5, found 9"),
+        ((2, 9), "end_version: the newest version is 5, found 9"),
+        ((6,), "start_version: the newest version is 5, found 6"),
         (("2",), "start_version: expected a version number"),
     ],
 )

@@ -272,6 +272,17 @@ def test_large_fragments_are_cut_for_tasks(uri: str) -> None:
     assert stream.batch() == list(range(20_000))
 
 
+def test_partitions_of_many_fragments_are_small(uri: str) -> None:
+    glaive.write_dataset(table(*range(2_000)), uri, max_rows_per_file=1)
+    stream = Stream(uri)
+    start = stream.reader.initialOffset()
+    end = stream.reader.latestOffset(start, ReadAllAvailable())
+
+    parts = stream.reader.partitions(start, end)
+
+    assert sum(len(pickle.dumps(part)) for part in parts) < 2_000 * 32
+
+
 # --- what goes wrong ----------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import glaive
 import glaive.spark
+from glaive.errors import OptionError
 from glaive.spark.failures import find_glaive_error
 
 pytestmark = [
@@ -124,6 +125,19 @@ def test_a_change_feed_is_a_frame(spark: SparkSession, source: glaive.LanceDatas
         (2, 1, "update_postimage"),
         (2, 1, "update_preimage"),
     ]
+
+
+def test_changes_are_read_with_named_arguments(
+    spark: SparkSession, source: glaive.LanceDataset
+) -> None:
+    source.update({"text": "'new'"}, where="id = 2")
+    source.delete("id = 1")
+
+    net = glaive.spark.read_changes(spark, source.uri, 1, 3, columns=["text"], net=True)
+
+    assert sorted(row["text"] for row in net.collect()) == ["a", "c", "d", "e", "f", "new"]
+    with pytest.raises(OptionError, match="the newest version is 4"):
+        glaive.spark.read_changes(spark, source.uri, 5)
 
 
 def test_what_a_stream_cannot_do_is_an_error_of_glaive(

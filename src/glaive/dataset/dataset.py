@@ -1159,7 +1159,7 @@ class LanceDataset:
             The difference between the last version and the one before the first, instead of the
             changes of every version in between; ``_commit_version`` is then the last version.
         batch_size
-            Rows of a batch; default: at most 8192, and about 8 MiB.
+            Rows of a batch; default: at most 32,768, and about 8 MiB.
 
         Returns
         -------

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from glaive.spark.jobs.ingest import ingest
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import register, session
+    from glaive.spark.streams.frames import read_changes
 
 __all__ = [
     "LanceTable",
     "ensure_java",
     "ingest",
     "read",
+    "read_changes",
     "read_files",
     "register",
     "register_view",
@@ -35,6 +37,7 @@ _HOMES = {
     "ensure_java": "java",
     "ingest": "jobs.ingest",
     "read": "api",
+    "read_changes": "streams.frames",
     "read_files": "files",
     "register": "launch",
     "register_view": "api",

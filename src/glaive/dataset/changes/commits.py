@@ -44,8 +44,9 @@ def check_range(start: object, end: object, newest: int) -> tuple[int, int]:
     """
     first = _version("start_version", start)
     last = newest if end is None else _version("end_version", end)
-    if last > newest:
-        raise OptionError(f"end_version: the newest version is {newest}, found {last}")
+    for name, number in (("start_version", first), ("end_version", last)):
+        if number > newest:
+            raise OptionError(f"{name}: the newest version is {newest}, found {number}")
     if first > last:
         raise OptionError(f"start_version {first} comes after end_version {last}")
     return first, last

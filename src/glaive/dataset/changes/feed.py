@@ -21,6 +21,8 @@ from glaive.format.fields import LanceSchema
 from glaive.scan.projection import column_names, project
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 from glaive.scan.take import take_physical
+from glaive.scan.views import BoundProjection
+from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -31,7 +33,7 @@ _KEPT_VERSIONS: Final = 4
 """Versions that stay opened: neighbouring tasks are of the same two."""
 
 _BATCH_BYTES: Final = 8 << 20
-_BATCH_ROWS: Final = 8192
+_BATCH_ROWS: Final = 32 * 1024
 
 
 class ChangeReader:
@@ -48,7 +50,7 @@ class ChangeReader:
     preimages
         Whether updated rows are also read as they were before.
     batch_size
-        Rows of a batch; default: at most 8192, and about 8 MiB.
+        Rows of a batch; default: at most 32,768, and about 8 MiB.
 
     Raises
     ------
@@ -119,7 +121,7 @@ class ChangeReader:
         position = manifest.position_of(task.fragment_id)
         for start in range(0, len(rows), self._batch_size):
             part = rows[start : start + self._batch_size]
-            taken = take_physical(view, np.full(len(part), position, np.int64), part)
+            taken = _taken(view, position, part)
             columns = [
                 pa.nulls(len(part), field.type)
                 if name is None
@@ -174,6 +176,17 @@ class ChangeFeed:
     def estimated_rows(self) -> int:
         """Number of changed rows, from the manifests: exact for whole fragments, else a bound."""
         return sum(task.rows for task in self.tasks)
+
+
+def _taken(view: BoundProjection, position: int, rows: Int64s) -> pa.Table:
+    """Rows of a fragment, ascending; as a scan reads them where they are all of a range."""
+    if view.projection.outputs:
+        bound = view.fragment(position)
+        start, stop = int(rows[0]), int(rows[-1]) + 1
+        live = stop - start if bound.live is None else bound.live.count_between(start, stop)
+        if live == len(rows):
+            return pa.Table.from_arrays(bound.read(start, stop), schema=view.schema)
+    return take_physical(view, np.full(len(rows), position, np.int64), rows)
 
 
 def change_feed(
