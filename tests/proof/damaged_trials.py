@@ -87,6 +87,8 @@ READS: dict[str, Operation] = {
     "files": lambda at: (at.all_files().read_all(), at.tracked_files().read_all()),
     "clean-up explained": lambda at: at.explain_cleanup_old_versions(timedelta(0)),
     "delta": lambda at: at.delta(compared_against=1).get_inserted_rows().read_all(),
+    "changes": lambda at: at.changes(1).to_table(),
+    "net changes": lambda at: at.changes(min(2, at.version), net=True).to_table(),
     "bases": lambda at: at.base_paths(),
 }
 

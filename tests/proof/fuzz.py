@@ -167,6 +167,7 @@ READS: list[Callable[[Any], Any]] = [
     lambda d: d.checkout_version("first").count_rows(),
     lambda d: d.checkout_version(1).to_table(),
     lambda d: d.lance_schema,
+    lambda d: d.changes(1).to_table().validate(full=True),
 ]
 CHANGES: list[Callable[[Any], Any]] = [
     lambda d: d.delete("id = 70"),
