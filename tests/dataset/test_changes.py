@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import glaive
@@ -345,3 +346,33 @@ def test_changes_applied_to_one_version_make_the_next(
 def next_id(dataset: glaive.LanceDataset) -> int:
     numbers: Any = dataset.to_table(columns=["id"])["id"].to_pylist()
     return int(max(numbers, default=0)) + 1
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("stable", [True, False])
+def test_changes_that_pylance_made_are_found(tmp_path: Path, stable: bool) -> None:
+    lance = pytest.importorskip("lance")
+    uri = str(tmp_path / "t.lance")
+    theirs = lance.write_dataset(rows(range(10)), uri, enable_stable_row_ids=stable)
+    theirs = lance.write_dataset(rows(range(100, 102)), uri, mode="append")
+    theirs.delete("id in (3, 100)")
+    theirs.update({"text": "'new'"}, where="id < 2")
+    theirs.optimize.compact_files()
+    merge = theirs.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+    merge.execute(pa.table({"id": [7, 1000], "text": ["seven", "thousand"]}))
+
+    found = Counter(row[1] for row in listed(glaive.dataset(uri), 2))
+
+    if not stable:
+        assert found == {"insert": 6, "delete": 5}
+        return
+    assert found == {"insert": 3, "delete": 2, "update_preimage": 3, "update_postimage": 3}
+    delta = theirs.delta(begin_version=1, end_version=theirs.version)
+    net = glaive.dataset(uri).changes(2, net=True, columns=["id"]).to_table()
+    ids = {
+        kind: sorted(net.filter(pc.equal(net["_change_type"], kind))["id"].to_pylist())
+        for kind in ("insert", "delete", "update_postimage")
+    }
+    assert ids["insert"] == sorted(delta.get_inserted_rows().read_all()["id"].to_pylist())
+    assert ids["update_postimage"] == sorted(delta.get_updated_rows().read_all()["id"].to_pylist())
+    assert ids["delete"] == delta.get_deleted_row_ids().read_all()["_rowid"].to_pylist() == [3]
