@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,24 +16,27 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import glaive
 import glaive.spark
+from glaive.dataset.tasks import JOB
 from glaive.errors import (
     ColumnNotFoundError,
     CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
+    MissingDependencyError,
     SchemaError,
     StoreError,
 )
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
-from glaive.spark.writer import JOB, FragmentsWritten, LanceArrowWriter, plan_job
+from glaive.spark.write_job import plan_job
+from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
 from glaive.table.load import open_latest, read_transaction
 
 FRAME = StructType([StructField("id", LongType())])
 
 
-def plan(uri: str, *, overwrite: bool = False, **options: bool) -> LanceArrowWriter:
-    return LanceArrowWriter(plan_job(FRAME, Options(uri=uri, **options), overwrite=overwrite))  # type: ignore[arg-type]  # flags only
+def plan(uri: str, *, overwrite: bool = False, **options: Any) -> LanceArrowWriter:
+    return LanceArrowWriter(plan_job(FRAME, Options(uri=uri, **options), overwrite=overwrite))
 
 
 def run(writer: LanceArrowWriter, tasks: Sequence[Sequence[int]]) -> list[WriterCommitMessage]:
@@ -319,6 +324,50 @@ def test_encoding_options_of_other_columns_fail_on_the_driver(uri: str) -> None:
             Options(uri=uri, encoding_options={"idd": {"compression": "zstd"}}),
             overwrite=False,
         )
+
+
+def test_an_overwrite_of_an_expected_version_conflicts_with_any_other_commit(uri: str) -> None:
+    create(uri, [0])
+    writer = plan(uri, overwrite=True, expected_version=1)
+    messages = list(run(writer, [[1]]))
+    glaive.write_dataset(pa.table({"id": [5]}), uri, mode="append")
+
+    with pytest.raises(CommitConflictError, match=r"version 2 of .* by another writer"):
+        writer.commit(messages)
+    assert ids(uri) == [0, 5]
+
+
+def test_a_repeated_commit_of_a_replacement_is_recognised(uri: str) -> None:
+    create(uri, [0, 1, 2])
+    writer = plan(uri, overwrite=True, replace_where="id < 2")
+    messages = list(run(writer, [[-1], [-2]]))
+    glaive.write_dataset(pa.table({"id": [1]}), uri, mode="append")
+
+    writer.commit(messages)
+    writer.commit(messages)
+
+    assert ids(uri) == [-2, -1, 1, 2]
+    assert glaive.dataset(uri).version == 3
+
+
+def test_replaced_rows_that_another_writer_changed_are_a_conflict(uri: str) -> None:
+    create(uri, [0, 1, 2])
+    writer = plan(uri, overwrite=True, replace_where="id < 2")
+    messages = list(run(writer, [[-1]]))
+    glaive.dataset(uri).delete("id = 1")
+
+    with pytest.raises(CommitConflictError):
+        writer.commit(messages)
+    assert ids(uri) == [0, 2]
+
+
+def test_another_version_of_glaive_in_a_task_is_refused(uri: str) -> None:
+    writer = plan(uri)
+    writer.job = replace(writer.job, release="0.0.9")
+
+    with pytest.raises(MissingDependencyError, match=r"driver has glaive 0\.0\.9, the executor"):
+        run(writer, [[1]])
+    assert not Path(uri).exists()
 
 
 # --- paths ------------------------------------------------------------------------------------

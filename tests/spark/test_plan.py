@@ -7,11 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.spark.plan import MAX_PARTS, FragmentSize, Part, batch_rows, row_bytes, split
+from glaive.spark.plan import (
+    MAX_PARTS,
+    FragmentSize,
+    Part,
+    batch_rows,
+    first_rows,
+    row_bytes,
+    split,
+)
 
 
-def sizes(rows: list[int], file_bytes: int = 0) -> list[FragmentSize]:
-    return [FragmentSize(number, count, file_bytes) for number, count in enumerate(rows)]
+def sizes(rows: list[int]) -> list[FragmentSize]:
+    return [FragmentSize(number, count) for number, count in enumerate(rows)]
 
 
 def rows_of(part: Part, fragments: list[FragmentSize]) -> list[tuple[int, int]]:
@@ -60,6 +68,16 @@ def test_rows_that_only_the_manifest_tells_do_not_make_any_number_of_tasks() -> 
     assert sum(part.rows for part in parts) == 2**34
 
 
+@given(st.lists(st.integers(0, 60), max_size=12), st.integers(1, 300))
+def test_a_limit_keeps_the_first_rows(rows: list[int], limit: int) -> None:
+    fragments = sizes(rows)
+
+    kept = first_rows(fragments, limit)
+
+    assert sum(fragment.rows for fragment in kept) == min(limit, sum(rows))
+    assert all(short.rows <= whole.rows for short, whole in zip(kept, fragments, strict=False))
+
+
 def test_many_small_fragments_share_a_task() -> None:
     assert split(sizes([100] * 1_000), 30, parallelism=2) == [Part(tuple(range(1_000)), 0, 100_000)]
 
@@ -73,14 +91,14 @@ def test_fragments_are_not_cut_for_a_few_rows() -> None:
 def test_the_width_of_a_row_counts_only_the_columns_read() -> None:
     whole = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 128))])
 
-    assert row_bytes(pa.schema([whole.field("id")]), whole, sizes([10])) == 8
-    assert row_bytes(whole, whole, sizes([10])) == 8 + 512
+    assert row_bytes(pa.schema([whole.field("id")]), whole, 10, 0) == 8
+    assert row_bytes(whole, whole, 10, 0) == 8 + 512
 
 
 def test_files_tell_the_width_of_long_values() -> None:
     whole = pa.schema([("id", pa.int64()), ("image", pa.binary())])
 
-    wide = row_bytes(whole, whole, sizes([100], file_bytes=100 * 50_000))
+    wide = row_bytes(whole, whole, 100, file_bytes=100 * 50_000)
 
     assert wide == pytest.approx(50_000, rel=0.01)
     assert batch_rows(wide) < 200

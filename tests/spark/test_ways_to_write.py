@@ -34,7 +34,8 @@ from glaive.format.paths import manifest_path
 from glaive.fragment import write_fragments
 from glaive.io.uri import open_store
 from glaive.spark.options import Options
-from glaive.spark.writer import LanceArrowWriter, WriteJob, plan_frame
+from glaive.spark.write_job import WriteJob, plan_frame
+from glaive.spark.writer import LanceArrowWriter
 from glaive.table.load import open_latest
 
 ONE = pa.array([1])

@@ -1,6 +1,7 @@
 """Layer 9: the Spark pipeline.
 
-:func:`session` starts Spark, :func:`read` and :func:`write` read and write frames, and
+:func:`session` starts Spark, :func:`read` and :func:`write` read and write frames, :func:`sql`
+runs queries over datasets, and
 ``spark.read.format("lance")`` works if glaive is installed for the workers. Functions are loaded
 on first use, as Spark imports this package in every process it starts.
 """
@@ -11,12 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glaive.spark.api import read, register_view, write
+    from glaive.spark.api import read, register_view
     from glaive.spark.files import read_files
+    from glaive.spark.frame_writing import write
     from glaive.spark.java import ensure_java
     from glaive.spark.jobs.ingest import ingest
     from glaive.spark.lance_table.table import LanceTable
     from glaive.spark.launch import register, session
+    from glaive.spark.queries import sql
     from glaive.spark.streams.frames import read_changes
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "register",
     "register_view",
     "session",
+    "sql",
     "write",
 ]
 
@@ -42,7 +46,8 @@ _HOMES = {
     "register": "launch",
     "register_view": "api",
     "session": "launch",
-    "write": "api",
+    "sql": "queries",
+    "write": "frame_writing",
 }
 
 

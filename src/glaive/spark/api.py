@@ -1,33 +1,35 @@
-"""The public functions that read and write Spark frames.
+"""Datasets as Spark frames and views.
 
-They extend ``spark.read.format("lance")`` by named options that are checked before a job runs, the
-save modes that Spark does not support for Python sources, and glaive's own errors.
+:func:`read` extends ``spark.read.format("lance")`` by named options that are checked before a job
+runs, glaive's own errors, and what Spark does not ask of Python sources: how large a frame is, so
+that small ones are broadcast in joins.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, Literal
 
-from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.launch import register
-from glaive.spark.options import Options, absolute, from_spark, to_spark
+from glaive.spark.options import absolute, from_spark, to_spark
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SaveMode", "is_connect", "read", "register_view", "write"]
+__all__ = ["is_connect", "read", "register_view"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting that enables filter pushdown in Spark; off by default."""
 
-SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
+BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+"""Setting of the size up to which Spark sends one side of a join to all executors."""
+
+UNITS = {"": 1, "b": 1, "k": 2**10, "kb": 2**10, "m": 2**20, "mb": 2**20, "g": 2**30, "gb": 2**30}
+"""Units of sizes in settings of Spark."""
 
 
 def read(  # noqa: PLR0913  # one keyword for each option
@@ -41,9 +43,14 @@ def read(  # noqa: PLR0913  # one keyword for each option
     branch: str | None = None,
     tag: str | None = None,
     asof: datetime | str | None = None,
+    limit: int | None = None,
+    order_by: Sequence[Any] | None = None,
+    nearest: Mapping[str, Any] | None = None,
+    full_text_query: str | Mapping[str, Any] | None = None,
     with_row_id: bool = False,
     with_row_address: bool = False,
     batch_size: int | None = None,
+    blobs: Literal["descriptor", "bytes"] = "descriptor",
     split_bytes: int | None = None,
     parallelism: int | None = None,
     allow_truncation: bool = False,
@@ -75,12 +82,26 @@ def read(  # noqa: PLR0913  # one keyword for each option
     asof
         Read the newest version created before this point in time: a ``datetime`` (local time
         unless it has a zone) or a string in ISO format.
+    limit
+        Only the first rows. With a filter, one task looks for them.
+    order_by
+        Columns to sort by: names, or :class:`glaive.ColumnOrdering`. One task reads and sorts, with
+        so many rows in memory as ``limit`` says; to sort large results use ``orderBy`` of Spark.
+    nearest
+        The rows nearest to a vector, as for :meth:`glaive.LanceDataset.scanner`:
+        ``{"column": "emb", "q": vector, "k": 10}``. Adds ``_distance``. One task searches.
+    full_text_query
+        The rows whose text matches: a text, or ``{"query": "red shoes", "columns": ["title"]}``.
+        Adds ``_score``. One task searches.
     with_row_id, with_row_address
         Add the column ``_rowid`` or ``_rowaddr`` at the end, as ``bigint``.
+    blobs
+        Columns of blobs as structs that say where each value is, or as ``binary``.
     batch_size
         Rows per Arrow batch; default: depends on the row width.
     split_bytes
-        Approximate bytes per task; default: up to 128 MiB.
+        Approximate bytes of the columns that a task reads; default: up to 128 MiB, less if some
+        cores would be idle.
     parallelism
         Number of tasks that keeps the cluster busy; default: as reported by Spark.
     allow_truncation
@@ -98,7 +119,9 @@ def read(  # noqa: PLR0913  # one keyword for each option
     Notes
     -----
     Also opens the dataset in this process (two requests) to pin the version: with Spark Connect,
-    the client needs access to the dataset.
+    the client needs access to the dataset. A frame that is estimated to be smaller than
+    ``spark.sql.autoBroadcastJoinThreshold`` is marked for broadcast joins, because Spark knows no
+    sizes of Python sources.
 
     Examples
     --------
@@ -106,8 +129,8 @@ def read(  # noqa: PLR0913  # one keyword for each option
     >>> flights.groupBy("carrier").avg("dep_delay").show()
     """
     uri = absolute(uri)
-    if parallelism is None and not is_connect(spark):
-        parallelism = spark.sparkContext.defaultParallelism
+    if parallelism is None:
+        parallelism = _cores(spark)
     options = to_spark(
         {
             "columns": columns,
@@ -117,6 +140,11 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "branch": branch,
             "tag": tag,
             "asof": asof,
+            "limit": limit,
+            "order_by": order_by,
+            "nearest": nearest,
+            "full_text_query": full_text_query,
+            "blobs": None if blobs == "descriptor" else blobs,
             "with_row_id": with_row_id or None,
             "with_row_address": with_row_address or None,
             "batch_size": batch_size,
@@ -127,12 +155,13 @@ def read(  # noqa: PLR0913  # one keyword for each option
             "base_store_params": base_store_params,
         }
     )
-    from glaive.spark.frame import frame_schema, open_dataset, pinned
+    from glaive.spark.frame import open_dataset, pinned
+    from glaive.spark.sizes import frame_bytes
 
     # Errors are raised here rather than in a worker or, with Connect, at the first action.
     checked = from_spark(options | {"path": uri})
     dataset = open_dataset(checked)
-    frame_schema(dataset, checked)
+    size = frame_bytes(dataset, checked)
     at = pinned(checked, dataset)
     options = {key: text for key, text in options.items() if key not in ("tag", "asof")}
     options |= to_spark({"version": at.version, "branch": at.branch})
@@ -140,123 +169,8 @@ def read(  # noqa: PLR0913  # one keyword for each option
     if push_filters:
         spark.conf.set(PUSHDOWN, "true")
     with as_glaive_errors():
-        return spark.read.format("lance").options(**options).load(uri)
-
-
-def write(  # noqa: PLR0913  # one keyword for each option
-    frame: DataFrame,
-    uri: str | os.PathLike[str],
-    mode: SaveMode = "errorifexists",
-    *,
-    vector_columns: Mapping[str, int | str] | Sequence[str] | None = None,
-    arrow_schema: pa.Schema | None = None,
-    strict_nullability: bool = False,
-    max_rows_per_file: int | None = None,
-    max_bytes_per_file: int | None = None,
-    encoding_options: Mapping[str, Mapping[str, object]] | None = None,
-    data_storage_version: str | None = None,
-    enable_stable_row_ids: bool | None = None,
-    allow_truncation: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-) -> int:
-    """Write a frame as one new version of a dataset, and return its number.
-
-    Tasks write data files, then the driver commits them atomically: readers see all rows or none,
-    and a task that runs twice adds its rows once. Can be called from any thread.
-
-    Parameters
-    ----------
-    mode
-        ``errorifexists`` fails if there is a dataset, even if another writer creates it
-        concurrently; ``ignore`` does nothing if there is one; ``append`` adds rows, matching
-        columns by name; ``overwrite`` replaces rows and columns, and older versions remain
-        readable.
-    vector_columns
-        Array columns to store as fixed-size lists, as used for embeddings:
-        ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
-    arrow_schema
-        The types to store, columns matched by name. Default: those of the dataset for appends,
-        those from which the columns were read, else those of Spark.
-    strict_nullability
-        Keep Spark's "not null" in a new dataset. Otherwise all columns are nullable.
-    encoding_options
-        Encoding of columns: ``{"text": {"compression": "zstd"}}``.
-    max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
-        As in :func:`glaive.write_dataset`.
-    allow_truncation
-        Truncate times to the stored unit instead of refusing such rows.
-    storage_options
-        Settings of the object store.
-
-    Returns
-    -------
-    int
-        The version with the rows; the newest one if none was made, because mode ``ignore`` found
-        a dataset or no rows were appended.
-
-    Raises
-    ------
-    DatasetExistsError
-        Mode ``errorifexists``, and there is a dataset.
-    SchemaError, ColumnNotFoundError
-        The frame does not match the dataset, or a value does not fit its type. No version was
-        created.
-    OptionError
-        A mode or option does not exist.
-
-    Notes
-    -----
-    This process looks up the version before and after: two requests each, and one or two for each
-    version in between. With Spark Connect, the client needs access to the dataset.
-
-    Examples
-    --------
-    >>> glaive.spark.write(frame, "flights.lance", vector_columns={"features": 32})
-    1
-    >>> glaive.spark.write(more, "flights.lance", mode="append")
-    2
-    """
-    if mode not in get_args(SaveMode):
-        raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
-    uri = absolute(uri)
-    if isinstance(vector_columns, Mapping):
-        vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
-    creating = mode in ("errorifexists", "ignore")
-    job = str(uuid4())
-    options = to_spark(
-        {
-            "vector_columns": vector_columns or None,
-            "arrow_schema": arrow_schema,
-            "strict_nullability": strict_nullability or None,
-            "max_rows_per_file": max_rows_per_file,
-            "max_bytes_per_file": max_bytes_per_file,
-            "encoding_options": encoding_options or None,
-            "data_storage_version": data_storage_version,
-            "enable_stable_row_ids": enable_stable_row_ids,
-            "allow_truncation": allow_truncation or None,
-            "must_not_exist": creating or None,
-            "job": job,
-            "storage": storage_options,
-        }
-    )
-    checked = from_spark(options | {"path": uri})
-    before = _newest(checked)
-    if creating and before:
-        if mode == "ignore":
-            return before
-        from glaive.dataset.writing.plan import exists_already
-
-        raise exists_already(uri, before)
-    spark = frame.sparkSession
-    register(spark)
-    writer = frame.write.format("lance").options(**options)
-    with as_glaive_errors(), _active(spark):
-        try:
-            writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
-        except DatasetExistsError:
-            if mode != "ignore":
-                raise
-    return _made_by(job, checked, before)
+        frame = spark.read.format("lance").options(**options).load(uri)
+    return frame.hint("broadcast") if size <= _broadcast_bytes(spark) else frame
 
 
 def register_view(
@@ -265,7 +179,8 @@ def register_view(
     """Register a dataset for SQL, as a temporary view of this session.
 
     The view has the given version, or the newest one at the time of this call; register it again
-    to see later ones. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset.
+    to see later ones. ``INSERT INTO`` and ``INSERT OVERWRITE`` on it write to the dataset;
+    ``INSERT OVERWRITE`` is a conflict if the dataset has a newer version than the view.
 
     Parameters
     ----------
@@ -279,8 +194,13 @@ def register_view(
     >>> glaive.spark.register_view(spark, "flights", "flights.lance", columns=["carrier"])
     >>> spark.sql("SELECT carrier, count(*) FROM flights GROUP BY carrier").show()
     """
+    from glaive.spark.frame import open_dataset, pinned
+
     strings = to_spark(options) | {"path": absolute(uri)}
-    from_spark(strings)
+    checked = from_spark(strings)
+    at = pinned(checked, open_dataset(checked))
+    strings = {key: text for key, text in strings.items() if key not in ("tag", "asof")}
+    strings |= to_spark({"version": at.version, "branch": at.branch})
     register(spark)
     pairs = ", ".join(f"{_quoted(key)} {_quoted(text)}" for key, text in strings.items())
     view = "`" + name.replace("`", "``") + "`"
@@ -298,40 +218,17 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _newest(options: Options) -> int:
-    """The newest version of a dataset; 0 if there is none."""
-    from glaive.table.load import open_latest
-    from glaive.table.root import open_root
-
-    try:
-        return open_latest(open_root(options.uri, options.storage)).version
-    except DatasetNotFoundError:
-        return 0
+def _cores(spark: SparkSession) -> int | None:
+    """Tasks that run at a time, as far as the session tells."""
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    executors = spark.conf.get("spark.executor.instances", "") or ""
+    cores = spark.conf.get("spark.executor.cores", "1") or "1"
+    return int(executors) * int(cores) if executors.isdecimal() and cores.isdecimal() else None
 
 
-def _made_by(job: str, options: Options, before: int) -> int:
-    """The version that a job committed after version ``before``; the newest if there is none."""
-    from glaive.spark.writer import JOB
-    from glaive.table.load import find_transaction
-    from glaive.table.root import open_root
-
-    made = find_transaction(open_root(options.uri, options.storage), before, JOB, job)
-    return _newest(options) if made is None else made.version
-
-
-@contextmanager
-def _active(spark: Any) -> Iterator[None]:
-    """Make this the active session of the thread, where Spark looks up data sources."""
-    if is_connect(spark):
-        yield
-        return
-    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # noqa: SLF001  # no public way
-    previous = sessions.getActiveSession()
-    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001  # same
-    try:
-        yield
-    finally:
-        if previous.isDefined():
-            sessions.setActiveSession(previous.get())
-        else:
-            sessions.clearActiveSession()
+def _broadcast_bytes(spark: SparkSession) -> int:
+    """Size up to which Spark broadcasts frames whose size it knows; -1 for none."""
+    text = (spark.conf.get(BROADCAST, "10MB") or "").strip().lower()
+    size = re.fullmatch(r"(\d+)([a-z]*)", text)
+    return int(size[1]) * UNITS[size[2]] if size and size[2] in UNITS else -1

@@ -181,7 +181,8 @@ class _Caster:
     def wrong_length(self, found: int, expected: int, *, row: int) -> SchemaError:
         return SchemaError(
             f"column {self.column!r}: expected lists of {expected} items, found one of {found} "
-            f"(row {row:,} of its batch). Filter such rows out, or store variable-size lists"
+            f"(row {row:,} of its batch). Filter such rows out, or say how to store the column: "
+            f"vector_columns={{{self.column!r}: {found}}}, or a list in arrow_schema"
         )
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from glaive.errors import SchemaError
+from glaive.expr.coerce import is_binary
+from glaive.format.field import BLOB
+from glaive.spark.option_text import BLOBS
 from glaive.spark.options import Options
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["frame_schema", "open_dataset", "pinned", "stored_paths"]
+__all__ = ["frame_schema", "open_dataset", "pinned", "scan_arguments", "stored_paths"]
 
 
 def open_dataset(options: Options) -> LanceDataset:
@@ -45,8 +48,9 @@ def pinned(options: Options, dataset: LanceDataset) -> Options:
 
 
 def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
-    """The schema of the frame as scans return it: blobs as descriptors.
+    """The schema of the frame as scans return it.
 
+    Blobs that are read as bytes are marked as blobs, so that they are written as such again.
     System columns such as row ids are signed, as Spark has no unsigned numbers. Also checks
     columns and filter.
 
@@ -57,6 +61,27 @@ def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
     FilterError
         The filter or an expression is invalid.
     """
+    stored = dataset.lance_schema.fields
+    blobs = {field.name for field in stored if BLOB in field.metadata or field.is_blob_v2}
+    fields: list[Any] = []
+    for field in dataset.scanner(**scan_arguments(options)).projected_schema:
+        if _is_system(field.name, dataset):
+            fields.append(field.with_type(pa.int64()))
+        elif field.name in blobs and is_binary(field.type):  # its values
+            fields.append(field.with_metadata({BLOB: "true"}))
+        else:
+            fields.append(field)
+    return pa.schema(fields)
+
+
+def scan_arguments(options: Options) -> dict[str, Any]:
+    """Arguments of the scan that reads the whole frame.
+
+    Raises
+    ------
+    SchemaError
+        A column is given twice.
+    """
     wanted = options.columns
     columns: list[str] | dict[str, str] | None
     if wanted is None or isinstance(wanted, Mapping):
@@ -66,18 +91,17 @@ def frame_schema(dataset: LanceDataset, options: Options) -> pa.Schema:
         repeated = {name for name in columns if columns.count(name) > 1}
         if repeated:
             raise SchemaError(f"option columns has {', '.join(sorted(repeated))} more than once")
-    scanner = dataset.scanner(
-        columns=columns,
-        filter=options.filter,
-        with_row_id=options.with_row_id,
-        with_row_address=options.with_row_address,
-    )
-    return pa.schema(
-        [
-            field.with_type(pa.int64()) if _is_system(field.name, dataset) else field
-            for field in scanner.projected_schema
-        ]
-    )
+    return {
+        "columns": columns,
+        "filter": options.filter,
+        "limit": options.limit,
+        "order_by": options.order_by or None,
+        "nearest": None if options.nearest is None else dict(options.nearest),
+        "full_text_query": options.full_text_query,
+        "blob_handling": BLOBS[options.blobs],
+        "with_row_id": options.with_row_id,
+        "with_row_address": options.with_row_address,
+    }
 
 
 def stored_paths(dataset: LanceDataset, options: Options) -> dict[str, tuple[str, ...]]:

@@ -8,11 +8,10 @@ Unknown names are errors, as a misspelt option would otherwise be ignored silent
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.io.location import with_slashes
+from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS
 
 __all__ = ["Options", "absolute", "from_spark", "to_spark"]
 
@@ -61,6 +61,22 @@ class Options:
         Spark 4.3 reuses the plan of the first query on a frame, so after
         ``frame.where("id < 9").count()`` the result of ``frame.count()`` would be 9 as well.
         ``filter`` has no such effect.
+    limit
+        Reading: the first rows of the frame only; without a filter or an order, so many rows are
+        divided among tasks, else one task reads them.
+    order_by
+        Reading: columns to sort by, ``"a,b"`` or a JSON list of names and objects:
+        ``[{"column_name": "price", "ascending": false}]``. One task reads and sorts; meant for
+        use with ``limit``.
+    nearest
+        Reading: the rows nearest to a vector, as JSON: ``{"column": "emb", "q": [0.1], "k": 10}``;
+        adds ``_distance``. One task searches.
+    full_text_query
+        Reading: the rows whose text matches, a text or JSON:
+        ``{"query": "red shoes", "columns": ["title"]}``; adds ``_score``. One task searches.
+    blobs
+        Reading: ``descriptor`` (the default) returns where the values of blob columns are,
+        ``bytes`` the values.
     with_row_id, with_row_address
         Reading: add the column ``_rowid`` or ``_rowaddr`` at the end.
     version
@@ -88,6 +104,24 @@ class Options:
     arrow_schema
         Writing: the exact Arrow schema to store, base64 of its IPC form (see
         :func:`glaive.spark.write`, which takes a ``pyarrow.Schema``).
+    blob_columns
+        Writing: binary columns to store as blobs, ``"image,audio"``.
+    column_types
+        Writing: metadata of columns that Spark's plan has lost, as JSON. Set by
+        :func:`glaive.spark.write`.
+    expected_version
+        Overwriting: the version that the rows were made from; if there is a newer one when the
+        write is planned or committed, it is a conflict.
+    overwrite_schema
+        Overwriting: with ``false``, keep the columns of the dataset, and match those of the frame
+        by name.
+    merge_schema
+        Appending: add columns that the dataset lacks, which are null in its rows.
+    replace_where
+        Overwriting: replace only the rows that match this filter, with rows that match it.
+    txn_app_id, txn_version
+        Writing: an application and a number that it increases; if the dataset has that number of
+        the application, or a higher one, nothing is written. Also ``txnAppId``, ``txnVersion``.
     strict_nullability
         Writing a new dataset: keep Spark's "not null"; otherwise all columns are nullable.
     must_not_exist
@@ -107,6 +141,11 @@ class Options:
     columns: tuple[str, ...] | Mapping[str, str] | None = None
     filter: str | None = None
     push_filters: bool = False
+    limit: int | None = None
+    order_by: tuple[Any, ...] = ()
+    nearest: Mapping[str, Any] | None = None
+    full_text_query: str | Mapping[str, Any] | None = None
+    blobs: str = "descriptor"
     with_row_id: bool = False
     with_row_address: bool = False
     version: int | None = None
@@ -118,7 +157,15 @@ class Options:
     parallelism: int | None = None
     allow_truncation: bool = False
     vector_columns: tuple[str, ...] = ()
+    blob_columns: tuple[str, ...] = ()
+    column_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arrow_schema: pa.Schema | None = None
+    expected_version: int | None = None
+    overwrite_schema: bool = True
+    merge_schema: bool = False
+    replace_where: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
     strict_nullability: bool = False
     must_not_exist: bool = False
     job: str | None = None
@@ -174,7 +221,10 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
         elif isinstance(value, pa.Schema):
             strings[name] = base64.b64encode(value.serialize()).decode()
         elif name in JSON_OPTIONS and isinstance(value, Mapping):
-            strings[name] = json.dumps(dict(value))
+            strings[name] = json.dumps(dict(value), default=_plain)
+        elif name == "order_by" and isinstance(value, Sequence):
+            order = [entry if isinstance(entry, str) else asdict(entry) for entry in value]
+            strings[name] = json.dumps(order)
         elif isinstance(value, datetime):
             strings[name] = value.astimezone().isoformat()
         elif isinstance(value, Mapping):
@@ -184,6 +234,15 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
         else:
             strings[name] = str(value)
     return strings
+
+
+def _plain(value: Any) -> Any:
+    """A vector as a list, for JSON."""
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return value.to_pylist()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise OptionError(f"expected numbers, texts, lists and mappings, found {value!r:.80}")
 
 
 def _uri(options: Mapping[str, str]) -> str:
@@ -223,108 +282,3 @@ def absolute(uri: str | os.PathLike[str]) -> str:
     if slashed != text:
         return unquote(urlsplit(slashed).path)
     return text if "://" in text else str(Path(text).expanduser().absolute())
-
-
-def _count(name: str, text: str) -> int:
-    digits = text.strip()
-    if not (digits.isdecimal() and len(digits) < 20 and int(digits)):
-        raise OptionError(f"option {name}: expected an integer above 0, found {text!r}")
-    return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"option {name}: expected true or false, found {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _json(name: str, text: str) -> Any:
-    """Parse JSON. It may hold credentials, so error messages do not show it."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # includes huge numbers and deep nesting
-        raise OptionError(f"option {name}: not JSON ({error})") from None
-
-
-def _names(name: str, text: str) -> tuple[str, ...]:
-    if text.lstrip().startswith("["):
-        names = _json(name, text)
-        if not all(isinstance(part, str) for part in names):
-            raise OptionError(f"option {name}: expected a list of names, found {text!r}")
-    else:
-        names = [part.strip() for part in text.split(",")]
-    if not names or not all(names):
-        raise OptionError(f"option {name}: expected names as in 'a,b', found {text!r}")
-    return tuple(names)
-
-
-def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
-    if not text.lstrip().startswith("{"):
-        return _names(name, text)
-    pairs = _json(name, text)
-    if not pairs or not all(isinstance(pair, str) for pair in pairs.values()):
-        raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
-    expressions: dict[str, str] = pairs
-    return expressions
-
-
-def _schema(name: str, text: str) -> pa.Schema:
-    try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
-    except (binascii.Error, pa.ArrowInvalid, OSError) as error:
-        raise OptionError(
-            f"option {name}: expected the base64 text of an Arrow IPC schema ({error}). "
-            "glaive.spark.write(df, uri, arrow_schema=...) makes it from a pyarrow.Schema"
-        ) from error
-
-
-def _mappings(name: str, text: str) -> Mapping[str, Mapping[str, Any]]:
-    value = _json(name, text)
-    if not isinstance(value, dict) or not all(isinstance(part, dict) for part in value.values()):
-        raise OptionError(f"option {name}: expected an object of objects, {JSON_OPTIONS[name]}")
-    return value
-
-
-def _text(name: str, text: str) -> str:
-    if not text.strip():
-        raise OptionError(f"option {name}: expected a string, found {text!r}. Omit it")
-    return text.strip()
-
-
-JSON_OPTIONS = {
-    "base_store_params": 'such as {"s3://bucket/a": {"aws_region": "eu-west-1"}}',
-    "columns": 'such as {"total": "price * amount"}',
-    "encoding_options": 'such as {"column": {"compression": "zstd"}}',
-}
-"""Options in JSON, with examples."""
-
-READERS: dict[str, Callable[[str, str], object]] = {
-    "base_store_params": _mappings,
-    "columns": _columns,
-    "filter": _text,
-    "push_filters": _flag,
-    "with_row_id": _flag,
-    "with_row_address": _flag,
-    "version": _count,
-    "branch": _text,
-    "tag": _text,
-    "asof": _text,
-    "batch_size": _count,
-    "split_bytes": _count,
-    "parallelism": _count,
-    "allow_truncation": _flag,
-    "vector_columns": _names,
-    "arrow_schema": _schema,
-    "strict_nullability": _flag,
-    "must_not_exist": _flag,
-    "job": _text,
-    "encoding_options": _mappings,
-    "max_rows_per_file": _count,
-    "max_bytes_per_file": _count,
-    "data_storage_version": _text,
-    "enable_stable_row_ids": _flag,
-}
-"""The parser of each option."""
-
-ALIASES = {"versionasof": "version", "timestampasof": "asof", "timestamp": "asof"}
-"""Names that other sources use for some options."""

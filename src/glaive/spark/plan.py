@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.widths import total_width
 
-__all__ = ["FragmentSize", "Part", "batch_rows", "row_bytes", "split"]
+__all__ = ["BATCH_BYTES", "FragmentSize", "Part", "batch_rows", "first_rows", "row_bytes", "split"]
 
 SPLIT_BYTES = 128 << 20
 """Default upper bound for a task; the same as Spark's for files."""
@@ -35,11 +35,10 @@ SPLIT_ROWS = 4096
 
 
 class FragmentSize(NamedTuple):
-    """The size of a fragment, for planning."""
+    """The live rows of a fragment."""
 
     fragment_id: int
     rows: int
-    file_bytes: int
 
 
 class Part(NamedTuple):
@@ -50,18 +49,16 @@ class Part(NamedTuple):
     rows: int
 
 
-def row_bytes(columns: pa.Schema, stored: pa.Schema, fragments: Sequence[FragmentSize]) -> float:
+def row_bytes(columns: pa.Schema, stored: pa.Schema, rows: int, file_bytes: int) -> float:
     """Estimate the bytes of a row in memory, for some of the stored columns.
 
     The widths of numbers and vectors are known. The remaining bytes of the files are divided
     evenly among the columns of variable width.
     """
     selected, complete = total_width(columns.types), total_width(stored.types)
-    rows = sum(fragment.rows for fragment in fragments)
     if rows == 0 or complete.variable == 0:
         return max(selected.total, 1.0)
-    file_bytes = sum(fragment.file_bytes for fragment in fragments) / rows
-    surplus = max(0.0, file_bytes - complete.total) / complete.variable
+    surplus = max(0.0, file_bytes / rows - complete.total) / complete.variable
     return max(selected.total + surplus * selected.variable, 1.0)
 
 
@@ -69,6 +66,17 @@ def batch_rows(bytes_per_row: float) -> int:
     """Return the rows of a batch of about the target size."""
     rows = int(BATCH_BYTES / bytes_per_row)
     return min(max(rows, 64), 65_536)
+
+
+def first_rows(fragments: Sequence[FragmentSize], count: int) -> list[FragmentSize]:
+    """The fragments with the first rows, the last of them cut."""
+    kept: list[FragmentSize] = []
+    for fragment in fragments:
+        if count <= 0:
+            break
+        kept.append(fragment._replace(rows=min(fragment.rows, count)))
+        count -= fragment.rows
+    return kept
 
 
 def split(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -14,15 +14,17 @@ from pyspark.sql.types import StructType
 from glaive.arrow.capacity import batch_parts
 from glaive.errors import FilterError
 from glaive.spark.cast import conform
-from glaive.spark.frame import frame_schema, open_dataset, stored_paths
+from glaive.spark.frame import open_dataset, scan_arguments, stored_paths
 from glaive.spark.options import Options
-from glaive.spark.plan import FragmentSize, Part, batch_rows, row_bytes, split
+from glaive.spark.plan import BATCH_BYTES, Part, batch_rows, first_rows, split
+from glaive.spark.sizes import fragment_sizes, frame_row_bytes
+from glaive.spark.task import RELEASE, in_task
 from glaive.spark.types import spark_arrow_schema
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["LancePartition", "LanceReader", "PushingReader", "fragment_sizes"]
+__all__ = ["LancePartition", "LanceReader", "PushingReader"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,10 +33,13 @@ MAX_BATCH_BYTES = 256 << 20
 
 
 class LancePartition(InputPartition):
-    """The part one task reads, as a tuple of plain values: batch size, fragments, row range."""
+    """The part one task reads, as a tuple of plain values: batch size, fragments, row range.
 
-    def __init__(self, batch_size: int, part: Part) -> None:
-        super().__init__((batch_size, *part))
+    Without fragments it is the result of a whole search, which is not divided.
+    """
+
+    def __init__(self, batch_size: int, part: Part | None) -> None:
+        super().__init__((batch_size, *(part or ((), 0, 0))))
 
 
 class LanceReader(DataSourceReader):
@@ -54,6 +59,7 @@ class LanceReader(DataSourceReader):
         self.options = options
         self.schema = schema
         self.pushed: tuple[str, ...] = ()
+        self.release = RELEASE
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts to read; none if no row can match."""
@@ -61,37 +67,57 @@ class LanceReader(DataSourceReader):
         if self._matches_nothing(dataset):
             return []
         sizes = fragment_sizes(dataset)
-        available = frame_schema(dataset, self.options)
-        chosen = pa.schema([available.field(name) for name in self.schema.names])
-        width = row_bytes(chosen, dataset.scanner().projected_schema, sizes)
+        width = frame_row_bytes(dataset, self.options, self.schema.names)
+        batch_size = self.options.batch_size or batch_rows(width)
+        if self._is_one_search():
+            return [LancePartition(batch_size, None)]
         parts = split(
-            sizes,
+            sizes if self.options.limit is None else first_rows(sizes, self.options.limit),
             width,
             split_bytes=self.options.split_bytes,
             parallelism=self.options.parallelism,
         )
-        batch_size = self.options.batch_size or batch_rows(width)
         return [LancePartition(batch_size, part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, in order, with exactly the schema Spark expects."""
         if partition.value is None:  # Spark's placeholder when there are no partitions
             return
-        dataset = open_dataset(self.options)
-        expected = spark_arrow_schema(self.schema)
-        batch_size, fragments, offset, rows = partition.value
-        scanner = dataset.scanner(
-            columns=self._columns(),
-            filter=self.filter,
-            fragments=fragments,
-            range_before=(offset, offset + rows),
-            batch_size=batch_size,
-        )
-        truncate = self.options.allow_truncation
-        cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
-        for batch in scanner.to_batches():
-            for part in _within_limit(batch):
-                yield from batch_parts(cast, part)
+        with in_task(self.release):
+            dataset = open_dataset(self.options)
+            expected = spark_arrow_schema(self.schema)
+            scanner = dataset.scanner(**self._arguments(*partition.value))
+            truncate = self.options.allow_truncation
+            cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
+            for batch in scanner.to_batches():
+                for part in _within_limit(batch):
+                    yield from batch_parts(cast, part)
+
+    def _arguments(
+        self, batch_size: int, fragments: tuple[int, ...], offset: int, rows: int
+    ) -> dict[str, Any]:
+        """The scan of one part; a search returns all columns of the frame."""
+        arguments = scan_arguments(self.options) | {
+            "filter": self.filter,
+            "batch_size": batch_size,
+            "batch_size_bytes": None if self.options.batch_size else BATCH_BYTES,
+        }
+        if not fragments:
+            return arguments
+        del arguments["limit"]  # the part has no more rows
+        return arguments | {
+            "columns": self._columns(),
+            "with_row_id": False,  # named by the columns, if at all
+            "with_row_address": False,
+            "fragments": fragments,
+            "range_before": (offset, offset + rows),
+        }
+
+    def _is_one_search(self) -> bool:
+        """Whether the rows cannot be divided among tasks by their position."""
+        options = self.options
+        searches = bool(options.order_by or options.nearest or options.full_text_query)
+        return searches or (options.limit is not None and self.filter is not None)
 
     @property
     def filter(self) -> str | None:
@@ -157,23 +183,6 @@ def _conjunction(filters: Sequence[str]) -> str | None:
     from glaive.expr.tree import both
 
     return render(both(*map(parse, filters)))
-
-
-def fragment_sizes(dataset: LanceDataset) -> list[FragmentSize]:
-    """Return the rows and file bytes of all fragments according to the manifest."""
-    manifest = dataset.manifest
-    file_bytes = [
-        sum(file.size or 0 for file in fragment.files) for fragment in manifest.fragments()
-    ]
-    return [
-        FragmentSize(fragment_id, rows, size)
-        for fragment_id, rows, size in zip(
-            manifest.fragment_ids.tolist(),
-            dataset.snapshot.live_counts.tolist(),
-            file_bytes,
-            strict=True,
-        )
-    ]
 
 
 def _within_limit(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -43,13 +43,9 @@ PLANNER = "data_source_pushdown_filters"
 class LanceDataSource(DataSource):
     """Lance datasets as Spark frames.
 
-    Reading options: ``columns``, ``filter``, ``push_filters``, ``version``, ``branch``, ``tag``,
-    ``asof``, ``with_row_id``, ``with_row_address``, ``batch_size``, ``split_bytes``,
-    ``parallelism``, ``allow_truncation``. Writing, with mode append or overwrite:
-    ``vector_columns``, ``max_rows_per_file``, ``max_bytes_per_file``, ``data_storage_version``,
-    ``enable_stable_row_ids``, ``strict_nullability``, ``must_not_exist``, ``allow_truncation``.
-    :class:`glaive.spark.options.Options` explains each, and
-    :class:`glaive.spark.streams.options.StreamOptions` those of streams and change feeds.
+    :class:`glaive.spark.options.Options` explains all options, and
+    :class:`glaive.spark.streams.options.StreamOptions` those of streams and change feeds. Modes
+    are append and overwrite.
     """
 
     pinned: Options | None = None
@@ -125,7 +121,7 @@ class LanceDataSource(DataSource):
         from glaive.spark.streams.application import application_id
         from glaive.spark.streams.options import stream_options
         from glaive.spark.streams.sink import LanceStreamWriter
-        from glaive.spark.writer import plan_job
+        from glaive.spark.write_job import plan_job
 
         of_stream, others = stream_options(self.options)
         options = from_spark(others)
@@ -139,10 +135,10 @@ class LanceDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that appends, or replaces all rows and columns."""
-        from glaive.spark.writer import LanceArrowWriter, plan_job
+        from glaive.spark.write_job import plan_job
+        from glaive.spark.writer import LanceArrowWriter
 
         options = from_spark(self.options)
-        _refuse_branch(options)
         return LanceArrowWriter(plan_job(schema, options, overwrite=overwrite))
 
 

@@ -45,10 +45,21 @@ from pyspark.sql.types import (
 
 from glaive.errors import FormatError, SchemaError
 from glaive.expr.coerce import is_list
+from glaive.format.blobs import BLOB_V2
 from glaive.format.extension import field_metadata
-from glaive.format.logical_types import leaf_type, logical_type
+from glaive.format.field import BLOB
+from glaive.format.logical_types import EXTENSION_NAME, leaf_type, logical_type
 
-__all__ = ["ARROW_TYPE", "spark_arrow_schema", "stored_schema", "to_arrow", "to_spark"]
+__all__ = [
+    "ARROW_TYPE",
+    "is_recorded",
+    "same_type",
+    "spark_arrow_schema",
+    "stored_schema",
+    "to_arrow",
+    "to_spark",
+    "vector_name",
+]
 
 ARROW_TYPE = "lance:arrow_type"
 """Metadata key for the name of the stored type; a path within the type may follow it."""
@@ -244,8 +255,30 @@ def _plain_arrow(spark: DataType) -> Any:
 # ------------------------------------------------------------------------- Spark to Arrow
 
 
+def is_recorded(field: StructField) -> bool:
+    """Whether the metadata of a column says how it was stored."""
+    return bool(_stored_names(field)) or _is_blob(field)
+
+
+def _is_blob(field: StructField) -> bool:
+    metadata = field.metadata or {}
+    return (
+        str(metadata.get(BLOB, "")).lower() == "true"
+        or metadata.get("lance.encoding") == "blob"  # of the JVM connector
+        or metadata.get(EXTENSION_NAME) == BLOB_V2
+    )
+
+
 def _to_arrow_field(field: StructField, *, strict: bool) -> pa.Field:
     metadata = field.metadata or {}
+    if _is_blob(field) and isinstance(field.dataType, BinaryType):
+        nullable = field.nullable or not strict
+        return pa.field(field.name, pa.large_binary(), nullable, {BLOB: "true"})
+    if _is_blob(field):
+        raise SchemaError(
+            f"column {field.name!r} tells where blobs are, not what they are. Read it with "
+            "blobs='bytes', or drop it"
+        )
     data_type = _to_arrow(field.dataType, ARROW_TYPE, _stored_names(field), strict=strict)
     copied = {
         key: str(value)
@@ -309,13 +342,13 @@ def _named(name: str, spark: DataType) -> pa.DataType | None:
         read_as = _to_spark(data_type, ARROW_TYPE, {}, "metadata")
     except (FormatError, SchemaError):
         return None  # metadata of another program with the same key, or of a newer glaive
-    return data_type if _same(read_as, spark) else None
+    return data_type if same_type(read_as, spark) else None
 
 
-def _same(first: DataType, other: DataType) -> bool:
+def same_type(first: DataType, other: DataType) -> bool:
     """Compare types without nullability."""
     if isinstance(first, ArrayType) and isinstance(other, ArrayType):
-        return _same(first.elementType, other.elementType)
+        return same_type(first.elementType, other.elementType)
     if isinstance(first, TimeType) and isinstance(other, TimeType):
         return True
     if isinstance(first, DayTimeIntervalType) and isinstance(other, DayTimeIntervalType):
@@ -326,6 +359,11 @@ def _same(first: DataType, other: DataType) -> bool:
 
 
 # ----------------------------------------------------------------------- vector columns
+
+
+def vector_name(entry: str, columns: list[str]) -> str:
+    """The column of an entry of ``vector_columns``; errors as for :func:`stored_schema`."""
+    return _split_vector(entry, columns)[0]
 
 
 def _split_vector(entry: str, columns: list[str]) -> tuple[str, int, str]:

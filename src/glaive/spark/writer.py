@@ -16,11 +16,9 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -28,33 +26,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from glaive.arrow.capacity import batch_parts
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
-from glaive.dataset.writing.conform import check_same_columns
 from glaive.dataset.writing.fragments import write_fragments
-from glaive.dataset.writing.options import Mode, WriteOptions
-from glaive.dataset.writing.plan import WritePlan, plan_write
+from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import DatasetNotFoundError, GlaiveError, StoreError
 from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.paths import VERSIONS, data_file_path
-from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.cast import conform
-from glaive.spark.options import Options
-from glaive.spark.types import spark_arrow_schema, stored_schema
-from glaive.table.load import find_transaction, open_latest
-from glaive.table.root import open_root
+from glaive.spark.task import in_task
+from glaive.table.load import find_transaction
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from glaive.spark.write_job import WriteJob
 
-__all__ = [
-    "JOB",
-    "FragmentsWritten",
-    "LanceArrowWriter",
-    "WriteJob",
-    "plan_frame",
-    "plan_job",
-    "refuse_missing_files",
-]
+__all__ = ["ENGINE", "FragmentsWritten", "LanceArrowWriter", "refuse_missing_files"]
 
 ENGINE = "glaive.engine"
 
@@ -66,30 +51,6 @@ _SHARE = (
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteJob:
-    """The settings of tasks and commit, as plain values that can be pickled.
-
-    Parameters
-    ----------
-    plan
-        The plan of the write.
-    columns
-        The types that batches from Spark are cast to, by name.
-    allow_truncation
-        Truncate times to the unit of their column.
-    """
-
-    plan: WritePlan
-    columns: pa.Schema
-    allow_truncation: bool
-
-    @property
-    def id(self) -> str:
-        """Identifier of the job, the same in every attempt of its tasks and its commit."""
-        return self.plan.options.transaction_properties[JOB]
-
-
 @dataclass
 class FragmentsWritten(WriterCommitMessage):
     """The fragments that one task wrote, serialized, without ids."""
@@ -97,53 +58,8 @@ class FragmentsWritten(WriterCommitMessage):
     fragments: tuple[bytes, ...]
 
 
-def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJob:
-    """Plan the write on the driver, and reject invalid writes early.
-
-    Raises
-    ------
-    GlaiveError
-        As :func:`glaive.dataset.writing.plan.plan_write`; also for a frame that lacks columns of
-        the dataset it is appended to, as in Spark's own sources.
-    """
-    stored = options.arrow_schema or stored_schema(
-        schema, options.vector_columns, strict_nullability=options.strict_nullability
-    )
-    return plan_frame(spark_arrow_schema(schema), stored, options, overwrite=overwrite)
-
-
-def plan_frame(
-    sent: pa.Schema, stored: pa.Schema, options: Options, *, overwrite: bool
-) -> WriteJob:
-    """Plan a write with given schemas.
-
-    Parameters
-    ----------
-    sent
-        The schema of batches from Spark.
-    stored
-        The schema of a new dataset.
-    """
-    mode: Mode = "overwrite" if overwrite else "append"
-    write_options = _write_options(options, "create" if options.must_not_exist else mode)
-    store = open_root(options.uri, options.storage)
-    base = None
-    with suppress(DatasetNotFoundError):
-        base = open_latest(store, to_follow=True)
-    columns = stored
-    if base is not None and write_options.mode == "append":
-        columns = assigned(sent, base.schema.to_arrow())
-    plan = plan_write(store, columns, write_options, base)
-    if base is not None and plan.appends:
-        refuse_missing(plan.schema, base.schema, where=options.uri)
-    else:
-        check_same_columns(sent.names, stored.names)
-        refuse_unassignable(sent, stored, where=options.uri)
-    return WriteJob(plan=plan, columns=columns, allow_truncation=options.allow_truncation)
-
-
 class LanceArrowWriter(DataSourceArrowWriter):
-    """Executes a :class:`WriteJob`."""
+    """Executes a :class:`glaive.spark.write_job.WriteJob`."""
 
     def __init__(self, job: WriteJob) -> None:
         self.job = job
@@ -153,23 +69,39 @@ class LanceArrowWriter(DataSourceArrowWriter):
     ) -> WriterCommitMessage:
         """Write the rows of one task to new files and return their fragments.
 
-        A task without rows writes no file. File names are random, so a second attempt of the
-        same task writes different files.
+        A task without rows writes no file, nor does one of a job that is applied already. File
+        names are random, so a second attempt of the same task writes different files.
         """
         job = self.job
-        _refuse_missing_dataset(job.plan)
-        truncate = job.allow_truncation
-        cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
-        rows = (part for batch in iterator for part in batch_parts(cast, batch))
-        written = write_fragments(job.plan, rows)
+        with in_task(job.release):
+            if job.applied:
+                return FragmentsWritten(())
+            _refuse_missing_dataset(job.plan)
+            truncate = job.allow_truncation
+            cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
+            rows: Iterator[pa.RecordBatch]
+            rows = (part for batch in iterator for part in batch_parts(cast, batch))
+            if job.replace_where is not None:
+                from glaive.spark.replacing import only_matching
+
+                rows = only_matching(rows, job.replace_where, job.plan.schema)
+            written = write_fragments(job.plan, rows)
         return FragmentsWritten(packed_fragments(written))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks as one version, unless an earlier call did."""
+        job = self.job
+        if job.applied:
+            return
         fragments = list(_fragments(messages))
-        refuse_missing_files(self.job.plan, fragments)
-        if fragments or not self.job.plan.appends:
-            commit_plan(self.job.plan, fragments, once=JOB)
+        refuse_missing_files(job.plan, fragments)
+        if job.replace_where is not None:
+            from glaive.spark.replacing import commit_replacement
+
+            if not _is_committed(job):
+                commit_replacement(job.plan, job.replace_where, fragments)
+        elif fragments or not job.plan.appends:
+            commit_plan(job.plan, fragments, once=JOB)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files of a job whose tasks failed, if no version can refer to them."""
@@ -190,19 +122,6 @@ class LanceArrowWriter(DataSourceArrowWriter):
             return
         if not _is_committed(job):
             discard_fragments(job.plan, fragments)
-
-
-def _write_options(options: Options, mode: Mode) -> WriteOptions:
-    names = (
-        "max_rows_per_file",
-        "max_bytes_per_file",
-        "data_storage_version",
-        "enable_stable_row_ids",
-        "encoding_options",
-    )
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
-    properties = {JOB: options.job or str(uuid4()), ENGINE: "spark"}
-    return WriteOptions(mode=mode, transaction_properties=properties, **given)
 
 
 def _refuse_missing_dataset(plan: WritePlan) -> None:

@@ -100,4 +100,6 @@ def _commit(plan: WritePlan, fragments: tuple[Fragment, ...], once: str | None) 
         enable_stable_row_ids=options.enable_stable_row_ids,
         enable_v2_manifest_paths=options.enable_v2_manifest_paths,
     )
+    if options.expected_version is not None:
+        commit = replace(commit, max_retries=0)
     return commit_transaction(plan.store, transaction, base=plan.base, once=once, options=commit)

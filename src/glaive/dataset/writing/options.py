@@ -35,6 +35,8 @@ class WriteOptions:
     mode
         ``create`` fails if there is a dataset; ``append`` and ``overwrite`` create one if there
         is none.
+    expected_version
+        The version that an overwrite replaces; a newer one is a conflict.
     full_files
         Number of files with ``max_rows_per_file`` rows; later files have one row less.
         Default: all.
@@ -63,6 +65,7 @@ class WriteOptions:
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
     blobs: BlobOptions = field(default_factory=BlobOptions)
     full_files: int | None = None
+    expected_version: int | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in ("create", "append", "overwrite"):

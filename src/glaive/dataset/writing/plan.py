@@ -24,7 +24,12 @@ from glaive.dataset.writing.base_paths import (
 )
 from glaive.dataset.writing.conform import check_names, match_schema
 from glaive.dataset.writing.options import WriteOptions
-from glaive.errors import DatasetExistsError, DatasetNotFoundError, OptionError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+    OptionError,
+)
 from glaive.file.blob_options import BlobOptions
 from glaive.file.open import check_columns
 from glaive.file.versions import PROFILES, Profile, resolve_version
@@ -130,6 +135,8 @@ def plan_write(
         There is no such format or base path, or encoding options are invalid.
     UnsupportedFeatureError
         The dataset uses a feature that this writer does not support.
+    CommitConflictError
+        It is to replace an expected version, and there is a newer one.
 
     Notes
     -----
@@ -139,6 +146,7 @@ def plan_write(
     if base is None:
         with suppress(DatasetNotFoundError):
             base = open_latest(store, to_follow=True)
+    _check_expected(store, base, options)
     if base is not None:
         _check_base(store, base, options)
     version = options.data_storage_version
@@ -175,6 +183,17 @@ def exists_already(where: str, version: int) -> DatasetExistsError:
         f"{where} is a dataset already (version {version}). Use mode='append' or "
         "mode='overwrite', or choose another location."
     )
+
+
+def _check_expected(store: ObjectStore, base: Manifest | None, options: WriteOptions) -> None:
+    """Refuse to replace another version than the one that the rows were made from."""
+    found = 0 if base is None else base.version
+    if options.expected_version not in (None, found):
+        raise CommitConflictError(
+            f"{store.uri} is at version {found}, and the rows that replace it were made from "
+            f"version {options.expected_version}: what was committed since would be lost. Read "
+            "the newest version and repeat the change."
+        )
 
 
 def _check_base(store: ObjectStore, base: Manifest, options: WriteOptions) -> None:

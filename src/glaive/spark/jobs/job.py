@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from glaive.dataset.rows.retry import with_retries
-from glaive.dataset.tasks import COUNTS, Job
+from glaive.dataset.tasks import COUNTS, JOB, Job
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.spark.jobs.runner import SparkRunner
-from glaive.spark.writer import ENGINE, JOB
+from glaive.spark.writer import ENGINE
 from glaive.table.load import find_transaction, read_transaction
 
 if TYPE_CHECKING:

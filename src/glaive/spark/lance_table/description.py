@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.dataset.tasks import COUNTS
+from glaive.dataset.tasks import COUNTS, JOB
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.spark.jobs.job import parse_counts
 from glaive.spark.lance_table.handle import TableHandle
-from glaive.spark.writer import JOB
 from glaive.table.load import load_manifest, read_transaction
 from glaive.table.versions import list_versions
 

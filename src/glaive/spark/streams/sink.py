@@ -32,7 +32,8 @@ from glaive.format.fragment import Fragment, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.upsert import check_keys, upsert
-from glaive.spark.writer import FragmentsWritten, LanceArrowWriter, WriteJob
+from glaive.spark.write_job import WriteJob
+from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.load import open_latest
 

@@ -1,0 +1,276 @@
+"""Write frames: the save modes that Spark lacks for Python sources, and safe overwrites.
+
+What Spark does not tell a Python source is found out here, in the process of the user: which
+version of which dataset a frame reads, and the types that its columns had there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from uuid import uuid4
+
+from glaive.errors import DatasetExistsError, OptionError
+from glaive.spark.api import is_connect
+from glaive.spark.failures import as_glaive_errors
+from glaive.spark.launch import register
+from glaive.spark.options import Options, absolute, from_spark, to_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["SaveMode", "write"]
+
+SaveMode = Literal["errorifexists", "ignore", "append", "overwrite"]
+
+
+def write(  # noqa: PLR0913  # one keyword for each option
+    frame: DataFrame,
+    uri: str | os.PathLike[str],
+    mode: SaveMode = "errorifexists",
+    *,
+    branch: str | None = None,
+    cluster_by: Sequence[str] | None = None,
+    merge_schema: bool = False,
+    overwrite_schema: bool = True,
+    replace_where: str | None = None,
+    expected_version: int | None = None,
+    txn: tuple[str, int] | None = None,
+    vector_columns: Mapping[str, int | str] | Sequence[str] | None = None,
+    blob_columns: Sequence[str] | None = None,
+    arrow_schema: pa.Schema | None = None,
+    strict_nullability: bool = False,
+    max_rows_per_file: int | None = None,
+    max_bytes_per_file: int | None = None,
+    encoding_options: Mapping[str, Mapping[str, object]] | None = None,
+    data_storage_version: str | None = None,
+    enable_stable_row_ids: bool | None = None,
+    allow_truncation: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> int:
+    """Write a frame as one new version of a dataset, and return its number.
+
+    Tasks write data files, then the driver commits them atomically: readers see all rows or none,
+    and a task that runs twice adds its rows once. Can be called from any thread.
+
+    Parameters
+    ----------
+    mode
+        ``errorifexists`` fails if there is a dataset, even if another writer creates it
+        concurrently; ``ignore`` does nothing if there is one; ``append`` adds rows, matching
+        columns by name; ``overwrite`` replaces rows and columns, and older versions remain
+        readable. An overwrite by a frame that reads the dataset is a conflict if others have
+        committed since the version that it reads.
+    branch
+        The branch to write to; default: the main one.
+    cluster_by
+        Columns by which rows are divided into ranges and sorted, so that filters on them read few
+        fragments. One shuffle of the frame.
+    merge_schema
+        Mode ``append``: add columns that the dataset lacks, as a version of their own before the
+        rows; columns that the frame lacks become null.
+    overwrite_schema
+        Mode ``overwrite``: with ``False`` the dataset keeps its columns and their types, and those
+        of the frame have to match.
+    replace_where
+        Mode ``overwrite``: replace only the rows that match this filter, in glaive's language. All
+        rows of the frame have to match it. Rows that others append meanwhile stay.
+    expected_version
+        Mode ``overwrite``: the version that the frame was made from, if this cannot be seen from
+        the frame; a newer one is a conflict.
+    txn
+        An application and the number of its transaction, such as ``("nightly", 20260512)``. If the
+        dataset has this number of the application or a higher one, nothing is written, so a job
+        may be repeated.
+    vector_columns
+        Array columns to store as fixed-size lists, as used for embeddings:
+        ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
+    blob_columns
+        Binary columns to store as blobs, which are read one by one.
+    arrow_schema
+        The types to store, columns matched by name. Default: those of the dataset for appends,
+        those from which the columns were read, those of the same columns of a dataset that is
+        overwritten, else those of Spark.
+    strict_nullability
+        Keep Spark's "not null" in a new dataset. Otherwise all columns are nullable.
+    encoding_options
+        Encoding of columns: ``{"text": {"compression": "zstd"}}``.
+    max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
+        As in :func:`glaive.write_dataset`.
+    allow_truncation
+        Truncate times to the stored unit instead of refusing such rows.
+    storage_options
+        Settings of the object store.
+
+    Returns
+    -------
+    int
+        The version with the rows; the newest one if none was made, because mode ``ignore`` found
+        a dataset, no rows were appended, or ``txn`` was applied before.
+
+    Raises
+    ------
+    DatasetExistsError
+        Mode ``errorifexists``, and there is a dataset.
+    SchemaError, ColumnNotFoundError
+        The frame does not match the dataset, or a value does not fit its type. No version was
+        created.
+    CommitConflictError
+        Others have committed since the version that an overwrite replaces, or that was expected.
+    OptionError
+        A mode or option does not exist, or would have no effect.
+
+    Notes
+    -----
+    This process looks up the version before and after: two requests each, and one or two for each
+    version in between. With Spark Connect, the client needs access to the dataset.
+
+    Examples
+    --------
+    >>> glaive.spark.write(frame, "flights.lance", vector_columns={"features": 32})
+    1
+    >>> glaive.spark.write(more, "flights.lance", mode="append")
+    2
+    """
+    if mode not in get_args(SaveMode):
+        raise OptionError(f"mode: expected one of {', '.join(get_args(SaveMode))}, found {mode!r}")
+    uri = absolute(uri)
+    if isinstance(vector_columns, Mapping):
+        vector_columns = [f"{name}:{form}" for name, form in vector_columns.items()]
+    if expected_version is None and mode == "overwrite":
+        expected_version = _version_read(frame, uri, branch, storage_options)
+    creating = mode in ("errorifexists", "ignore")
+    job = str(uuid4())
+    app_id, app_version = txn if txn is not None else (None, None)
+    options = to_spark(
+        {
+            "branch": branch,
+            "merge_schema": merge_schema or None,
+            "overwrite_schema": None if overwrite_schema else False,
+            "replace_where": replace_where,
+            "expected_version": expected_version,
+            "txn_app_id": app_id,
+            "txn_version": app_version,
+            "vector_columns": vector_columns or None,
+            "blob_columns": blob_columns or None,
+            "column_types": _types_read(frame) if arrow_schema is None else None,
+            "arrow_schema": arrow_schema,
+            "strict_nullability": strict_nullability or None,
+            "max_rows_per_file": max_rows_per_file,
+            "max_bytes_per_file": max_bytes_per_file,
+            "encoding_options": encoding_options or None,
+            "data_storage_version": data_storage_version,
+            "enable_stable_row_ids": enable_stable_row_ids,
+            "allow_truncation": allow_truncation or None,
+            "must_not_exist": creating or None,
+            "job": job,
+            "storage": storage_options,
+        }
+    )
+    from glaive.spark.write_job import app_transaction, open_target
+
+    checked = from_spark(options | {"path": uri})
+    app = app_transaction(checked)
+    _, base = open_target(checked)
+    if base is not None and app is not None and app.is_applied(base):
+        return base.version
+    if creating and base is not None:
+        if mode == "ignore":
+            return base.version
+        from glaive.dataset.writing.plan import exists_already
+
+        raise exists_already(uri, base.version)
+    spark = frame.sparkSession
+    register(spark)
+    if cluster_by:
+        frame = frame.repartitionByRange(*cluster_by).sortWithinPartitions(*cluster_by)
+    writer = frame.write.format("lance").options(**options)
+    with as_glaive_errors(), _active(spark):
+        try:
+            writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
+        except DatasetExistsError:
+            if mode != "ignore":
+                raise
+    return _made_by(job, checked, 0 if base is None else base.version)
+
+
+def _version_read(
+    frame: DataFrame, uri: str, branch: str | None, storage: Mapping[str, str] | None
+) -> int | None:
+    """The oldest version of a dataset that a frame reads, if it does.
+
+    A frame of ``spark.read`` does not say which version it has: the newest one is taken.
+    """
+    from glaive.spark.frame import open_dataset
+    from glaive.spark.frame_sources import frame_sources
+    from glaive.table.root import open_root
+
+    target = open_root(uri, storage).uri
+    same = [
+        source
+        for source in frame_sources(frame)
+        if source.branch == branch and open_root(source.uri, source.storage).uri == target
+    ]
+    versions = [source.version or open_dataset(source).version for source in same]
+    return min(versions, default=None)
+
+
+def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
+    """The types that columns had where they were read, for those that Spark forgets on its way."""
+    from pyspark.sql.types import ArrayType
+
+    from glaive.spark.frame import frame_schema, open_dataset
+    from glaive.spark.frame_sources import frame_sources
+    from glaive.spark.stored_types import recorded_types
+    from glaive.spark.types import is_recorded, same_type, to_spark
+
+    types = recorded_types(frame.schema)
+    lost = {
+        field.name: field.dataType
+        for field in frame.schema
+        if isinstance(field.dataType, ArrayType) and not is_recorded(field)
+    }
+    found: dict[str, list[dict[str, str]]] = {}
+    for source in frame_sources(frame) if lost else ():
+        schema = to_spark(frame_schema(open_dataset(source), source))
+        for name, recorded in recorded_types(schema).items():
+            if name in lost and same_type(schema[name].dataType, lost[name]):
+                found.setdefault(name, []).append(recorded)
+    for name, candidates in found.items():
+        if all(candidate == candidates[0] for candidate in candidates):
+            types[name] = candidates[0]
+    return types or None
+
+
+def _made_by(job: str, options: Options, before: int) -> int:
+    """The version that a job committed after version ``before``; the newest if there is none."""
+    from glaive.dataset.tasks import JOB
+    from glaive.spark.write_job import open_target
+    from glaive.table.load import find_transaction
+
+    store, newest = open_target(options)
+    made = find_transaction(store, before, JOB, job)
+    if made is not None:
+        return made.version
+    return 0 if newest is None else newest.version
+
+
+@contextmanager
+def _active(spark: Any) -> Iterator[None]:
+    """Make this the active session of the thread, where Spark looks up data sources."""
+    if is_connect(spark):
+        yield
+        return
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # noqa: SLF001  # no public way
+    previous = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001  # same
+    try:
+        yield
+    finally:
+        if previous.isDefined():
+            sessions.setActiveSession(previous.get())
+        else:
+            sessions.clearActiveSession()

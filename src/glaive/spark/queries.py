@@ -1,0 +1,236 @@
+"""SQL over datasets: each is read with the columns and rows that the query needs.
+
+Spark tells Python sources neither which columns a query uses nor, safely, its filters. So the query
+is parsed here, and every table in it becomes a frame of its own; the text that Spark runs is the
+user's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from glaive.errors import MissingDependencyError, OptionError
+from glaive.spark.api import read
+from glaive.spark.failures import as_glaive_errors
+from glaive.spark.options import Options, absolute, from_spark, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from glaive.spark.query_tables import TableUse
+
+__all__ = ["sql"]
+
+INSTEAD = {
+    "Delete": "LanceTable.forPath(spark, uri).delete(condition)",
+    "Update": "LanceTable.forPath(spark, uri).update(condition, set)",
+    "Merge": "LanceTable.forPath(spark, uri).merge(source, condition)",
+    "Insert": "glaive.spark.write(glaive.spark.sql(spark, query), uri, mode='append')",
+    "TruncateTable": "LanceTable.forPath(spark, uri).delete('true')",
+    "Alter": "LanceTable.forPath(spark, uri).addColumns(...) or .dropColumns(...)",
+    "Create": "glaive.spark.write(glaive.spark.sql(spark, query), uri)",
+    "Drop": "the delete of its directory",
+    "Describe": "LanceTable.forPath(spark, uri).detail()",
+    "Command": "LanceTable.forPath(spark, uri).optimize() or .vacuum()",
+}
+"""What to use for statements that are no queries, by their kind."""
+
+
+def sql(
+    spark: SparkSession, query: str, **tables: str | os.PathLike[str] | Mapping[str, Any]
+) -> DataFrame:
+    """Run a query over datasets, of which only the columns and rows needed are read.
+
+    Parameters
+    ----------
+    query
+        In Spark's SQL. Names that are not among ``tables`` are Spark's views and tables; a dataset
+        may also be named by its path: ``lance.`/data/flights.lance```.
+    tables
+        Path or URI of each dataset by its name in the query, or a mapping of ``uri`` and options
+        of :func:`read`: ``flights={"uri": "flights.lance", "version": 3}``.
+
+    Raises
+    ------
+    MissingDependencyError
+        sqlglot is not installed.
+    OptionError
+        The statement changes a dataset, which Spark's SQL cannot; the message says what can.
+    DatasetNotFoundError, NotFoundError
+        There is no such dataset or version.
+
+    Notes
+    -----
+    Comparisons with constants in ``where`` are evaluated by glaive where that selects the very rows
+    that Spark would select. A table of which nothing but the number of rows is needed, as for
+    ``select count(*)``, is counted from its metadata.
+
+    Examples
+    --------
+    >>> glaive.spark.sql(spark, "SELECT carrier, count(*) FROM f GROUP BY carrier", f="f.lance")
+    """
+    try:
+        import sqlglot
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'glaive.spark.sql needs sqlglot ({error}). Install it: pip install "glaive[spark]"'
+        ) from error
+    from sqlglot import exp
+
+    try:
+        statements = sqlglot.parse(query, dialect="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise OptionError(f"query: {error}") from error
+    if len(statements) != 1 or statements[0] is None:
+        raise OptionError(f"query: expected one statement, found {len(statements)}")
+    statement = statements[0]
+    given = {name.lower(): _read_options(name, table) for name, table in tables.items()}
+    if not isinstance(statement, exp.Query):
+        _refuse_statement(statement, query, given)
+        with as_glaive_errors():
+            return spark.sql(query)
+    pieces, frames = _with_frames(spark, query, statement, given)
+    with as_glaive_errors():
+        return spark.sql(pieces, **frames)
+
+
+def _with_frames(
+    spark: SparkSession, query: str, statement: Any, given: dict[str, dict[str, Any]]
+) -> tuple[str, dict[str, Any]]:
+    """The query with a placeholder for each table, and their frames."""
+    from sqlglot import exp
+
+    from glaive.spark.query_tables import table_uses
+
+    by_path: dict[int, str] = {}
+    for table in statement.find_all(exp.Table):
+        if table.db.lower() == "lance" and "start" in table.this.meta:
+            name = f"lance.{table.name}"
+            given.setdefault(name, {"uri": table.name})
+            by_path[id(table)] = name
+    sources = {name: _open(options) for name, options in given.items()}
+    schemas = {name: schema for name, (_, schema, _) in sources.items()}
+    uses = table_uses(statement, schemas, by_path)
+    frames: dict[str, Any] = {}
+    pieces, done = [], 0
+    for use in sorted(uses, key=lambda use: use.table.this.meta["start"]):
+        placeholder = f"glaive_{len(frames)}"
+        frames[placeholder] = _frame(spark, use, given[use.name], sources[use.name])
+        start = use.table.this.meta["start"]
+        if id(use.table) in by_path:
+            start = use.table.args["db"].meta["start"]
+        pieces += [_escaped(query[done:start]), f"{{{placeholder}}}"]
+        done = use.table.this.meta["end"] + 1
+        if not (use.table.alias or id(use.table) in by_path or _is_sampled(use.table)):
+            pieces.append(f" AS `{use.table.name}`")
+    return "".join([*pieces, _escaped(query[done:])]), frames
+
+
+def _is_sampled(table: Any) -> bool:
+    """Whether ``TABLESAMPLE`` follows, behind which alone an alias may stand."""
+    return bool(table.args.get("sample")) or type(table.parent).__name__ == "TableSample"
+
+
+def _escaped(text: str) -> str:
+    """Text in which Spark looks for no placeholders."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _read_options(name: str, table: Any) -> dict[str, Any]:
+    """The arguments of :func:`read` for one table."""
+    if isinstance(table, str | os.PathLike):
+        return {"uri": table}
+    if not isinstance(table, Mapping) or "uri" not in table:
+        raise OptionError(
+            f"table {name!r}: expected a path, a URI, or a mapping with 'uri' and options of "
+            f"glaive.spark.read, found {table!r:.80}"
+        )
+    return dict(table)
+
+
+def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
+    """Options with the version pinned, the columns as Spark sees them, and the dataset."""
+    from glaive.spark.frame import frame_schema, open_dataset, pinned
+    from glaive.spark.types import to_spark as spark_schema
+
+    others = {name: value for name, value in options.items() if name != "uri"}
+    if "storage_options" in others:
+        others["storage"] = others.pop("storage_options")
+    checked = from_spark(to_spark(others) | {"path": absolute(options["uri"])})
+    dataset = open_dataset(checked)
+    return pinned(checked, dataset), spark_schema(frame_schema(dataset, checked)), dataset
+
+
+def _frame(
+    spark: SparkSession, use: TableUse, options: Mapping[str, Any], source: tuple[Options, Any, Any]
+) -> DataFrame:
+    """The frame of one table of a query."""
+    from glaive.spark.filters import Frame, push
+    from glaive.spark.frame import stored_paths
+
+    pinned, schema, dataset = source
+    whole = Frame(
+        schema,
+        stored_paths(dataset, pinned),
+        dataset.lance_schema,
+        dataset.scanner().projected_schema,
+    )
+    searched = any(name in options for name in ("limit", "order_by", "nearest", "full_text_query"))
+    tests = () if searched else push(use.tests, whole).filters
+    filters = [text for text in (pinned.filter, *tests) if text]
+    if not use.columns and not filters and not searched:
+        return spark.range(dataset.count_rows()).toDF("_row")
+    columns = _columns(use.columns or _narrowest(schema), pinned)
+    rest = {
+        name: value
+        for name, value in options.items()
+        if name not in ("columns", "filter", "version", "branch", "tag", "asof")
+    }
+    return read(
+        spark,
+        columns=columns,
+        filter=" and ".join(f"({text})" for text in filters) or None,
+        version=pinned.version,
+        branch=pinned.branch,
+        **rest,
+    )
+
+
+def _columns(names: Sequence[str], pinned: Options) -> Sequence[str] | dict[str, str]:
+    computed = pinned.columns
+    if not isinstance(computed, Mapping):
+        return list(names)
+    return {name: computed.get(name, f"`{name}`") for name in names}
+
+
+def _narrowest(schema: Any) -> tuple[str, ...]:
+    """A column that costs little to read."""
+    from pyspark.sql.types import BooleanType, DateType, NumericType
+
+    narrow = (BooleanType, DateType, NumericType)
+    return (min(schema, key=lambda field: not isinstance(field.dataType, narrow)).name,)
+
+
+def _refuse_statement(statement: Any, query: str, given: Mapping[str, object]) -> None:
+    """Refuse statements that would change one of the datasets.
+
+    Raises
+    ------
+    OptionError
+        Spark's SQL cannot; the message names what can.
+    """
+    from sqlglot import exp
+
+    kind = type(statement).__name__
+    names = {table.name.lower() for table in statement.find_all(exp.Table)}
+    words = {word.strip("`;").lower() for word in query.split()}
+    by_path = any(table.db.lower() == "lance" for table in statement.find_all(exp.Table))
+    using_lance = "using lance" in " ".join(query.lower().split())
+    if not (by_path or using_lance or given.keys() & (names | words)):
+        return
+    raise OptionError(
+        f"Spark's SQL cannot run {kind.upper()} on Lance datasets. Use "
+        f"{INSTEAD.get(kind, 'LanceTable.forPath(spark, uri)')} instead"
+    )

@@ -1,0 +1,276 @@
+"""What a query needs of each table: columns, and tests that its rows have to pass.
+
+Both are supersets: a column that is named anywhere counts for every table that has one of this
+name, and a test is only taken where Spark would drop the rows that fail it. Spark evaluates the
+query as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.simplify import simplify
+
+__all__ = ["TableUse", "table_uses"]
+
+COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
+    exp.EQ: (EqualTo, EqualTo),
+    exp.GT: (GreaterThan, LessThan),
+    exp.GTE: (GreaterThanOrEqual, LessThanOrEqual),
+    exp.LT: (LessThan, GreaterThan),
+    exp.LTE: (LessThanOrEqual, GreaterThanOrEqual),
+}
+"""Comparisons, and what they are with their sides exchanged."""
+
+HIGHEST: dict[type[DataType], int] = {
+    ByteType: 2**7 - 1,
+    ShortType: 2**15 - 1,
+    IntegerType: 2**31 - 1,
+    LongType: 2**63 - 1,
+}
+"""The highest value of each type of integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableUse:
+    """One place of a query where a table stands.
+
+    Parameters
+    ----------
+    table
+        The node of the query.
+    name
+        Name of the table among those given.
+    columns
+        The columns that may be needed, in the order of the table.
+    tests
+        Tests that all rows have to pass which the query needs.
+    """
+
+    table: Any
+    name: str
+    columns: tuple[str, ...]
+    tests: tuple[Filter, ...]
+
+
+def table_uses(
+    query: Any, schemas: Mapping[str, StructType], by_path: Mapping[int, str]
+) -> list[TableUse]:
+    """Find the tables of a query.
+
+    Parameters
+    ----------
+    query
+        Parsed; it is not changed.
+    schemas
+        The columns of each table, by lower-case name.
+    by_path
+        Names of the tables that the query names by their paths, by the identity of their nodes.
+    """
+    named = {identifier.name.lower() for identifier in query.find_all(exp.Identifier)}
+    # The columns of a natural join are not named.
+    unnamed = any(join.method == "NATURAL" for join in query.find_all(exp.Join))
+    uses = []
+    for table in query.find_all(exp.Table):
+        name = by_path.get(id(table)) or table.name.lower()
+        if name not in schemas or (table.args.get("db") is not None and id(table) not in by_path):
+            continue
+        if id(table) not in by_path and _names_a_query(table):
+            continue
+        schema = schemas[name]
+        select = table.find_ancestor(exp.Select)
+        whole = unnamed or select is None or _selects_all(select, table)
+        columns = tuple(field for field in schema.names if whole or field.lower() in named)
+        tests = () if select is None else tuple(_tests(select, table, schema))
+        uses.append(TableUse(table, name, columns, tests))
+    return uses
+
+
+def _names_a_query(table: Any) -> bool:
+    """Whether a name is that of a query in a ``with`` around it."""
+    name, own = table.name.lower(), False
+    node: Any = table
+    while node is not None:
+        queries: list[Any] = []
+        parent = node.parent
+        if isinstance(parent, exp.With):  # queries see those before them
+            position = next(at for at, cte in enumerate(parent.expressions) if cte is node)
+            queries = parent.expressions[: position + bool(parent.recursive)]
+            parent, own = parent.parent, True
+        elif not own and (before := _part(node, "with")) is not None:
+            queries = before.expressions
+        else:
+            own = False
+        if any(cte.alias_or_name.lower() == name for cte in queries):
+            return True
+        node = parent
+    return False
+
+
+def _part(node: Any, name: str) -> Any:
+    """A clause of a query; newer releases of sqlglot add an underscore to reserved words."""
+    return node.args.get(f"{name}_") or node.args.get(name)
+
+
+def _selects_all(select: Any, table: Any) -> bool:
+    """Whether ``*`` stands for the columns of a table in a select; in ``count(*)`` it does not."""
+    for star in select.find_all(exp.Star):
+        if isinstance(star.parent, exp.Count):
+            continue
+        owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
+        if not owner or owner.lower() == table.alias_or_name.lower():
+            return True
+    return False
+
+
+def _tests(select: Any, table: Any, schema: StructType) -> Iterator[Filter]:
+    """Tests in ``where`` that a row of a table has to pass.
+
+    None of them holds for null, so they hold for no row that an outer join has made up.
+    """
+    where = select.args.get("where")
+    if where is None or table.args.get("sample") or isinstance(table.parent, exp.TableSample):
+        return
+    try:
+        condition = simplify(where.this.copy(), dialect="spark")
+    except SqlglotError:
+        return
+    others = {source.alias_or_name.lower() for source in _sources(select) if source is not table}
+    if table.alias_or_name.lower() in others:
+        return
+    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        test = _test(part, table.alias_or_name, schema)
+        if test is not None:
+            yield test
+
+
+def _sources(select: Any) -> Iterator[Any]:
+    first = _part(select, "from")
+    if first is not None:
+        yield first.this
+    for join in select.args.get("joins") or ():
+        yield join.this
+
+
+def _test(part: Any, alias: str, schema: StructType) -> Filter | None:
+    if isinstance(part, exp.Paren):
+        return _test(part.this, alias, schema)
+    if type(part) in COMPARISONS:
+        straight, exchanged = COMPARISONS[type(part)]
+        for column, constant, kind in (
+            (part.left, part.right, straight),
+            (part.right, part.left, exchanged),
+        ):
+            path = _path(column, alias, schema)
+            value = None if path is None else _constant(constant, schema[path[0]].dataType)
+            if path is not None and value is not None:
+                return kind(path, value)  # type: ignore[call-arg]  # all of them take these two
+        return None
+    path = _path(part.this, alias, schema)
+    if path is None:
+        return None
+    if isinstance(part, exp.In) and part.expressions and not part.args.get("query"):
+        values = [_constant(value, schema[path[0]].dataType) for value in part.expressions]
+        return None if None in values else In(path, tuple(values))
+    if isinstance(part, exp.Like) and isinstance(schema[path[0]].dataType, StringType):
+        return _prefix(part, path)
+    if isinstance(part, exp.Not) and isinstance(part.this.expression, exp.Null):
+        return IsNotNull(path)
+    return None
+
+
+def _path(node: Any, alias: str, schema: StructType) -> tuple[str] | None:
+    """The column that a node names, if it is one of the table.
+
+    A name without a table is the table's, if it has such a column, or Spark refuses the query.
+    """
+    if isinstance(node, exp.Is):
+        node = node.this
+    if not isinstance(node, exp.Column) or node.args.get("db") is not None:
+        return None
+    if node.table and node.table.lower() != alias.lower():
+        return None
+    matching = [name for name in schema.names if name.lower() == node.name.lower()]
+    return (matching[0],) if len(matching) == 1 else None
+
+
+def _prefix(like: Any, path: tuple[str]) -> Filter | None:
+    pattern = like.expression
+    if like.args.get("escape") or not isinstance(pattern, exp.Literal) or not pattern.is_string:
+        return None
+    prefix = pattern.this.split("%")[0]
+    if not prefix or "_" in prefix or "\\" in prefix:
+        return None
+    return StringStartsWith(path, prefix)
+
+
+def _constant(node: Any, data_type: DataType) -> Any:
+    """The value that Spark compares a column of a type with; ``None`` if that is not certain."""
+    if isinstance(node, exp.Neg):
+        value = _constant(node.this, data_type)
+        return -value if isinstance(value, int | float | Decimal) else None
+    if isinstance(node, exp.Cast) and isinstance(data_type, DateType):
+        return _date(node.this) if node.to.this == exp.DataType.Type.DATE else None
+    if isinstance(node, exp.Boolean) and isinstance(data_type, BooleanType):
+        return bool(node.this)
+    if not isinstance(node, exp.Literal):
+        return None
+    text = node.this
+    if node.is_string:
+        if isinstance(data_type, DateType):
+            return _date(node)
+        return text if isinstance(data_type, StringType) else None
+    if not text.replace(".", "", 1).isdecimal():  # exponents make doubles
+        return None
+    if type(data_type) in HIGHEST:
+        return int(text) if text.isdecimal() and int(text) <= HIGHEST[type(data_type)] else None
+    if isinstance(data_type, DecimalType):
+        return _decimal(text, data_type)
+    return float(text) if isinstance(data_type, DoubleType) else None
+
+
+def _decimal(text: str, data_type: DecimalType) -> Decimal | None:
+    """A number with the digits of a column, if it has no more."""
+    whole, _, fraction = text.partition(".")
+    digits = data_type.precision - data_type.scale
+    if len(fraction.rstrip("0")) > data_type.scale or len(whole.lstrip("0")) > digits:
+        return None
+    return Decimal(f"{whole or 0}.{fraction[: data_type.scale]:0<{data_type.scale}}")
+
+
+def _date(node: Any) -> date | None:
+    text = node.this if isinstance(node, exp.Literal) and node.is_string else ""
+    try:
+        return date.fromisoformat(text) if len(text) == 10 else None
+    except ValueError:
+        return None

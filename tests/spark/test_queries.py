@@ -1,0 +1,170 @@
+"""SQL over datasets: the rows that Spark would find, from few columns and rows."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+import glaive.spark
+from glaive.errors import OptionError
+from glaive.spark.frame_sources import frame_sources
+
+pytest.importorskip("sqlglot", reason="install the extra 'spark'")
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory: pytest.TempPathFactory) -> str:
+    uri = str(tmp_path_factory.mktemp("sales") / "sales.lance")
+    rows = range(100)
+    glaive.write_dataset(
+        pa.table(
+            {
+                "id": pa.array(rows, pa.int64()),
+                "shop": pa.array([row % 5 if row % 7 else None for row in rows], pa.int32()),
+                "day": [date(2026, 1, 1 + row % 28) for row in rows],
+                "price": pa.array([Decimal(row) / 100 for row in rows], pa.decimal128(15, 2)),
+                "note": [f"note {row}" if row % 3 else None for row in rows],
+                "weight": [row / 10 for row in rows],
+                "wide": [bytes(10)] * 100,
+            }
+        ),
+        uri,
+    )
+    return uri
+
+
+@pytest.fixture(scope="module")
+def shops(tmp_path_factory: pytest.TempPathFactory) -> str:
+    uri = str(tmp_path_factory.mktemp("shops") / "shops.lance")
+    glaive.write_dataset(pa.table({"shop": [0, 1, 2, 9], "town": ["a", "b", None, "d"]}), uri)
+    return uri
+
+
+QUERIES = [
+    "select count(*) as n from s",
+    "select count(*) as n from s where price between 0.05 and 0.07",
+    "select * from s where id = 3 or id = 5 order by id",
+    "select s.* from s join t on s.shop = t.shop where t.town <> 'b' and s.id >= 40 order by id",
+    "select town, sum(price) from s left join t using (shop) where id < 50 group by 1 order by 1",
+    "select id from s left join t on s.shop = t.shop where town is null and id < 30 order by id",
+    "select id, town from s full join t on s.shop = t.shop and s.id > 90 where town = 'd'",
+    "select id from s where not (shop = 3) and note like 'note 1%' order by id",
+    "select id from s where shop in (1, 2, 400) and weight > 2.5 and -1 < id and 90 > id",
+    "select id from s where day >= date '2026-02-01' - interval '9' day",
+    "select id from s where day = '2026-01-03' and note is not null order by id",
+    "with x as (select * from s where id > 95) select max(price), `day` from x group by 2 order by 1",
+    "with s as (select * from s where id < 3) select count(*) from s",
+    "with s as (select shop from t), x as (select * from s) select count(*) from x, T",
+    "with x as (with s as (select 5 id) select * from s) select count(*) from x join s using(id)",
+    "select a.id, b.id from s a join s b on a.id = b.id + 1 where a.id < 5 and b.id > 1 order by 1",
+    "select id from s where exists (select 1 from t where t.shop = s.shop and town = 'a') and id<9",
+    "select t.town from t natural join s where id = 11",
+    "select id from s where note = 'it''s {braces}' or note = 'note 5'",
+    "from s select id where id in (select shop from t) order by id",
+    "select id from s where price < 0.055 and price > 1e-2 and id < 2147483648000 order by id",
+    "select id from s where (weight = 0.3 or id = 1) and shop is not null",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_results_are_those_of_spark(
+    spark: SparkSession, sales: str, shops: str, query: str
+) -> None:
+    found = glaive.spark.sql(spark, query, s=sales, T=shops)
+
+    for name, uri in {"s": sales, "t": shops}.items():
+        spark.createDataFrame(glaive.dataset(uri).to_table()).createOrReplaceTempView(name)
+    expected = spark.sql(query)
+    assert found.columns == expected.columns
+    assert found.collect() == expected.collect()
+
+
+def test_only_columns_and_rows_that_are_needed_are_read(spark: SparkSession, sales: str) -> None:
+    query = "select sum(price) from s where shop = 3 and length(note) > 2 and id < 50"
+
+    (read,) = frame_sources(glaive.spark.sql(spark, query, s=sales))
+
+    assert read.columns == ("id", "shop", "price", "note")
+    assert read.filter is not None
+    assert glaive.dataset(sales).count_rows(read.filter) == 8
+
+
+def test_rows_are_counted_without_reading(spark: SparkSession, sales: str) -> None:
+    counted = glaive.spark.sql(spark, "select count(*) as n from s", s=sales)
+
+    assert frame_sources(counted) == []
+    assert counted.collect()[0].n == 100
+
+
+def test_each_table_of_a_join_is_read_for_itself(
+    spark: SparkSession, sales: str, shops: str
+) -> None:
+    query = "select town from s join t on s.shop = t.shop where s.id = 1"
+
+    first, second = frame_sources(glaive.spark.sql(spark, query, s=sales, t=shops))
+
+    assert (first.columns, second.columns) == (("id", "shop"), ("shop", "town"))
+    assert first.filter is not None
+    assert second.filter is None
+
+
+def test_names_of_views_are_those_of_spark(spark: SparkSession, sales: str) -> None:
+    spark.range(3).createOrReplaceTempView("view_of_spark")
+
+    found = glaive.spark.sql(
+        spark, "select count(*) n from view_of_spark v join s on v.id = s.id", s=sales
+    )
+
+    assert found.collect()[0].n == 3
+
+
+def test_a_dataset_is_named_by_its_path_or_with_options(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset(pa.table({"id": [1, 2]}), uri)
+    glaive.write_dataset(pa.table({"id": [3]}), uri, mode="append")
+
+    by_path = glaive.spark.sql(spark, f"select max(id) m from lance.`{uri}`")
+    older = glaive.spark.sql(spark, "select max(id) m from t", t={"uri": uri, "version": 1})
+
+    assert by_path.collect()[0].m == 3
+    assert older.collect()[0].m == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        ("delete from s where id = 1", r"DELETE .*\.delete\("),
+        ("update s set id = 1", r"\.update\("),
+        ("merge into s using x on s.id = x.id when matched then delete", r"\.merge\("),
+        ("insert into s select 1", r"glaive\.spark\.write\("),
+        ("truncate table s", r"\.delete\('true'\)"),
+        ("alter table s add column x int", r"\.addColumns\("),
+        ("create table x using lance as select 1", r"glaive\.spark\.write\("),
+        ("optimize s", r"\.optimize\(\)"),
+        ("delete from lance.`/data/s.lance`", r"\.delete\("),
+    ],
+)
+def test_statements_that_spark_cannot_run_name_what_can(
+    spark: SparkSession, sales: str, statement: str, instead: str
+) -> None:
+    with pytest.raises(OptionError, match=instead):
+        glaive.spark.sql(spark, statement, s=sales)
+
+
+def test_other_statements_are_those_of_spark(spark: SparkSession) -> None:
+    assert glaive.spark.sql(spark, "show functions like 'abs'").count() == 1
+
+
+def test_a_table_is_a_place_or_options(spark: SparkSession) -> None:
+    with pytest.raises(OptionError, match=r"table 't': expected a path.*found 5"):
+        glaive.spark.sql(spark, "select 1 from t", t=5)
+    with pytest.raises(OptionError, match="expected one statement, found 2"):
+        glaive.spark.sql(spark, "select 1; select 2")
+    with pytest.raises(OptionError, match="query: "):
+        glaive.spark.sql(spark, "select from where (")

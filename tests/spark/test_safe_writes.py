@@ -1,0 +1,245 @@
+"""Writes that lose nothing: conflicts, types, options, and what belongs to one version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that everybody has for it
+
+import glaive
+import glaive.spark
+from glaive.errors import (
+    ColumnNotFoundError,
+    CommitConflictError,
+    OptionError,
+    RefNotFoundError,
+    SchemaError,
+)
+
+pytestmark = pytest.mark.spark
+
+VECTOR = pa.list_(pa.float32(), 2)
+
+
+def vectors(uri: str, rows: int = 10) -> str:
+    emb = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2.0 * rows), pa.float32()), 2)
+    glaive.write_dataset(pa.table({"id": range(rows), "emb": emb}), uri)
+    return uri
+
+
+def kind(uri: str, column: str = "emb") -> pa.DataType:
+    return glaive.dataset(uri).schema.field(column).type
+
+
+def ids(uri: str) -> list[int]:
+    return sorted(glaive.dataset(uri).to_table()["id"].to_pylist())
+
+
+# --- conflicts --------------------------------------------------------------------------------
+
+
+def doubled(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("id * 2 as id", "emb")
+
+
+def test_an_overwrite_by_a_frame_of_the_dataset_loses_no_commit_of_others(
+    spark: SparkSession, uri: str
+) -> None:
+    frame = doubled(glaive.spark.read(spark, vectors(uri)))
+    glaive.write_dataset(glaive.dataset(uri).to_table(limit=1), uri, mode="append")
+
+    with pytest.raises(CommitConflictError, match=r"made from version 1.*would be lost"):
+        glaive.spark.write(frame, uri, mode="overwrite")
+    assert glaive.dataset(uri).count_rows() == 11
+
+    again = doubled(glaive.spark.read(spark, uri))
+    assert glaive.spark.write(again, uri, mode="overwrite") == 3
+    assert ids(uri) == sorted([2 * number for number in range(10)] + [0])
+
+
+def test_other_overwrites_replace_what_is_there(spark: SparkSession, uri: str) -> None:
+    vectors(uri)
+    other = spark.range(3)
+
+    assert glaive.spark.write(other, uri, mode="overwrite") == 2
+    with pytest.raises(CommitConflictError, match=r"at version 2.*from version 1"):
+        glaive.spark.write(other, uri, mode="overwrite", expected_version=1)
+    assert glaive.spark.write(other, uri, mode="overwrite", expected_version=2) == 3
+
+
+def test_an_insert_overwrite_replaces_the_version_of_its_view(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(spark.range(3), uri)
+    glaive.spark.register_view(spark, "numbers", uri)
+    spark.sql("INSERT INTO numbers SELECT id + 3 FROM numbers")
+
+    with pytest.raises(Exception, match=r"at version 2.*from version 1"):
+        spark.sql("INSERT OVERWRITE numbers SELECT * FROM numbers WHERE id > 0")
+    glaive.spark.register_view(spark, "numbers", uri)
+    spark.sql("INSERT OVERWRITE numbers SELECT * FROM numbers WHERE id > 0")
+
+    assert ids(uri) == [1, 2, 3, 4, 5]
+
+
+# --- types ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["dropDuplicates", "groupBy", "union", "new"])
+def test_vectors_stay_vectors(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    source, target = vectors(str(tmp_path / "a")), str(tmp_path / "b")
+    frame = glaive.spark.read(spark, source)
+    new = spark.range(2).selectExpr("id", "array(1f, float(id)) as emb")
+    made = {
+        "dropDuplicates": frame.dropDuplicates(["id"]),
+        "groupBy": frame.groupBy("id").agg(F.first("emb").alias("emb")),
+        "union": new.union(frame),
+        "new": new,
+    }[way]
+
+    glaive.spark.write(made, source, mode="overwrite")
+    assert kind(source) == VECTOR
+    if way != "new":  # of which nobody has said that these are vectors
+        glaive.spark.write(made, target)
+        assert kind(target) == VECTOR
+
+
+def test_a_kept_type_that_values_do_not_fit_is_named(spark: SparkSession, uri: str) -> None:
+    longer = spark.range(2).selectExpr("id", "array(1f, 2f, 3f) as emb")
+
+    with pytest.raises(SchemaError, match=r"'emb': expected lists of 2 items.*vector_columns"):
+        glaive.spark.write(longer, vectors(uri), mode="overwrite")
+
+    glaive.spark.write(longer, uri, mode="overwrite", vector_columns={"emb": 3})
+    assert kind(uri) == pa.list_(pa.float32(), 3)
+
+
+# --- options ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"vector_columns": {"zz": 3}}, SchemaError, "vector column 'zz:3'"),
+        ({"vector_columns": {"emb": 3}}, OptionError, r"stores column 'emb' as .*\[2\].*\[3\]"),
+        ({"arrow_schema": pa.schema([("id", "int8"), ("emb", VECTOR)])}, OptionError, "'id' as"),
+        ({"enable_stable_row_ids": True}, OptionError, "created without stable row ids"),
+        ({"blob_columns": ["zz"]}, ColumnNotFoundError, "zz"),
+        ({"replace_where": "id = 1"}, OptionError, "replace_where: only for mode overwrite"),
+        ({"overwrite_schema": False}, OptionError, "overwrite_schema: only for mode overwrite"),
+        ({"expected_version": 1}, OptionError, "expected_version: only for mode overwrite"),
+        ({"branch": "dev"}, RefNotFoundError, "dev"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    spark: SparkSession, uri: str, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    rows = spark.range(2).selectExpr("id", "array(1f, 2f) as emb")
+
+    with pytest.raises(error, match=message):
+        glaive.spark.write(rows, vectors(uri), mode="append", **options)
+    assert glaive.dataset(uri).version == 1
+
+
+def test_an_overwrite_may_keep_the_columns(spark: SparkSession, uri: str) -> None:
+    vectors(uri)
+    rows = spark.range(2).selectExpr("array(1f, 2f) as emb", "int(id) as id")
+
+    glaive.spark.write(rows, uri, mode="overwrite", overwrite_schema=False)
+    assert glaive.dataset(uri).schema.names == ["id", "emb"]
+    assert kind(uri, "id") == pa.int64()
+    with pytest.raises(SchemaError, match="'more' is not a column"):
+        glaive.spark.write(
+            rows.withColumn("more", F.lit(1)), uri, mode="overwrite", overwrite_schema=False
+        )
+
+
+# --- blobs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_blobs_are_written_and_read(spark: SparkSession, tmp_path: Path, version: str) -> None:
+    uri, copy = str(tmp_path / "a"), str(tmp_path / "b")
+    frame = spark.range(4).selectExpr("id", "if(id = 2, null, cast(repeat('x', id) as binary)) b")
+    glaive.spark.write(frame, uri, blob_columns=["b"], data_storage_version=version)
+    glaive.spark.write(frame, uri, mode="append")
+    values = [b"", b"x", None, b"xxx"] * 2
+
+    described = glaive.spark.read(spark, uri)
+    assert described.schema["b"].dataType.typeName() == "struct"
+    with pytest.raises(SchemaError, match=r"where blobs are.*blobs='bytes'"):
+        glaive.spark.write(described, copy)
+
+    read = glaive.spark.read(spark, uri, blobs="bytes")
+    found = [None if row.b is None else bytes(row.b) for row in read.collect()]
+    assert sorted(map(str, found)) == sorted(map(str, values))
+    glaive.spark.write(read, copy, data_storage_version=version)
+    assert glaive.dataset(copy).read_blobs("b", indices=[1])[0][1] == b"x"
+
+
+# --- one version ------------------------------------------------------------------------------
+
+
+def test_rows_that_match_a_filter_are_replaced_in_one_version(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.spark.write(spark.range(10).selectExpr("id", "id % 2 as day"), uri)
+    new = spark.range(100, 103).selectExpr("id", "bigint(1) as day")
+
+    assert glaive.spark.write(new, uri, mode="overwrite", replace_where="day = 1") == 2
+    assert ids(uri) == [0, 2, 4, 6, 8, 100, 101, 102]
+
+    with pytest.raises(SchemaError, match=r"replace_where: .* do not match 'day = 0'"):
+        glaive.spark.write(new, uri, mode="overwrite", replace_where="day = 0")
+    assert glaive.dataset(uri).version == 2
+
+
+def test_a_transaction_of_an_application_is_applied_once(spark: SparkSession, uri: str) -> None:
+    for number, version in ((1, 1), (1, 1), (2, 2), (1, 2)):
+        mode: Any = "append" if glaive_exists(uri) else "errorifexists"
+        assert glaive.spark.write(spark.range(3), uri, mode=mode, txn=("job", number)) == version
+    spark.range(3).write.format("lance").mode("append").options(
+        txnAppId="job", txnVersion="2"
+    ).save(uri)
+
+    assert ids(uri) == [0, 0, 1, 1, 2, 2]
+
+
+def glaive_exists(uri: str) -> bool:
+    return Path(uri).exists()
+
+
+def test_columns_are_added_by_an_append(spark: SparkSession, uri: str) -> None:
+    vectors(uri, rows=2)
+    more = spark.range(2, 4).selectExpr("id", "string(id) as name")
+
+    glaive.spark.write(more, uri, mode="append", merge_schema=True)
+
+    found = glaive.dataset(uri).to_table()
+    assert found["name"].to_pylist() == [None, None, "2", "3"]
+    assert found["emb"].to_pylist()[1:] == [[2.0, 3.0], None, None]
+
+
+def test_a_branch_is_written(spark: SparkSession, uri: str) -> None:
+    glaive.spark.write(spark.range(3), uri)
+    glaive.dataset(uri).create_branch("dev")
+
+    version = glaive.spark.write(spark.range(3, 5), uri, mode="append", branch="dev")
+
+    assert glaive.spark.read(spark, uri, branch="dev").count() == 5
+    assert glaive.dataset(uri, version=("dev", version)).count_rows() == 5
+    assert glaive.dataset(uri).count_rows() == 3
+
+
+def test_rows_are_clustered(spark: SparkSession, uri: str) -> None:
+    shuffled = spark.range(1000).orderBy(F.rand(1))
+
+    glaive.spark.write(shuffled, uri, cluster_by=["id"])
+
+    stored = glaive.dataset(uri).to_table()["id"].to_numpy()
+    assert (np.diff(stored) == 1).all()
