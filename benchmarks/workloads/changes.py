@@ -104,6 +104,10 @@ def _update(_bench: Bench) -> Change:
     return lambda opened: opened.update({"float": "float + 1"}, where="small < 10")
 
 
+def _add_column(_bench: Bench) -> Change:
+    return lambda opened: opened.add_columns({"next": "seq + 1", "twice": "float * 2"})
+
+
 def _upsert(bench: Bench) -> Change:
     """As many rows as a hundredth, of which a fifth is new."""
     rows = bench.data.make("table")
@@ -178,6 +182,7 @@ WORKLOADS = [
     Workload("delete 1 %", 5, changed("table", _delete)),
     Workload("update 1 %", 3, changed("table", _update)),
     Workload("upsert 1 %", 3, changed("table", _upsert)),
+    Workload("add 2 columns by expression", 3, changed("table", _add_column)),
     Workload("compact 200 fragments", 3, _compact),
     Workload("  3 % deleted against none", 1.3, _share),
 ]

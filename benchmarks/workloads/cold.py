@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 
 from benchmarks.workloads.common import Bench, Row, Run, Workload
 
@@ -45,21 +47,54 @@ def take(name: str, count: int) -> Run:
                 engine.take(opened[engine.name], rows)
                 cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
                 seen[engine.name].append((cpu * 1e3, wall * 1e3))
-        row = Row(title, goal, repeats=len(seen[engines[0].name]))
-        row.values = {
-            name: (
-                statistics.median(cpu for cpu, _ in times),
-                statistics.median(wall for _, wall in times),
-            )
-            for name, times in seen.items()
-        }
-        return [row]
+        return [_medians(Row(title, goal), seen)]
 
     return work
+
+
+def scan(name: str, column: str) -> Run:
+    """Open, read a column of lists and add its numbers up; nothing of it is in memory before."""
+
+    def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
+        engines = [engine for engine in bench.engines if engine.name != "parquet"]
+        places = {e.name: e.place(bench.data, name) for e in engines}
+        seen: dict[str, list[tuple[float, float]]] = {e.name: [] for e in engines}
+        sums = {}
+        for _ in range(max(3, bench.repeats // 2)):
+            for engine in engines:
+                gc.collect()  # pages that somebody has mapped are not dropped
+                _forget(places[engine.name])
+                wall, cpu = time.perf_counter(), time.process_time()
+                # The numbers are looked at: reading may be left to who does.
+                sums[engine.name] = sum(
+                    pc.sum(batch[column].flatten()).as_py()
+                    for batch in engine.stream(engine.open(places[engine.name]), [column])
+                )
+                cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+                seen[engine.name].append((cpu * 1e3, wall * 1e3))
+        row = Row(title, goal)
+        if not np.allclose(list(sums.values()), next(iter(sums.values()))):
+            row.wrong = "another sum than pylance"
+        return [_medians(row, seen)]
+
+    return work
+
+
+def _medians(row: Row, seen: dict[str, list[tuple[float, float]]]) -> Row:
+    row.repeats = min(map(len, seen.values()))
+    row.values = {
+        name: (
+            statistics.median(cpu for cpu, _ in times),
+            statistics.median(wall for _, wall in times),
+        )
+        for name, times in seen.items()
+    }
+    return row
 
 
 WORKLOADS = [
     Workload("cold data, take 100 vectors", None, take("vectors", 100)),
     Workload("cold data, take 1,000 vectors", None, take("vectors", 1_000)),
     Workload("cold data, take 100 table", None, take("table", 100)),
+    Workload("cold data, scan vectors", None, scan("vectors", "vector")),
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+import glaive
 from benchmarks.engines import Engine
 from benchmarks.workloads.changes import measure_fresh, without_parquet
 from benchmarks.workloads.common import Bench, Row, Workload, each, run, same, timed
@@ -100,6 +101,17 @@ def _thousand(bench: Bench, title: str, goal: float | None) -> list[Row]:
     return rows
 
 
+def _versions(bench: Bench, title: str, goal: float | None) -> list[Row]:
+    bench = without_parquet(bench)
+    path = bench.data.scratch("versions")
+    for _ in range(_scaled(bench, _APPENDS)):
+        glaive.write_dataset(_ten(), path, mode="append")
+    calls = each(bench, lambda engine: engine.open(path).count_rows())
+    rows = timed(Row(title, goal), run(bench, calls))
+    shutil.rmtree(path)
+    return rows
+
+
 def _by_id(bench: Bench, title: str, goal: float | None) -> list[Row]:
     import lance
 
@@ -126,5 +138,6 @@ WORKLOADS = [
     Workload("open 100,000 fragments", 2, _open),
     Workload("append to 100,000 fragments", 2, _append),
     Workload("1,000 appends", 3, _thousand),
+    Workload("open 1,000 versions", 5, _versions),
     Workload("open, take 100 row ids", 2, _by_id),
 ]

@@ -76,6 +76,11 @@ WORKLOADS = [
     Workload("filter float < x (1 %)", 6, rows("table", _THREE, "float < 0.01", _FLOAT < 0.01)),
     Workload("filter int64 = k", 10, rows("table", None, "seq = 12345", _SEQ == 12345)),
     Workload(
+        "filter int64 = k, 2 columns",
+        12,
+        rows("table", ("seq", "float"), "seq = 12345", _SEQ == 12345),
+    ),
+    Workload(
         "filter int32 = k (0.1 %)", 6, rows("table", ("seq", "text"), "small = 77", _SMALL == 77)
     ),
     Workload(

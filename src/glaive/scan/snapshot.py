@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,8 @@ class Snapshot:
         counts = self.live_counts
         starts = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=starts[1:])
-        if len(counts) and (int(counts.min()) < 0 or any(b < a for a, b in pairwise(starts))):
+        # A sum beyond 2^63 has become negative.
+        if len(counts) and (int(counts.min()) < 0 or bool((starts[1:] < starts[:-1]).any())):
             raise CorruptFileError(
                 "fragments",
                 expected="at most as many deleted as physical rows, below 2^63 in all",
