@@ -23,11 +23,15 @@ from glaive.testing import force_tier
 TIERS = ("numpy", "numba")
 
 
-def lists_of(random: Any, count: int, limit: int) -> list[WeightedList]:
-    """Lists of random documents; few different weights, so that many scores are equal."""
+def lists_of(random: Any, count: int, limit: int, share: float = 1.0) -> list[WeightedList]:
+    """Lists of random documents; few different weights, so that many scores are equal.
+
+    A list has a ``share`` of the documents, at most.
+    """
     lists = []
+    most = int(limit * share)
     for _ in range(count):
-        documents = np.sort(random.choice(limit, random.integers(0, limit + 1), replace=False))
+        documents = np.sort(random.choice(limit, random.integers(0, most + 1), replace=False))
         weights = random.integers(1, 7, len(documents)) / 4
         lists.append(weighted(documents.astype(np.uint32), weights.astype(np.float32)))
     return lists
@@ -57,15 +61,16 @@ searches = given(
     most=st.integers(0, 30),
     floor=st.sampled_from([0.0, 1.0, 2.75]),
     masked=st.booleans(),
+    share=st.sampled_from([1.0, 0.1, 0.02]),
 )
 
 
 @searches
 def test_both_tiers_find_the_same_documents(
-    seed: int, terms: int, limit: int, most: int, floor: float, *, masked: bool
+    seed: int, terms: int, limit: int, most: int, floor: float, share: float, *, masked: bool
 ) -> None:
     random = np.random.default_rng(seed)
-    lists = lists_of(random, terms, limit)
+    lists = lists_of(random, terms, limit, share)
     factors = (random.integers(1, 5, terms) / 2).astype(np.float32)
     allowed = random.integers(0, 2, limit).astype(np.uint8) if masked else None
     search = Search(limit, most, allowed, floor)
@@ -80,11 +85,11 @@ def test_both_tiers_find_the_same_documents(
 
 @searches
 def test_both_tiers_find_the_same_phrases(
-    seed: int, terms: int, limit: int, most: int, floor: float, *, masked: bool
+    seed: int, terms: int, limit: int, most: int, floor: float, share: float, *, masked: bool
 ) -> None:
     random = np.random.default_rng(seed)
     limit = min(limit, 300)
-    lists = lists_of(random, terms, limit)
+    lists = lists_of(random, terms, limit, share)
     phrase, slop = phrase_of(random, lists), seed % 3
     factors = np.ones(terms, np.float32)
     allowed = random.integers(0, 2, limit).astype(np.uint8) if masked else None

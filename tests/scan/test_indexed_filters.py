@@ -130,3 +130,52 @@ def test_deletes_updates_and_merges_find_rows_by_index(dataset: glaive.LanceData
         assert copy.count_rows() == dataset.count_rows() - before
     finally:
         copy.checkout_version(dataset.version).restore()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: Any) -> glaive.LanceDataset:
+    """Values that are there once, 50 times, and 10,000 times; the last in both kinds of index."""
+    numbers = np.random.default_rng(0).permutation(100_000)
+    few = pa.array([f"k{number % 10}" for number in numbers.tolist()])
+    columns = {"once": numbers, "rare": numbers // 50, "few": few, "sorted": few}
+    made = glaive.write_dataset(columns, tmp_path_factory.mktemp("many") / "t")
+    for column, kind in (
+        ("once", "BTREE"), ("rare", "BITMAP"), ("few", "BITMAP"), ("sorted", "BTREE"),
+    ):  # fmt: skip
+        made.create_scalar_index(column, kind)
+    return made
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "once = 77",
+        "once in (1, 5000, 90000)",
+        "once between 500 and 2499",
+        "sorted = 'k3'",
+        "few = 'k3'",
+        "few in ('k1', 'k2')",
+        "rare = 700",
+    ],
+)
+def test_estimates_are_near_the_rows_that_an_index_finds(
+    many: glaive.LanceDataset, condition: str
+) -> None:
+    terms = Views(many.snapshot).filter(condition).terms
+    (term,) = choose(many.snapshot, ScanOptions(use_scalar_index=True), terms, Meter())
+    found = many.count_rows(condition)
+    assert found / 2 <= term.estimate <= 2 * found + 1
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_few_rows_are_found_in_the_order_of_the_dataset(
+    dataset: glaive.LanceDataset, limit: int | None
+) -> None:
+    """Deleted rows are left out, rows that no index knows are searched, columns may be left out."""
+    for condition in ("n = 7", "id in (3, 20, 210, 599, 650, 850)", "w = 'a' and n = 5"):
+        options: dict[str, Any] = {"filter": condition, "limit": limit, "offset": limit and 1}
+        scanned = dataset.to_table(["p", "_rowid"], **options, use_scalar_index=False)
+        searched = dataset.scanner(["p", "_rowid"], **options, use_scalar_index=True)
+        assert searched.to_table().equals(scanned)
+        assert pa.Table.from_batches(searched.to_batches(), scanned.schema).equals(scanned)
+        assert searched.count_rows() == scanned.num_rows

@@ -17,9 +17,6 @@ from glaive.index.scalar.key_sets import KeySets
 
 __all__ = ["OpenedBitmap", "OpenedLabelList"]
 
-_BITS_PER_ROW = 4
-"""Bits of a stored set for each of its rows, about."""
-
 
 class OpenedBitmap(ScalarIndex):
     """All values, and the rows of each.
@@ -43,9 +40,9 @@ class OpenedBitmap(ScalarIndex):
         return self._keys.accepts(query)
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows by the part of the keys that pass, and the size of the file."""
+        """Rows of the keys that pass, by the bytes of their sets."""
         condition: Any = query
-        return _share(self._keys, len(self._keys.select(condition)))
+        return self._keys.estimate(self._keys.select(condition))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
         """Find rows, exactly. One read of the sets, unless they are in memory."""
@@ -94,10 +91,11 @@ class OpenedLabelList(ScalarIndex):
         return same_type and len(values) > 0 and not values.null_count
 
     def estimate(self, query: IndexQuery) -> int:
-        """Rows by the part of the items that are asked for, and the size of the file."""
+        """Rows of the items that are asked for, by the bytes of their sets."""
         if isinstance(query, HasLabels):
-            every = query.every
-            return _share(self._keys, 1 if every else len(query.values))
+            at = self._keys.select(IsOneOf(query.values))
+            rows = self._keys.estimate(at)
+            return rows // max(1, len(at)) if query.every else rows
         return 0 if self._null_lists is None else self._null_lists.count
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
@@ -118,9 +116,3 @@ class OpenedLabelList(ScalarIndex):
 
 
 NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
-
-
-def _share(key_sets: KeySets, keys: int) -> int:
-    """Rows of so many keys, about."""
-    total = key_sets.file.size * 8 // _BITS_PER_ROW
-    return -(-total * keys // max(1, len(key_sets.keys)))

@@ -5,6 +5,7 @@ Specification: "BITMAP" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,11 +25,17 @@ from glaive.index.scalar.ordering import (
     key_of,
     sort_keys,
 )
-from glaive.index.scalar.rowsets import encode_rowsets, row_set_of, union_of_rowsets
+from glaive.index.scalar.rowsets import (
+    encode_rowsets,
+    row_set_of,
+    rows_per_byte,
+    union_of_rowsets,
+)
 from glaive.index.scalar.sorted_runs import SortedRun, merged
 from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.segment import IndexFile, SegmentWriter
 from glaive.index.source import ValueBatch
+from glaive.memory import items_of
 from glaive.types import Int64s
 
 __all__ = [
@@ -44,6 +51,9 @@ __all__ = [
 
 LOOKUP = "bitmap_page_lookup.lance"
 STATS = "lance:index_stats"
+
+_BITS_PER_ROW = 12
+"""Bits of a stored set for each of its rows, about: 16 where they are few, less of many."""
 
 _RESIDENT_BYTES = 1 << 23
 """Sets of files up to this size are read when they are opened."""
@@ -169,6 +179,17 @@ class KeySets:
             last = int(np.searchsorted(self.present, key_of(condition.high), side)[0])
         nulls = int(self.keys.null_count)
         return first + nulls, max(first, last) + nulls
+
+    def estimate(self, at: Int64s) -> int:
+        """Rows of the keys at some positions, about, by the bytes of their sets."""
+        if not len(at):
+            return 0
+        if self.sets is None:
+            return -(-self.file.size * 8 * len(at) // (_BITS_PER_ROW * len(self.keys)))
+        sets = self._sets(at)
+        ends = items_of(sets.buffers()[1], "<i4", len(sets) + 1, sets.offset * 4)
+        size = int(ends[-1]) - int(ends[0])
+        return math.ceil(size * rows_per_byte(sets, self.file.path))
 
     def rows(self, at: Int64s) -> RowSet:
         """The rows of any of the keys at some positions, which ascend."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.table.bitmaps import bitmap_of, offsets_of
@@ -27,6 +28,7 @@ __all__ = [
     "remap_rowsets",
     "remap_sets",
     "row_set_of",
+    "rows_per_byte",
     "union_of_rowsets",
 ]
 
@@ -144,6 +146,26 @@ def row_set_of(sets: pa.Array, where: object) -> RowSet:
 
 
 _HIGHEST = np.iinfo(np.uint64).max
+
+_COUNTED = 64
+"""Bitmaps that are counted to know how many rows a byte stands for."""
+
+
+def rows_per_byte(sets: pa.Array, where: object) -> float:
+    """How many rows a byte of some stored sets stands for, by the first bitmaps of them.
+
+    Raises
+    ------
+    CorruptFileError
+        One is truncated, or a bitmap cannot be parsed.
+    """
+    entries = (entry for data in sets for entry in _entries(data.as_py(), where))
+    rows, size = 0, 1
+    for _, bitmap in islice(entries, _COUNTED):
+        # Without a bitmap it is a whole fragment: as many rows as any.
+        rows += len(parse_bitmap(bitmap, "row set", where)) if bitmap else 1 << 20
+        size += _ENTRY.size + len(bitmap)
+    return rows / size
 
 
 def union_of_rowsets(sets: Sequence[bytes]) -> bytes:

@@ -244,7 +244,10 @@ class PageBounds:
         whole, partly = selection
         tested = int(self.rows[partly].sum())
         if isinstance(condition, IsOneOf) and not condition.negated:
-            tested = min(tested, math.ceil(len(condition.values) * self.rows_per_value))
+            single = math.ceil(len(condition.values) * self.rows_per_value)
+            # A value that goes on in the next page has about half of either.
+            goes_on = len(whole) > 0 or len(partly) > len(condition.values)
+            tested = max(tested // 2, single) if goes_on else min(tested, single)
         elif isinstance(condition, InRange) and self.lows.dtype != np.object_:
             tested = math.ceil(sum(self._share(condition, page) for page in partly.tolist()))
         else:

@@ -36,6 +36,10 @@ NEAR = 12
 """Documents that are looked at one by one before others are passed over."""
 ENTRY = 40
 """Bytes of a list in the table."""
+SPARSE = 6
+"""A window with fewer documents than one in so many is searched document by document."""
+FEW = 4
+"""Terms of which the next document is looked for in that way, at most."""
 NONE = 1 << 40
 """More than any document."""
 MORE = 1.0 + 1e-12
@@ -196,6 +200,18 @@ def sort_bounds(bounds: int, order: int, sums: int, terms: int) -> None:
         store_f64(sums + (i + 1) * 8, total)
 
 
+@kernel
+def is_sparse(lists: int, order: int, least: int, terms: int, limit: int) -> bool:
+    """Whether the terms from ``least`` on in the order have few documents, by their average."""
+    room = limit // SPARSE
+    for i in range(least, terms):
+        length = load_i64(lists + load_i64(order + i * 8) * ENTRY + 32)
+        if length > room:
+            return False
+        room -= length
+    return terms - least <= FEW
+
+
 @kernel_of(TopAny)
 def top_any(
     lists: int, terms: int, factors: int, allowed: int, limit: int, most: int, scores: int,
@@ -262,6 +278,33 @@ def top_any(
                         size = push(scores, documents, size, most, np.float32(score), document)
                         threshold = threshold_of(scores, size, most, floor)
                         cut = np.float32((np.float64(threshold) - rest) / factor * (1.0 - 1e-6))
+        elif least < terms and is_sparse(lists, order, least, terms, limit):
+            while True:
+                document = NONE
+                for i in range(least, terms):
+                    term = load_i64(order + i * 8)
+                    cursor = load_i64(cursors + term * 8)
+                    document = min(document, document_at(lists + term * ENTRY, cursor))
+                if document >= stop:
+                    break
+                score = 0.0
+                for i in range(least, terms):
+                    term = load_i64(order + i * 8)
+                    entry, cursor = lists + term * ENTRY, load_i64(cursors + term * 8)
+                    if document_at(entry, cursor) == document:
+                        score += load_f64(factors + term * 8) * weight_at(entry, cursor)
+                        put(cursors + term * 8, cursor + 1)
+                if np.float32((score + rest) * MORE) <= threshold:
+                    continue
+                if not is_allowed(allowed, limit, document):
+                    continue
+                if least:
+                    score = rest_of(
+                        lists, factors, cursors, order, sums, least, document, score, threshold
+                    )
+                if np.float32(score) > threshold:
+                    size = push(scores, documents, size, most, np.float32(score), document)
+                    threshold = threshold_of(scores, size, most, floor)
         elif least < terms:
             for i in range(least, terms):
                 term = load_i64(order + i * 8)
