@@ -59,7 +59,7 @@ QUERIES = [
     "select id from s where shop in (1, 2, 400) and weight > 2.5 and -1 < id and 90 > id",
     "select id from s where day >= date '2026-02-01' - interval '9' day",
     "select id from s where day = '2026-01-03' and note is not null order by id",
-    "with x as (select * from s where id > 95) select max(price), day from x group by 2 order by 2",
+    "with x as (select * from s where id > 98) select max(price), `day` from x group by 2",
     "with s as (select * from s where id < 3) select count(*) from s",
     "with s as (select shop from t), x as (select * from s) select count(*) from x, T",
     "with x as (with s as (select 5 id) select * from s) select count(*) from x join s using(id)",

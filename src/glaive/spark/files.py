@@ -55,7 +55,9 @@ def read_files(
     null
         CSV: the string for null, such as ``NA``; the empty string always means null.
     options
-        Further options of Spark's reader, which have precedence.
+        Further options of Spark's reader, which have precedence. By default a CSV record with too
+        many or too few fields, or a JSON record that cannot be parsed, is an error when it is read;
+        ``{"mode": "DROPMALFORMED"}`` leaves such records out.
 
     Raises
     ------
@@ -74,8 +76,8 @@ def read_files(
             settings["sep"] = "\t"
         if null is not None:
             settings["nullValue"] = null
-    if format_name != "parquet" and schema is not None:
-        settings["mode"] = "FAILFAST"
+    if format_name != "parquet":
+        settings["mode"] = "FAILFAST"  # else Spark fills and cuts records that have other columns
     reader = spark.read.format(format_name).options(**(settings | dict(options or {})))
     if schema is not None:
         reader = reader.schema(schema)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from glaive.dataset.rows.selected_rows import delete_rows, rows_where
-from glaive.dataset.tasks import JOB
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import SchemaError
 from glaive.expr.filters import bind_filter
@@ -47,10 +46,13 @@ def only_matching(
         yield batch
 
 
-def commit_replacement(plan: WritePlan, predicate: str, fragments: Iterable[Fragment]) -> None:
+def commit_replacement(
+    plan: WritePlan, predicate: str, fragments: Iterable[Fragment], *, once: str
+) -> None:
     """Commit fragments in place of the rows that match in the version planned for.
 
-    Rows that other writers appended since stay.
+    Rows that other writers appended since stay. ``once`` is as for
+    :func:`glaive.dataset.writing.commit.commit_plan`.
 
     Raises
     ------
@@ -76,4 +78,4 @@ def commit_replacement(plan: WritePlan, predicate: str, fragments: Iterable[Frag
         operation=operation,
         properties=dict(plan.options.transaction_properties),
     )
-    commit_transaction(plan.store, transaction, base=manifest, once=JOB)
+    commit_transaction(plan.store, transaction, base=manifest, once=once)

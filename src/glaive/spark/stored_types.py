@@ -71,8 +71,8 @@ def frame_types(
 def recorded_types(schema: StructType) -> dict[str, dict[str, str]]:
     """The types that columns of a frame had where they were read, by column.
 
-    Spark's optimizer drops some of this metadata, such as that of ``dropDuplicates``, after the
-    frame has told it.
+    Spark's optimizer drops some of this metadata, such as that of ``dropDuplicates``, before the
+    writer sees it.
     """
     return {
         field.name: {key: str(value) for key, value in field.metadata.items()}

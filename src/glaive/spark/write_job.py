@@ -27,7 +27,6 @@ from glaive.spark.options import Options
 from glaive.spark.stored_types import frame_types, refuse_other_types
 from glaive.spark.task import RELEASE
 from glaive.spark.types import spark_arrow_schema
-from glaive.spark.writer import ENGINE
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.branches import read_branch
 from glaive.table.load import open_latest
@@ -37,7 +36,17 @@ from glaive.table.root import open_root
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["WriteJob", "app_transaction", "open_target", "plan_frame", "plan_job"]
+__all__ = [
+    "ENGINE",
+    "WriteJob",
+    "app_transaction",
+    "open_target",
+    "plan_frame",
+    "plan_job",
+]
+
+ENGINE = "glaive.engine"
+"""Transaction property that names what wrote the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -34,14 +33,10 @@ from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragment
 from glaive.format.paths import VERSIONS, data_file_path
 from glaive.spark.cast import conform
 from glaive.spark.task import in_task
+from glaive.spark.write_job import WriteJob
 from glaive.table.load import find_transaction
 
-if TYPE_CHECKING:
-    from glaive.spark.write_job import WriteJob
-
-__all__ = ["ENGINE", "FragmentsWritten", "LanceArrowWriter", "refuse_missing_files"]
-
-ENGINE = "glaive.engine"
+__all__ = ["FragmentsWritten", "LanceArrowWriter", "refuse_missing_files"]
 
 _SHARE = (
     "All machines of the cluster must see the same files: use an object store (s3://, gs://, "
@@ -99,7 +94,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
             from glaive.spark.replacing import commit_replacement
 
             if not _is_committed(job):
-                commit_replacement(job.plan, job.replace_where, fragments)
+                commit_replacement(job.plan, job.replace_where, fragments, once=JOB)
         elif fragments or not job.plan.appends:
             commit_plan(job.plan, fragments, once=JOB)
 

@@ -13,7 +13,7 @@ from glaive.dataset.tasks import COUNTS, JOB, Job
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.spark.jobs.runner import SparkRunner
-from glaive.spark.writer import ENGINE
+from glaive.spark.write_job import ENGINE
 from glaive.table.load import find_transaction, read_transaction
 
 if TYPE_CHECKING:
