@@ -169,6 +169,17 @@ def test_wide_rows_make_small_windows(tmp_path: Path) -> None:
     assert max(sizes) <= 64
 
 
+def test_windows_of_a_narrow_column_have_more_rows(tmp_path: Path) -> None:
+    rows = 300_000
+    table = pa.table({name: np.arange(rows) for name in "abcdef"} | {"flag": [True] * rows})
+    made = glaive.write_dataset(table, tmp_path / "t")
+    flags = [batch.num_rows for batch in made.to_batches(columns=["flag"], batch_size=rows)]
+    assert flags == [rows]
+    whole = list(made.to_batches(batch_size=rows))
+    assert pa.Table.from_batches(whole).equals(table)
+    assert max(batch.num_rows for batch in whole) <= 128 * 1024
+
+
 def test_an_empty_dataset_has_a_schema(tmp_path: Path) -> None:
     written = glaive.write_dataset(TABLE.slice(0, 0), tmp_path / "t")
     assert written.to_table().equals(TABLE.slice(0, 0))

@@ -32,6 +32,10 @@ __all__ = [
 WINDOW_ROWS = 128 * 1024
 """Rows decoded at a time when streaming: enough to make the calls per window cheap."""
 
+_NARROW_ROWS = 512 * 1024
+_NARROW_BYTES = 4 * 1024 * 1024
+"""Rows, and their bytes, of windows of narrow columns, whose calls cost as much as decoding."""
+
 WINDOW_BYTES = 20 * 1024 * 1024
 """Bytes of a window, about; wide rows make shorter windows."""
 
@@ -131,8 +135,11 @@ def _between(
 
 def windows(bound: BoundFragment, start: int, stop: int) -> Iterator[RowRange]:
     """Cut a range into windows, at page boundaries where that makes no short ones."""
-    most = WINDOW_ROWS if bound.mapped else _FETCH_ROWS
-    most = max(1, min(most, WINDOW_BYTES // max(1, row_bytes(bound))))
+    size = max(1, row_bytes(bound))
+    most = _FETCH_ROWS
+    if bound.mapped:
+        most = max(WINDOW_ROWS, min(_NARROW_ROWS, _NARROW_BYTES // size))
+    most = max(1, min(most, WINDOW_BYTES // size))
     if stop - start <= most:
         yield RowRange(start, stop)
         return
