@@ -229,6 +229,32 @@ def test_streaming_takes_bounded_memory(tmp_path: Path) -> None:
     assert grown < 250
 
 
+def mapped_bytes(folder: Path) -> int:
+    """Bytes of files below a folder that are mapped into this process and in memory."""
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text("utf-8", "replace").splitlines():
+        if "-" in line.partition(" ")[0]:
+            inside = str(folder) in line
+        elif inside and line.startswith("Rss:"):
+            total += 1024 * int(line.split()[1])
+    return total
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped")
+def test_a_long_stream_lets_go_of_mapped_pages_and_a_short_one_keeps_them(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(1).integers(0, 2**60, 2_500_000)
+    glaive.write_dataset(dict.fromkeys("abc", numbers), tmp_path / "t")
+    made = glaive.dataset(tmp_path / "t")
+    column = 7 * len(numbers)  # bytes in the file, at least
+    assert sum(batch.num_rows for batch in made.to_batches()) == len(numbers)
+    assert mapped_bytes(tmp_path) < 2 * column
+    assert sum(batch.num_rows for batch in made.to_batches(columns=["a"])) == len(numbers)
+    before = mapped_bytes(tmp_path)
+    assert before > column // 2
+    assert sum(batch.num_rows for batch in made.to_batches(columns=["a"])) == len(numbers)
+    assert mapped_bytes(tmp_path) >= before
+
+
 def test_rows_that_fit_no_single_batch_are_refused() -> None:
     lists = pa.ListArray.from_arrays([0, 2**30], pa.nulls(2**30))
     rows = [pa.record_batch({"l": lists})] * 3  # more items than 31 bits count

@@ -20,6 +20,9 @@ _STREAMED_BYTES: Final = 16 * 1024 * 1024
 The next scan must map them again, so this is a matter of memory against time.
 """
 
+_KEPT_BYTES: Final = 48 * 1024 * 1024
+"""Decoded bytes of a whole stream up to which it lets go of nothing: a column of numbers."""
+
 _SEARCHED_BYTES: Final = 256 * 1024 * 1024
 """The same of rows that a search found: mapping single pages again costs more than reading them."""
 
@@ -29,15 +32,19 @@ class PassedPages:
 
     Parameters
     ----------
+    expected
+        Bytes that the stream decodes in all, about, if that is known.
     searched
         Single rows may be taken out of the pages.
     """
 
     __slots__ = ("_fragments", "_limit", "_size")
 
-    def __init__(self, *, searched: bool = False) -> None:
+    def __init__(self, expected: int | None = None, *, searched: bool = False) -> None:
         self._fragments: dict[int, BoundFragment] = {}
         self._limit = _SEARCHED_BYTES if searched else _STREAMED_BYTES
+        if expected is not None and expected <= _KEPT_BYTES:
+            self._limit = max(self._limit, _KEPT_BYTES)
         self._size = 0
 
     def add(self, bound: BoundFragment, size: int) -> None:

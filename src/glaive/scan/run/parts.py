@@ -105,9 +105,11 @@ class FragmentWindows:
     def batches(self, run: ScanRun) -> Iterator[pa.RecordBatch]:
         """See :class:`ScanPart`. Memory: the windows being decoded or waiting."""
         schema = run.source.schema
-        passed = PassedPages()
+        passed = None
         inline = self.rows * len(schema) <= _INLINE_VALUES
         for bound, parts in self._windows(run, inline=inline):
+            if passed is None:
+                passed = PassedPages(self.rows * row_bytes(bound))
             for arrays in parts:
                 batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 yield batch
