@@ -25,7 +25,7 @@ from glaive.expr.casts import cast
 from glaive.expr.result_type import type_of
 from glaive.expr.rows import repeat
 from glaive.expr.tree import Literal, Node
-from glaive.memory import as_buffer
+from glaive.memory import allocate, items_of
 
 __all__ = ["compare_numbers", "compute_numbers"]
 
@@ -76,10 +76,10 @@ def compute_numbers(node: Node, rows: int, leaf: Leaf) -> Any:
     plan = _plan_of(_Identity(node))
     if plan is None:
         return None
-    result = np.empty(rows, plan.dtype)
+    result = allocate(rows * plan.dtype.itemsize)
     run = _Run(plan, rows, leaf)
-    run.fill(plan.step, result)
-    return run.array(pa.from_numpy_dtype(plan.dtype), as_buffer(result))
+    run.fill(plan.step, items_of(result, plan.dtype, rows))
+    return run.array(pa.from_numpy_dtype(plan.dtype), result)
 
 
 def compare_numbers(node: tree.Compare, rows: int, leaf: Leaf) -> Any:
