@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from glaive.kernels.distances import (
     ELEMENTS,
@@ -18,8 +16,6 @@ from glaive.kernels.distances import (
     VectorBlock,
     measure,
     measure_pairs,
-    products,
-    select_near,
     squared_norms,
 )
 from glaive.testing import force_tier
@@ -105,51 +101,16 @@ def test_a_vector_that_is_no_number_has_no_distance(metric: Metric, tier: Any) -
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize(("count", "dimension"), [(1, 1), (4, 4), (5, 17), (9, 32)])
-def test_products_and_norms_are_those_of_numpy(count: int, dimension: int, tier: Any) -> None:
-    vectors, exact = block_of("float32", 11, dimension)
-    queries, wide = block_of("float32", count, dimension, seed=2)
-    out = np.empty((count, 11), np.float32)
+def test_norms_are_those_of_numpy(tier: Any) -> None:
+    vectors, exact = block_of("float32", 11, 17)
     with force_tier(tier):
-        products(vectors, queries.matrix, out)
         norms = squared_norms(vectors)
-    np.testing.assert_allclose(out, wide @ exact.T, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(norms, np.square(exact).sum(axis=1), rtol=1e-5)
-
-
-@given(
-    seed=st.integers(0, 1000),
-    queries=st.integers(1, 6),
-    rows=st.integers(1, 70),
-    spare=st.integers(0, 100),
-)
-def test_both_tiers_select_the_same_pairs(seed: int, queries: int, rows: int, spare: int) -> None:
-    random = np.random.default_rng(seed)
-    given_products = random.integers(-3, 4, (queries, rows)).astype(np.float32)
-    offsets, factors = random.integers(-2, 3, (2, rows)).astype(np.float32)
-    offsets[random.random(rows) < 0.1] = np.nan
-    limits = random.integers(-4, 5, queries).astype(np.float32)
-    selected = []
-    for tier in TIERS:
-        pairs: list[Any] = []
-        first = 0
-        with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            while first < queries:
-                query, row, first = select_near(
-                    given_products, offsets, factors, limits, first, rows + spare
-                )
-                assert len(query) <= rows + spare
-                pairs += zip(query.tolist(), row.tolist(), strict=True)
-        selected.append(pairs)
-    sums = offsets + factors * given_products
-    within = np.argwhere(~(sums > limits[:, None])).tolist()
-    assert selected[0] == selected[1] == list(map(tuple, within))
 
 
 BLOCK = VectorBlock(np.ones(6, np.float32), 2, "float32")
 QUERIES = Queries.of(np.ones((1, 2)), "float32")
 ONE, ZERO = np.ones(1, np.int32), np.zeros(1, np.int32)
-THREE = np.ones(3, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +123,8 @@ THREE = np.ones(3, np.float32)
         lambda: measure_pairs(BLOCK, QUERIES, "l2", np.array([3]), ZERO),
         lambda: measure_pairs(BLOCK, QUERIES, "l2", np.array([-1]), ZERO),
         lambda: measure_pairs(BLOCK, QUERIES, "l2", np.array([0]), ONE),
-        lambda: products(BLOCK, QUERIES.matrix, np.empty((1, 2), np.float32)),
-        lambda: select_near(THREE.reshape(1, 3), THREE, THREE, THREE, 0, 3),
     ],
-    ids=["dimension", "metric", "type", "part", "row", "negative", "query", "products", "limits"],
+    ids=["dimension", "metric", "type", "part", "row", "negative", "query"],
 )
 def test_arguments_that_do_not_fit_are_refused(call: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"vectors|queries|products|distance|elements"):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import distances as compiled
-from glaive.kernels.vector_records import MeasurePairs, SelectNear
+from glaive.kernels.vector_records import MeasurePairs
 from glaive.types import Float32s, Int64s
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
     "exercise",
     "measure",
     "measure_pairs",
-    "products",
-    "select_near",
     "squared_norms",
 ]
 
@@ -224,102 +222,6 @@ def squared_norms(vectors: VectorBlock) -> Float32s:
     return norms
 
 
-def products(vectors: VectorBlock, queries: Float32s, out: Float32s) -> None:
-    """Products of each query with each vector: on one core, so that several threads may compute.
-
-    Parameters
-    ----------
-    vectors
-        Of ``float32``.
-    queries
-        ``float32`` of shape ``(queries, dimension)``.
-    out
-        ``float32`` of shape ``(queries, vectors)``, which is overwritten.
-    """
-    fits = queries.shape == (len(out), vectors.dimension) and out.shape[1] == vectors.count
-    for numbers in (vectors.values, queries, out):
-        if not fits or numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
-            raise ValueError(
-                f"products of {vectors.count} vectors and {queries.shape} to {out.shape}"
-            )
-    if not use_compiled(out.size):
-        with np.errstate(all="ignore"):
-            np.matmul(queries, vectors.matrix.T, out=out)
-        return
-    compiled.products(
-        address(vectors.values), vectors.count, address(queries), len(queries), vectors.dimension,
-        address(out),
-    )  # fmt: skip
-
-
-def select_near(
-    products: Float32s,
-    offsets: Float32s,
-    factors: Float32s,
-    limits: Float32s,
-    first: int,
-    capacity: int,
-) -> tuple[Int32s, Int32s, int]:
-    """List pairs of query and row for which ``offset + factor * product`` is within a limit.
-
-    NaN counts as within.
-
-    Parameters
-    ----------
-    products
-        ``float32`` of shape ``(queries, rows)``, whose rows may be part of longer ones.
-    offsets, factors
-        ``float32``, one of each per row.
-    limits
-        ``float32``, one per query.
-    first
-        Query to begin with.
-    capacity
-        Pairs at most; at least the number of rows.
-
-    Returns
-    -------
-    tuple
-        Query and row of each pair, and the query to go on with: their number if all are done.
-    """
-    queries, rows = products.shape
-    right = len(offsets) == len(factors) == rows and len(limits) == queries
-    if not right or capacity < rows or not 0 <= first <= queries:
-        given = f"{len(limits)} limits and {len(offsets)} offsets, {capacity} pairs from {first}"
-        raise ValueError(f"{given} for products of shape {products.shape}")
-    for numbers in (products, offsets, factors, limits):
-        if numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
-            raise ValueError(f"numbers of type {numbers.dtype} with strides {numbers.strides}")
-    if not use_compiled(queries * rows):
-        return _select_numpy(products, offsets, factors, limits, first, capacity)
-    query_of, row_of = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-    call = SelectNear(
-        products=address(products), rows=rows, first=first, queries=queries,
-        offsets=address(offsets), factors=address(factors), limits=address(limits),
-        capacity=capacity, query_out=address(query_of), row_out=address(row_of),
-    )  # fmt: skip
-    found, query = compiled.select_near(*call)
-    return query_of[:found], row_of[:found], query
-
-
-def _select_numpy(
-    products: Float32s,
-    offsets: Float32s,
-    factors: Float32s,
-    limits: Float32s,
-    first: int,
-    capacity: int,
-) -> tuple[Int32s, Int32s, int]:
-    with np.errstate(all="ignore"):
-        within = ~(offsets + factors * products[first:] > limits[first:, None])
-    ends = np.cumsum(within.sum(axis=1))
-    before = np.concatenate(([0], ends[:-1])) if len(ends) else ends
-    blocked = np.flatnonzero(before > capacity - products.shape[1])
-    last = int(blocked[0]) if len(blocked) else len(ends)
-    query_of, row_of = np.nonzero(within[:last])
-    return (query_of + first).astype(np.int32), row_of.astype(np.int32), first + last
-
-
 def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
     matrix, element, values = queries.matrix, vectors.element, vectors.values
     if values.dtype != ELEMENTS[element] or not values.flags.c_contiguous:
@@ -343,6 +245,4 @@ def exercise() -> None:
     pairs = np.zeros(1, np.int64), np.zeros(1, np.int32)
     measure(half, queries, "l2")
     measure_pairs(half, queries, "cosine", *pairs)
-    norms = squared_norms(half.widened())
-    products(half.widened(), queries.matrix, np.empty((1, 2), np.float32))
-    select_near(np.zeros((1, 2), np.float32), norms, norms, norms[:1], 0, 2)
+    squared_norms(half.widened())

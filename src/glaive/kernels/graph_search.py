@@ -19,11 +19,20 @@ from glaive.kernels.native import graph_search as compiled
 from glaive.kernels.vector_records import SearchGraph
 from glaive.types import Float32s, Int64s, UInt8s, UInt32s
 
-__all__ = ["MAX_CAPACITY", "Comparison", "GraphLevel", "NodeCodes", "exercise", "search_graph"]
+__all__ = [
+    "COMPARISONS",
+    "MAX_CAPACITY",
+    "Comparison",
+    "GraphLevel",
+    "NodeCodes",
+    "compare",
+    "exercise",
+    "search_graph",
+]
 
 Comparison: TypeAlias = Literal["squared", "product", "gap", "bytes", "tables"]
 
-_COMPARISONS: Final[tuple[Comparison, ...]] = ("squared", "product", "gap", "bytes", "tables")
+COMPARISONS: Final[tuple[Comparison, ...]] = ("squared", "product", "gap", "bytes", "tables")
 _ENTRIES: Final = 256
 
 MAX_CAPACITY: Final = 1 << 16
@@ -129,7 +138,7 @@ def search_graph(
             rows=len(level.offsets) - 1,
             row_of=0 if level.row_of is None else address(level.row_of), nodes=count,
             entry=entry, stamp=stamp, visited=address(visited),
-            kind=_COMPARISONS.index(nodes.comparison), codes=address(nodes.codes),
+            kind=COMPARISONS.index(nodes.comparison), codes=address(nodes.codes),
             width=nodes.codes.shape[1], query=address(nodes.query),
             terms=0 if nodes.terms is None else address(nodes.terms),
             capacity=capacity if last else 1, distances=address(distances), found=address(found),
@@ -167,20 +176,30 @@ def _search_numpy(
     return np.array([node for _, node in beam], np.int64)
 
 
+def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) -> Float32s:
+    """Compare each code with a query, in NumPy: the reference of the kernels that do."""
+    compared: NDArray[Any]
+    with np.errstate(all="ignore"):
+        if comparison == "squared":
+            compared = np.square(codes - query).sum(axis=1)
+        elif comparison == "gap":
+            compared = np.square(codes.astype(np.int32) - query).sum(axis=1)
+        elif comparison == "tables":
+            compared = query[np.arange(codes.shape[1]), codes].sum(axis=1)
+        else:
+            compared = codes.astype(np.float32) @ query
+    return compared.astype(np.float32)
+
+
 def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
     """What nodes are ordered by."""
-    codes, query = nodes.codes[chosen], nodes.query
-    far: NDArray[Any]
+    compared = compare(nodes.comparison, nodes.codes[chosen], nodes.query)
+    if nodes.comparison in ("product", "bytes"):
+        return -compared
+    if nodes.terms is None:
+        return compared
     with np.errstate(all="ignore"):
-        if nodes.comparison == "squared":
-            far = np.square(codes - query).sum(axis=1)
-        elif nodes.comparison == "gap":
-            far = np.square(codes.astype(np.int32) - query).sum(axis=1)
-        elif nodes.terms is not None:
-            far = nodes.terms[chosen] + query[np.arange(codes.shape[1]), codes].sum(axis=1)
-        else:
-            far = -(codes.astype(np.float32) @ query)
-    return far.astype(np.float32)
+        return nodes.terms[chosen] + compared
 
 
 def _check(nodes: NodeCodes) -> int:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import bitpack as bitpack
     from glaive.kernels.loops import bytesplit as bytesplit
     from glaive.kernels.loops import chunks as chunks
+    from glaive.kernels.loops import code_scan as code_scan
     from glaive.kernels.loops import codes as codes
     from glaive.kernels.loops import compact as compact
     from glaive.kernels.loops import contains as contains
@@ -62,6 +63,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import nearest as nearest
     from glaive.kernels.loops import offsets as offsets
     from glaive.kernels.loops import postings as postings
+    from glaive.kernels.loops import products as products
     from glaive.kernels.loops import rotation as rotation
     from glaive.kernels.loops import runs as runs
     from glaive.kernels.loops import spaced as spaced

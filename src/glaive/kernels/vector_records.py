@@ -11,6 +11,7 @@ __all__ = [
     "MeasurePairs",
     "QuantizeRotated",
     "RepairGraph",
+    "ScanCodes",
     "SearchGraph",
     "SelectNear",
 ]
@@ -128,16 +129,21 @@ class MeasurePairs(NamedTuple):
 
 
 class SelectNear(NamedTuple):
-    """For ``distances.select_near``; numbers there have 32 bits."""
+    """For ``products.select_near``; numbers there have 32 bits."""
 
-    products: int
     rows: int
-    first: int
+    row_count: int
+    present: int
+    dimension: int
+    table: int
     queries: int
     offsets: int
     factors: int
     limits: int
+    start: int
+    chunk: int
     capacity: int
+    masks: int
     query_out: int
     row_out: int
 
@@ -162,3 +168,25 @@ class SearchGraph(NamedTuple):
     distances: int
     found: int
     expanded: int
+
+
+class ScanCodes(NamedTuple):
+    """For ``code_scan.scan_codes``; ``parts``: eight numbers for each partition."""
+
+    parts: int
+    offsets: int
+    weights: int
+    part_count: int
+    kind: int
+    width: int
+    code_bytes: int
+    query: int
+    numbers: int
+    starts: int
+    sizes: int
+    fragments: int
+    bits: int
+    capacity: int
+    heap: int
+    keys: int
+    places: int

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.arrow.chunked import one_array
 from glaive.index.row_set import RowNumbers
 from glaive.index.vector.storage import ADDRESSES, Storage
+from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.graph_search import NodeCodes
 from glaive.memory import items_of
 from glaive.types import Float32s, Int64s
@@ -75,6 +76,18 @@ class Codes(ABC):
     def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
         """How a graph over a partition compares its nodes; None: it cannot."""
         return None
+
+    def scanned(self, codes: Any) -> CodeRows | None:
+        """The codes of a partition for a scan of several; None: :meth:`distances` compares them."""
+        return None
+
+    def code_query(self, prepared: PreparedQuery) -> CodeQuery | None:
+        """What a scan of several partitions compares codes with; None: they are not scanned."""
+        return None
+
+    def start(self, prepared: PreparedQuery, centroid_distance: float) -> tuple[float, float]:
+        """Offset and weight of a partition in a scan, by the distance from its centroid."""
+        return 0.0, 1.0
 
 
 def row_numbers(rows: pa.Table, storage: Storage) -> RowNumbers:

@@ -22,6 +22,7 @@ from glaive.index.vector.graph import Graphs
 from glaive.index.vector.opened_graph import PartitionGraph, read_graph
 from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.tensors import read_tensor
+from glaive.kernels.code_scan import CodeRows
 from glaive.kernels.distances import METRICS, Element, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import MAX_CAPACITY, search_graph
 from glaive.types import Float32s, Int64s
@@ -51,6 +52,8 @@ class LoadedPartition:
         Bytes of memory.
     graph
         Over the rows.
+    scanned
+        The codes, where several partitions can be scanned at once.
     """
 
     number: int
@@ -58,6 +61,7 @@ class LoadedPartition:
     codes: Any
     nbytes: int
     graph: PartitionGraph | None = None
+    scanned: CodeRows | None = None
 
 
 class OpenedVectorIndex(OpenedIndex):
@@ -152,7 +156,8 @@ class OpenedVectorIndex(OpenedIndex):
             if self._graphs is not None and len(rows) > _MIN_GRAPH_ROWS:
                 graph = read_graph(self._graphs, number, len(rows))
                 nbytes += graph.nbytes
-            loaded = LoadedPartition(number, rows, codes, nbytes, graph)
+            scanned = None if graph is not None else self.codes.scanned(codes)
+            loaded = LoadedPartition(number, rows, codes, nbytes, graph, scanned)
             return loaded, loaded.nbytes
 
         return cast("LoadedPartition", self._segment.keep(("partition", number), read))

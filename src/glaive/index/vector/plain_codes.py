@@ -16,6 +16,7 @@ from glaive.index.row_set import RowNumbers
 from glaive.index.vector.codes import Codes, list_values, row_numbers
 from glaive.index.vector.storage import ADDRESSES, PLAIN, SCALAR, Storage
 from glaive.index.vector.vectors import read_bounds
+from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes, gap_bytes
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import Comparison, NodeCodes
@@ -81,6 +82,22 @@ class PlainCodes(Codes):
         comparison: Comparison = "squared" if self._metric == "l2" else "product"
         return NodeCodes(comparison, codes.matrix, prepared.matrix[0])
 
+    def scanned(self, codes: VectorBlock) -> CodeRows | None:
+        """See :meth:`Codes.scanned`; for vectors of ``float32``."""
+        return CodeRows(codes.matrix) if codes.element == "float32" else None
+
+    def code_query(self, prepared: Queries) -> CodeQuery | None:
+        """See :meth:`Codes.code_query`."""
+        if self._element != "float32":
+            return None
+        if self._metric == "l2":
+            return CodeQuery("squared", prepared.matrix[0])
+        return CodeQuery("product", prepared.matrix[0], factor=-1)
+
+    def start(self, prepared: Queries, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        return (0.0 if self._metric == "l2" else 1.0), 1.0
+
 
 class _ScalarQuery(NamedTuple):
     """A query as bytes, for squared distances; or as floats with the sum of these."""
@@ -141,3 +158,19 @@ class ScalarCodes(Codes):
         if self._dot:
             return NodeCodes("bytes", codes, prepared.numbers)
         return NodeCodes("gap", codes, prepared.octets)
+
+    def scanned(self, codes: UInt8s) -> CodeRows:
+        """See :meth:`Codes.scanned`."""
+        return CodeRows(np.ascontiguousarray(codes))
+
+    def code_query(self, prepared: _ScalarQuery) -> CodeQuery | None:
+        """See :meth:`Codes.code_query`."""
+        if not np.isfinite(prepared.total):
+            return None
+        if self._dot:
+            return CodeQuery("bytes", prepared.numbers, factor=-self._step)
+        return CodeQuery("gap", prepared.octets, factor=self._step * self._step)
+
+    def start(self, prepared: _ScalarQuery, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        return (1 - self._start * prepared.total if self._dot else 0.0), 1.0

@@ -22,6 +22,7 @@ from glaive.index.vector.codes import Codes, list_values, row_numbers
 from glaive.index.vector.layouts import row_major
 from glaive.index.vector.storage import ADDRESSES, PRODUCT, Storage
 from glaive.index.vector.vectors import read_codebook
+from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import sum_tables
 from glaive.kernels.distances import Metric
 from glaive.kernels.graph_search import NodeCodes
@@ -142,6 +143,18 @@ class ProductCodes(Codes):
     def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
         """By tables."""
         return NodeCodes("tables", codes.codes, prepared, codes.terms)
+
+    def scanned(self, codes: ProductRows) -> CodeRows:
+        """See :meth:`Codes.scanned`."""
+        return CodeRows(codes.codes, codes.terms)
+
+    def code_query(self, prepared: Float32s) -> CodeQuery:
+        """See :meth:`Codes.code_query`."""
+        return CodeQuery("tables", prepared)
+
+    def start(self, prepared: Float32s, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        return (1.0 if self._dot else centroid_distance), 1.0
 
     def _products(self, vector: Float32s) -> Float32s:
         """Products of the parts of a vector with the entries for them."""

@@ -22,6 +22,7 @@ from glaive.index.vector.rotation import ROUNDS, FastRotation, MatrixRotation, R
 from glaive.index.vector.storage import ADDRESSES, SIGNS, Storage
 from glaive.index.vector.tensors import stored_tensor
 from glaive.index.vector.vectors import stored_integer
+from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes
 from glaive.kernels.distances import Metric
 from glaive.types import Float32s, Int64s, UInt8s
@@ -145,6 +146,27 @@ class RabitCodes(Codes):
     def subset(self, codes: _RabitRows, nodes: Int64s) -> _RabitRows:
         """Some of the codes."""
         return _RabitRows(codes.numbers[nodes], codes.add[nodes], codes.scale[nodes])
+
+    def scanned(self, codes: _RabitRows) -> CodeRows | None:
+        """See :meth:`Codes.scanned`; for numbers that fit a byte."""
+        if codes.numbers.dtype != np.uint8:
+            return None
+        return CodeRows(codes.numbers, codes.add, codes.scale)
+
+    def code_query(self, prepared: _RabitQuery) -> CodeQuery | None:
+        """See :meth:`Codes.code_query`."""
+        if self._extra >= 8:
+            return None
+        middle = np.float32((1 << self._extra) - 0.5)
+        with np.errstate(all="ignore"):
+            return CodeQuery("bytes", prepared.rotated, shift=float(middle * prepared.total))
+
+    def start(self, prepared: _RabitQuery, centroid_distance: float) -> tuple[float, float]:
+        """See :meth:`Codes.start`."""
+        if not self._dot:
+            return centroid_distance, 1.0
+        near = 1 - centroid_distance  # the product of query and centroid
+        return 1 - 2 * near, near
 
 
 def _rotation(storage: Storage, dimension: int) -> Rotation:

@@ -24,13 +24,11 @@ from glaive.kernels.loops.memory import (
     put_f32,
     square_root,
     store_f32,
-    store_u32,
 )
-from glaive.kernels.vector_records import MeasurePairs, SelectNear
+from glaive.kernels.vector_records import MeasurePairs
 
 _F16, _BF16, _F64, _U8 = 1, 2, 3, 4
 _L2, _COSINE, _DOT = 0, 1, 2
-_STEP = 32
 
 
 @kernel_with_sums
@@ -197,102 +195,3 @@ def squares(values: int, rows: int, dimension: int, out: int) -> None:
     for i in range(rows):
         vector = values + i * dimension * 4
         store_f32(out + i * 4, dot_f32(vector, vector, dimension))
-
-
-@kernel_with_sums
-def tile(vectors: int, queries: int, dimension: int, rows: int, out: int) -> None:
-    """Products of four vectors with four queries, which stay in registers."""
-    width = dimension * 4
-    x_1, x_2, x_3 = vectors + width, vectors + 2 * width, vectors + 3 * width
-    q_1, q_2, q_3 = queries + width, queries + 2 * width, queries + 3 * width
-    s00 = s01 = s02 = s03 = np.float32(0)
-    s10 = s11 = s12 = s13 = np.float32(0)
-    s20 = s21 = s22 = s23 = np.float32(0)
-    s30 = s31 = s32 = s33 = np.float32(0)
-    for i in range(dimension):
-        x0, x1, x2, x3 = item_f32(vectors, i), item_f32(x_1, i), item_f32(x_2, i), item_f32(x_3, i)
-        q0, q1, q2, q3 = item_f32(queries, i), item_f32(q_1, i), item_f32(q_2, i), item_f32(q_3, i)
-        s00 += x0 * q0
-        s01 += x0 * q1
-        s02 += x0 * q2
-        s03 += x0 * q3
-        s10 += x1 * q0
-        s11 += x1 * q1
-        s12 += x1 * q2
-        s13 += x1 * q3
-        s20 += x2 * q0
-        s21 += x2 * q1
-        s22 += x2 * q2
-        s23 += x2 * q3
-        s30 += x3 * q0
-        s31 += x3 * q1
-        s32 += x3 * q2
-        s33 += x3 * q3
-    store_f32(out + 0, s00)
-    store_f32(out + 4, s10)
-    store_f32(out + 8, s20)
-    store_f32(out + 12, s30)
-    store_f32(out + 1 * rows * 4 + 0, s01)
-    store_f32(out + 1 * rows * 4 + 4, s11)
-    store_f32(out + 1 * rows * 4 + 8, s21)
-    store_f32(out + 1 * rows * 4 + 12, s31)
-    store_f32(out + 2 * rows * 4 + 0, s02)
-    store_f32(out + 2 * rows * 4 + 4, s12)
-    store_f32(out + 2 * rows * 4 + 8, s22)
-    store_f32(out + 2 * rows * 4 + 12, s32)
-    store_f32(out + 3 * rows * 4 + 0, s03)
-    store_f32(out + 3 * rows * 4 + 4, s13)
-    store_f32(out + 3 * rows * 4 + 8, s23)
-    store_f32(out + 3 * rows * 4 + 12, s33)
-
-
-@kernel_with_sums
-def products(vectors: int, rows: int, queries: int, count: int, dimension: int, out: int) -> None:
-    """Products of all vectors with all queries, as (queries, vectors)."""
-    even_rows, even = rows // 4 * 4, count // 4 * 4
-    for row in range(0, even_rows, 4):
-        vector = vectors + row * dimension * 4
-        for query in range(0, even, 4):
-            at = out + (query * rows + row) * 4
-            tile(vector, queries + query * dimension * 4, dimension, rows, at)
-    for query in range(count):
-        first = even_rows if query < even else 0
-        for row in range(first, rows):
-            product = dot_f32(
-                vectors + row * dimension * 4, queries + query * dimension * 4, dimension
-            )
-            store_f32(out + (query * rows + row) * 4, product)
-
-
-@kernel_of(SelectNear, sums=True)
-def select_near(
-    products: int, rows: int, first: int, queries: int, offsets: int, factors: int,
-    limits: int, capacity: int, query_out: int, row_out: int,
-) -> tuple[int, int]:  # fmt: skip
-    """List pairs for which ``offset + factor * product`` does not exceed the query's limit.
-
-    Begins with query ``first``, and ends before one whose rows might not fit: returns how
-    many there are, and the next query.
-    """
-    found = 0
-    for query in range(first, queries):
-        if rows > capacity - found:
-            return found, query
-        limit = load_f32(limits + query * 4)
-        line = products + query * rows * 4
-        begin = 0
-        while begin < rows:
-            end = min(begin + _STEP, rows)
-            some = 0
-            for i in range(begin, end):
-                value = item_f32(offsets, i) + item_f32(factors, i) * item_f32(line, i)
-                some += not (value > limit)
-            if some:
-                for i in range(begin, end):
-                    value = item_f32(offsets, i) + item_f32(factors, i) * item_f32(line, i)
-                    if not (value > limit):
-                        store_u32(query_out + found * 4, np.uint32(query))
-                        store_u32(row_out + found * 4, np.uint32(i))
-                        found += 1
-            begin = end
-    return found, queries

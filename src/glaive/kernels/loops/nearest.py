@@ -33,7 +33,8 @@ def _number(value: int) -> Any:
     return ir.Constant(_I64, value)
 
 
-def _splat_f32(builder: Any, value: Any) -> Any:
+def splat_f32(builder: Any, value: Any) -> Any:
+    """Put a float into every lane."""
     first = builder.insert_element(
         ir.Constant(_FLOATS, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
     )
@@ -80,7 +81,7 @@ def score_rows(
                 offset = builder.mul(at_number, _number(4))
                 for row in range(ROWS):
                     address = builder.add(starts[row], offset)
-                    value = _splat_f32(builder, load(builder, address, ir.FloatType()))
+                    value = splat_f32(builder, load(builder, address, ir.FloatType()))
                     for half in range(halves):
                         product = builder.fmul(value, numbers[half], flags=_CONTRACT)
                         total = builder.fadd(

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.index.text.term_search import Hits
+from glaive.scan.found_columns import FoundColumns, FoundValues
 from glaive.scan.full_text.column import TextColumn
 from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery
-from glaive.scan.full_text.result import FOUND_COLUMNS, SCORE, ScoredColumns, ScoredValues
+from glaive.scan.full_text.result import ADDED, SCORE, ScoredRows
 from glaive.scan.full_text.search import TextSearch
 from glaive.scan.full_text.text_query import TextQuery
 from glaive.scan.metrics import Meter
@@ -52,7 +53,7 @@ class FullTextScan:
     views: Views
     options: ScanOptions
     query: FullTextQuery
-    columns: ScoredColumns
+    columns: FoundColumns
     postfilter: Filter | None
 
     @classmethod
@@ -70,7 +71,7 @@ class FullTextScan:
         for column in _columns_of(query, TextSearch(views, options, None, Meter())):
             TextColumn.of(views.snapshot, column)
         for order in options.order_by:
-            if order.column_name not in FOUND_COLUMNS:
+            if order.column_name not in ADDED.types:
                 schema.find(order.column_name)
         postfilter = None
         if options.filter is not None and options.prefilter:
@@ -78,8 +79,8 @@ class FullTextScan:
         elif options.filter is not None:
             from glaive.expr.filters import bind_filter
 
-            postfilter = bind_filter(options.filter, schema, system=FOUND_COLUMNS)  # type: ignore[arg-type]  # it checks
-        return cls(views, options, query, ScoredColumns.of(views, options), postfilter)
+            postfilter = bind_filter(options.filter, schema, system=ADDED.types)  # type: ignore[arg-type]  # it checks
+        return cls(views, options, query, FoundColumns.of(views, options, ADDED), postfilter)
 
     @property
     def schema(self) -> pa.Schema:
@@ -126,7 +127,7 @@ class FullTextScan:
         meter = meter or Meter()
         found = self._found(meter)
         with meter.step("columns"):
-            return self.columns.table(found, meter)
+            return self.columns.table(ScoredRows(found), meter)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows that were found, in batches; all are searched before the first."""
@@ -148,14 +149,15 @@ class FullTextScan:
         meter.count("rows_found", len(found.rows))
         if self.postfilter is not None and len(found.rows):
             with meter.step("filter"):
-                values = ScoredValues.of(self.views, self.postfilter.columns)
-                mask = self.postfilter.mask(values.batch(found, meter))
+                values = FoundValues.of(self.views, self.postfilter.columns, ADDED)
+                mask = self.postfilter.mask(values.batch(ScoredRows(found), meter))
                 kept = np.asarray(mask.to_numpy(zero_copy_only=False))
                 found = Hits(found.rows[kept], found.scores[kept])
         if options.order_by and len(found.rows):
             with meter.step("sort"):
                 names = [order.column_name for order in options.order_by]
-                batch = ScoredValues.of(self.views, names).batch(found, meter)
+                values = FoundValues.of(self.views, names, ADDED)
+                batch = values.batch(ScoredRows(found), meter)
                 order = sorted_rows([batch.column(name) for name in names], options.order_by)
                 found = Hits(found.rows[order], found.scores[order])
         if not options.offset and len(found.rows) <= (options.limit or 0):

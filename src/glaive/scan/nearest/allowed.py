@@ -7,12 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
+from glaive.kernels.code_scan import AllowedBits
 from glaive.types import Flags, Int64s
 
 __all__ = ["AllowedRows"]
 
-_MAX_FLAGS = 1 << 28
-"""Rows up to which each has a flag; with more, allowed ones are looked up."""
+_MAX_BITS = 1 << 31
+"""Rows up to which each has a bit; with more, allowed ones are looked up."""
 
 
 class AllowedRows:
@@ -42,11 +43,8 @@ class AllowedRows:
 
     def contains(self, fragment: Int64s, row: Int64s) -> Flags:
         """Which rows are allowed, one flag each."""
-        if self._flagged is not None:
-            starts, ends, flags = self._flagged
-            known = np.minimum(fragment, len(starts) - 1)
-            allowed: Flags = flags[np.minimum(starts[known] + row, ends[known])]
-            return allowed
+        if self.bits is not None:
+            return self.bits.contains(fragment, row)
         allowed = np.zeros(len(row), np.bool_)
         for position, rows in self._rows.items():
             here = np.flatnonzero(fragment == position)
@@ -55,21 +53,19 @@ class AllowedRows:
         return allowed
 
     @cached_property
-    def _flagged(self) -> tuple[Int64s, Int64s, Flags] | None:
-        """Where the flags of each fragment begin and end, and all flags; None: too many.
-
-        The last flag of a fragment stands for all rows behind, and there is one fragment
-        more, for all behind: none of these is allowed.
-        """
-        spans = {position: int(rows[-1]) + 1 for position, rows in self._rows.items()}
-        last = max(spans, default=-1)
-        if sum(spans.values()) + last > _MAX_FLAGS:
-            return None
-        sizes = np.zeros(last + 2, np.int64)
-        sizes[list(spans)] = list(spans.values())
-        ends = np.cumsum(sizes + 1) - 1
-        starts = ends - sizes
-        flags = np.zeros(int(ends[-1]) + 1, np.bool_)
+    def bits(self) -> AllowedBits | None:
+        """A bit for each row up to the last of its fragment; None: too many."""
+        sizes = np.zeros(max(self._rows, default=0) + 1, np.int64)
         for position, rows in self._rows.items():
-            flags[starts[position] + rows] = True
-        return starts, ends, flags
+            sizes[position] = int(rows[-1]) + 1
+        if (sizes > _MAX_BITS).any() or int(sizes.sum()) + 8 * len(sizes) > _MAX_BITS:
+            return None
+        octets = (sizes + 7) // 8
+        starts = np.cumsum(octets) - octets
+        bits = np.zeros(max(1, int(octets.sum())), np.uint8)
+        for position, rows in self._rows.items():
+            flags = np.zeros(int(sizes[position]), np.bool_)
+            flags[rows] = True
+            packed = np.packbits(flags, bitorder="little")
+            bits[starts[position] : starts[position] + len(packed)] = packed
+        return AllowedBits(8 * starts, sizes, bits)

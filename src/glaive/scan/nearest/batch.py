@@ -13,13 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels.distances import (
-    VectorBlock,
-    measure_pairs,
-    products,
-    select_near,
-    squared_norms,
-)
+from glaive.kernels.distances import VectorBlock, measure_pairs, squared_norms
+from glaive.kernels.products import CHUNK, QueryTable, select_near
 from glaive.scan.nearest.loaded import LoadedVectors
 from glaive.scan.nearest.top import TopRows
 from glaive.scan.nearest.vector_query import VectorQuery
@@ -27,10 +22,10 @@ from glaive.types import Flags, Float32s, Int64s
 
 __all__ = ["BatchSearch"]
 
-_BLOCK_PRODUCTS: Final = 1 << 20
-"""Products at a time, about: 4 MiB."""
+_FIRST_ROWS: Final = 512
+_MOST_ROWS: Final = 1 << 14
+"""Vectors of the first block, and of all but the first: limits fall with each of them."""
 
-_MIN_BLOCK_ROWS: Final = 1024
 _CAPACITY: Final = 1 << 16
 """Pairs of a query and a row at a time whose distances are computed, at least."""
 
@@ -44,19 +39,15 @@ class BatchSearch:
         with np.errstate(all="ignore"):
             self._matrix = queries.matrix.astype(np.float32)
             self._squares = np.square(queries.norms)
-        self._rows = self.block_rows(query)
+        self._table = QueryTable(self._matrix)
+        self._capacity = max(_CAPACITY, CHUNK * len(self._matrix))
         # Of sums of so many products, in units of the sum of both squared lengths.
         self._error = np.float32(2 * (query.kind.dimension + 16) * np.finfo(np.float32).eps)
-
-    @staticmethod
-    def block_rows(query: VectorQuery) -> int:
-        """Vectors of a block."""
-        return max(_MIN_BLOCK_ROWS, _BLOCK_PRODUCTS // max(1, query.queries.count))
 
     @classmethod
     def is_possible(cls, query: VectorQuery) -> bool:
         """Whether products select few rows for this query."""
-        few = query.count * 2 <= cls.block_rows(query)
+        few = query.count * 2 <= _MOST_ROWS
         return few and not query.kind.several and query.metric != "hamming"
 
     def search(self, loaded: LoadedVectors) -> None:
@@ -69,60 +60,49 @@ class BatchSearch:
             if vectors.valid is not None:
                 searched &= vectors.valid
         dimension = self._query.kind.dimension
-        room = np.empty(self._matrix.shape[0] * self._rows, np.float32)
-        for start in range(0, vectors.block.count, self._rows):
-            stop = min(vectors.block.count, start + self._rows)
+        start, size = 0, max(_FIRST_ROWS, 2 * self._query.count)
+        while start < vectors.block.count:
+            stop = min(vectors.block.count, start + size)
             values = vectors.block.values[start * dimension : stop * dimension]
             block = replace(vectors.block, values=values)
             part = None if searched is None else searched[start:stop]
-            self._block(loaded, start, block, part, room)
+            if np.isinf(self._top.limits).any() and self._query.low is None:
+                self._first_limits(block, part)
+            self._block(loaded, start, block, part)
+            start, size = stop, min(2 * size, _MOST_ROWS)
 
     def _block(
-        self,
-        loaded: LoadedVectors,
-        start: int,
-        block: VectorBlock,
-        searched: Flags | None,
-        room: Float32s,
+        self, loaded: LoadedVectors, start: int, block: VectorBlock, searched: Flags | None
     ) -> None:
-        query, top = self._query, self._top
         wide = block.widened()
         with np.errstate(all="ignore"):
             if wide.element != "float32":
                 wide = VectorBlock(wide.values.astype(np.float32), wide.dimension, "float32")
-            rows = wide.count
-            by_query = room[: query.queries.count * rows].reshape(-1, rows)
-            products(wide, self._matrix, by_query)
-            offsets, factors, widths = self._bounds(squared_norms(wide))
+            offsets, factors = self._bounds(squared_norms(wide))
             if searched is not None:
                 offsets[~searched], factors[~searched] = np.inf, 0
-            if np.isinf(top.limits).any() and query.low is None:
-                self._first_limits(by_query, offsets, factors, widths)
-        first = 0
-        while first < query.queries.count:
-            limits = self._limits()
-            query_of, row_of, first = select_near(
-                by_query, offsets, factors, limits, first, max(_CAPACITY, rows)
+        end = 0
+        while end < wide.count:
+            query_of, row_of, end = select_near(
+                wide.matrix, self._table, offsets, factors, self._limits(), end, self._capacity
             )
             self._add(loaded, start, block, query_of, row_of.astype(np.int64), searched)
 
-    def _bounds(self, squares: Float32s) -> tuple[Float32s, Float32s, Float32s]:
-        """Per row: what to add to its products, their factor, and how far bounds lie apart.
+    def _bounds(self, squares: Float32s) -> tuple[Float32s, Float32s]:
+        """Per row: what to add to its products, and their factor.
 
         Sum and product, less what :meth:`_limits` takes off, are at most the distance.
         """
         count = len(squares)
         if self._query.metric == "l2":
-            wide = self._error * squares
-            return squares - wide, np.full(count, -2, np.float32), 2 * wide
+            return squares - self._error * squares, np.full(count, -2, np.float32)
         if self._query.metric == "dot":
-            wide = self._error * squares
-            return -wide, np.full(count, -1, np.float32), 2 * wide
+            return -self._error * squares, np.full(count, -1, np.float32)
         # Vectors of length 0 have no cosine.
         lengths = np.sqrt(squares)
         offsets = np.where(lengths > 0, np.float32(0), np.float32(np.inf))
         factors = np.where(lengths > 0, -1 / lengths, np.float32(0)).astype(np.float32)
-        return offsets, factors, np.zeros(count, np.float32)
+        return offsets, factors
 
     def _limits(self) -> Float32s:
         """What sums of offset and product must not exceed, for each query."""
@@ -139,26 +119,20 @@ class BatchSearch:
                     made = made * self._query.queries.norms
             return made.astype(np.float32)
 
-    def _first_limits(
-        self, by_query: Float32s, offsets: Float32s, factors: Float32s, widths: Float32s
-    ) -> None:
-        """Lower the limits to upper bounds of the nearest distances of a block."""
+    def _first_limits(self, block: VectorBlock, searched: Flags | None) -> None:
+        """Lower the limits to the distances of the nearest rows of a part of a block."""
         count, query = self._query.count, self._query
-        if count > by_query.shape[1]:
+        rows = np.arange(block.count) if searched is None else np.flatnonzero(searched)
+        rows = rows[: max(_FIRST_ROWS, count)]
+        if len(rows) < count:
             return
-        upper = offsets + factors * by_query + widths
-        last = np.partition(upper, count - 1, axis=1)[:, count - 1]
-        squares: Float32s = self._squares
-        highest: NDArray[Any]
-        if query.metric == "l2":
-            highest = last + squares + 2 * self._error * squares
-        elif query.metric == "dot":
-            highest = 1 + last + 2 * self._error * (squares + 1)
-        else:
-            highest = 1 + last / query.queries.norms + 2 * self._error
-        highest += np.abs(highest) * self._error
-        better = highest < self._top.limits  # NaN is not
-        self._top.limits[better] = highest[better]
+        queries = np.repeat(np.arange(query.queries.count, dtype=np.int32), len(rows))
+        distances = measure_pairs(
+            block, query.queries, query.metric, np.tile(rows, query.queries.count), queries
+        ).reshape(-1, len(rows))
+        last = np.partition(distances, count - 1, axis=1)[:, count - 1]  # NaN come last
+        better = last < self._top.limits
+        self._top.limits[better] = last[better]
 
     def _add(
         self,

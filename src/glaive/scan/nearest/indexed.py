@@ -11,12 +11,14 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 
 from glaive.errors import CorruptFileError
+from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
+from glaive.kernels.code_scan import RowPlaces, ScannedPartition, scan_codes
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
 from glaive.scan.nearest.effort import effort_of
-from glaive.scan.nearest.located import LocatedRows, locate_rows
+from glaive.scan.nearest.located import locate_rows
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.top import Found, TopRows, nearest_of
 from glaive.scan.nearest.vector_query import VectorQuery
@@ -44,7 +46,7 @@ class SearchedSegment(NamedTuple):
 class _Compared(NamedTuple):
     """Rows of a partition with their distances from a query; NaN: not searched."""
 
-    located: LocatedRows
+    located: RowPlaces
     distances: Float32s
     searched: int
 
@@ -101,27 +103,65 @@ class IndexSearch:
             self.options, self.query.count, ranked, opened.metric, len(opened.partitions)
         )
         prepared = opened.prepare(query)
+        wanted = order[: effort.most].tolist()
+        done = found = 0
+        while done < len(wanted) and (done < effort.first or found < self.candidates):
+            stop = max(effort.first, done + 1)
+            loaded = [
+                (_load(opened, partition), float(centroid_distances[partition]))
+                for partition in wanted[done:stop]
+            ]
+            found += self._compare_all(searched, prepared, loaded, number, top)
+            done += len(loaded)
+        self.meter.count("partitions_searched", done)
+        self.meter.count("rows_compared", found)
+
+    def _compare_all(
+        self,
+        searched: SearchedSegment,
+        prepared: PreparedQuery,
+        partitions: list[tuple[LoadedPartition, float]],
+        number: int,
+        top: TopRows,
+    ) -> int:
+        """Add the nearest rows of some partitions; returns how many rows were compared."""
+        codes, segment = searched.opened.codes, searched.segment
+        code_query = codes.code_query(prepared)
+        allowed = None if self.allowed is None else self.allowed.bits
+        scanned: list[ScannedPartition] = []
         compared: list[_Compared] = []
-        found = 0
-        for at, partition in enumerate(order[: effort.most].tolist()):
-            if at >= effort.first and found >= self.candidates:
-                break
-            loaded = _load(opened, partition)
-            distance = float(centroid_distances[partition])
-            compared.append(self._compare(searched, prepared, loaded, distance))
-            found += compared[-1].searched
-        self.meter.count("partitions_searched", len(compared))
+        for loaded, distance in partitions:
+            places = self._located(segment, loaded)
+            is_plain = self.allowed is None or allowed is not None
+            if code_query is not None and loaded.scanned is not None and is_plain:
+                start = codes.start(prepared, distance)
+                scanned.append(ScannedPartition(loaded.scanned, places, *start))
+            else:
+                compared.append(self._compare(searched, prepared, loaded, distance, places))
+        count = sum(part.searched for part in compared)
+        limit = float(top.limits[number])
         if compared:
-            top.add(self._nearest(compared, number, float(top.limits[number])))
+            top.add(self._nearest(compared, number, limit))
+        if scanned and code_query is not None:
+            low = self.query.low if self.applies_range else None
+            near = scan_codes(
+                scanned, code_query, self.candidates, low=-np.inf if low is None else low,
+                high=limit, allowed=allowed,
+            )  # fmt: skip
+            query = np.full(len(near.key), number, np.int32)
+            top.add(Found(query, near.distance, near.key, near.fragment, near.row))
+            count += near.compared
+        return count
 
     def _compare(
         self,
         searched: SearchedSegment,
-        prepared: object,
+        prepared: PreparedQuery,
         loaded: LoadedPartition,
         centroid_distance: float,
+        located: RowPlaces,
     ) -> _Compared:
-        located = self._located(searched.segment, loaded)
+        """Compare the rows of one partition: in its graph, or by codes that are not scanned."""
         kept: Flags | None = located.live
         if self.allowed is not None:
             allowed = self.allowed.contains(located.fragment, located.row)
@@ -139,7 +179,6 @@ class IndexSearch:
             kept = None if kept is None else kept[nodes]
         else:
             distances = searched.opened.distances(prepared, loaded, centroid_distance)
-        self.meter.count("rows_compared", count)
         if kept is not None:
             distances[~kept] = np.nan
         if self.applies_range:
@@ -152,17 +191,17 @@ class IndexSearch:
         least = self.options.ef or self.candidates + self.candidates // 2
         return max(self.candidates, least, _MIN_CAPACITY)
 
-    def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> LocatedRows:
+    def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
         """Where the rows of a partition are; kept for this version."""
         snapshot = self.indices.snapshot
         version = (snapshot.manifest.version, snapshot.manifest.where)
         key = (snapshot.store.uri, segment.entry.uuid.uuid, "located", loaded.number, version)
 
-        def locate() -> tuple[LocatedRows, int]:
+        def locate() -> tuple[RowPlaces, int]:
             located = locate_rows(self.indices, segment, loaded.rows)
             return located, located.nbytes
 
-        return cast("LocatedRows", snapshot.session.keep_index(key, locate))
+        return cast("RowPlaces", snapshot.session.keep_index(key, locate))
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """The nearest rows of some partitions."""

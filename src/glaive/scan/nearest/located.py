@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from glaive.index.row_set import RowNumbers
+from glaive.kernels.code_scan import RowPlaces
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.types import Flags, Int64s, UInt64s
 
-__all__ = ["LocatedRows", "locate_rows"]
+__all__ = ["locate_rows"]
 
 _SHIFT = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
 
 
-class LocatedRows(NamedTuple):
-    """Rows in the order of a partition.
-
-    Parameters
-    ----------
-    fragment
-        Position of the fragment in the list.
-    row
-        Physical row.
-    key
-        Row id.
-    live
-        Which of them are there: not deleted, and in a fragment that the segment answers for;
-        None: all.
-    """
-
-    fragment: Int64s
-    row: Int64s
-    key: UInt64s
-    live: Flags | None
-
-    def take(self, chosen: Int64s) -> LocatedRows:
-        """Some of the rows, in this order."""
-        live = None if self.live is None else self.live[chosen]
-        return LocatedRows(self.fragment[chosen], self.row[chosen], self.key[chosen], live)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory."""
-        flags = 0 if self.live is None else self.live.nbytes
-        return int(self.fragment.nbytes + self.row.nbytes + self.key.nbytes + flags)
-
-
 def locate_rows(
     indices: SnapshotIndices, segment: IndexedSegment, numbers: RowNumbers
-) -> LocatedRows:
+) -> RowPlaces:
     """Find rows by their numbers, as the segment stores them, in whatever order."""
     snapshot = indices.snapshot
     manifest = snapshot.manifest
@@ -87,5 +53,6 @@ def locate_rows(
     return _located(fragment, row, addresses, there)
 
 
-def _located(fragment: Int64s, row: Int64s, key: UInt64s, there: Flags) -> LocatedRows:
-    return LocatedRows(fragment, row, key, None if there.all() else there)
+def _located(fragment: Int64s, row: Int64s, key: UInt64s, there: Flags) -> RowPlaces:
+    numbers = np.ascontiguousarray(fragment, np.int64), np.ascontiguousarray(row, np.int64)
+    return RowPlaces(*numbers, np.ascontiguousarray(key), None if there.all() else there)

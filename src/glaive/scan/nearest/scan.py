@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
+from glaive.scan.found_columns import FoundColumns, FoundValues
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
@@ -25,7 +26,7 @@ from glaive.scan.nearest.exact import ExactSearch
 from glaive.scan.nearest.indexed import IndexSearch
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.rescore import rescore
-from glaive.scan.nearest.result import FoundColumns, SearchedValues, check_known, search_columns
+from glaive.scan.nearest.result import added_columns, check_known
 from glaive.scan.nearest.top import Found
 from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.scan.nearest.vectors import vector_type
@@ -103,9 +104,10 @@ class NearestScan:
         low, high = nearest.distance_range
         query = VectorQuery(kind, queries, metric, nearest.count(options.limit), low, high)
         batch = nearest.query.ndim == 2 and not kind.several
-        columns = FoundColumns.of(views, options, batch=batch)
+        added = added_columns(views, batch=batch)
+        columns = FoundColumns.of(views, options, added)
         for order in options.order_by:
-            check_known(views, order.column_name, batch=batch)
+            check_known(views, order.column_name, added)
         prefilter = postfilter = None
         if options.filter is not None and options.prefilter:
             prefilter = views.filter(options.filter)
@@ -113,7 +115,7 @@ class NearestScan:
             from glaive.expr.filters import bind_filter
 
             source, schema = options.filter, views.snapshot.manifest.schema
-            postfilter = bind_filter(source, schema, system=search_columns(batch=batch))  # type: ignore[arg-type]  # it checks
+            postfilter = bind_filter(source, schema, system=added.types)  # type: ignore[arg-type]  # it checks
         return cls(views, options, nearest, query, index, columns, prefilter, postfilter)
 
     @property
@@ -177,7 +179,7 @@ class NearestScan:
 
     def count(self, meter: Meter | None = None) -> int:
         """Rows of the result."""
-        return len(self._found(meter or Meter()))
+        return self._found(meter or Meter()).size
 
     def _found(self, meter: Meter) -> Found:
         """The rows of the result, in its order."""
@@ -187,13 +189,14 @@ class NearestScan:
         meter.count("rows_found", found.size)
         if self.postfilter is not None and found.size:
             with meter.step("filter"):
-                values = SearchedValues.of(self.views, self.postfilter.columns)
+                values = FoundValues.of(self.views, self.postfilter.columns, self.columns.added)
                 mask = self.postfilter.mask(values.batch(found, meter))
                 found = found.take(np.asarray(mask.to_numpy(zero_copy_only=False)))
         if options.order_by and found.size:
             with meter.step("sort"):
                 names = [order.column_name for order in options.order_by]
-                batch = SearchedValues.of(self.views, names).batch(found, meter)
+                values = FoundValues.of(self.views, names, self.columns.added)
+                batch = values.batch(found, meter)
                 columns = [batch.column(name) for name in names]
                 found = found.take(sorted_rows(columns, options.order_by))
         stop = None if options.limit is None else options.offset + options.limit
@@ -229,6 +232,8 @@ class NearestScan:
             found = found.without_repeats()
         if self._rescores:
             rescore(source, self.query, found, top, meter)
+        elif rest is None and not self.query.kind.several:
+            return found
         else:
             top.add(found)
         if rest is not None:

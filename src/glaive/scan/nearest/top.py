@@ -7,8 +7,12 @@ from threading import Lock
 from typing import NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.scan.nearest.result import DISTANCE
+from glaive.scan.snapshot import Snapshot
+from glaive.scan.system_columns import ROW_ID
 from glaive.types import Flags, Float32s, Int64s, UInt64s
 
 __all__ = ["Found", "TopRows", "nearest_of"]
@@ -55,6 +59,18 @@ class Found(NamedTuple):
         """Number of rows, counted for each query."""
         return len(self.query)
 
+    def places(self, _snapshot: Snapshot) -> tuple[Int64s, Int64s]:
+        """Position of the fragment in the list, and physical row, of each."""
+        return self.fragment, self.row
+
+    def added(self, name: str) -> pa.Array:
+        """A column that the search adds."""
+        return pa.array(self.distance if name == DISTANCE else self.query)
+
+    def stored(self, name: str, _snapshot: Snapshot) -> pa.Array | None:
+        """Row ids are known."""
+        return pa.array(self.key) if name == ROW_ID else None
+
     def without_repeats(self) -> Found:
         """Each row once, as found by the first query."""
         order = np.lexsort((self.row, self.fragment))
@@ -81,6 +97,16 @@ def nearest_of(distances: Float32s, count: int, limit: float) -> Int64s:
     last = np.partition(near, count - 1)[count - 1]
     kept: Int64s = chosen[near <= last]
     return kept
+
+
+def _ranks(query: Int32s, distance: Float32s) -> Int64s:
+    """Numbers in the order of queries and, for each, of distances."""
+    # The bits of floats are in the order of floats, those of negative ones the other way round;
+    # adding 0 makes one zero of both.
+    bits = (distance + np.float32(0)).view(np.int32)
+    bits = np.where(bits < 0, bits ^ np.int32(0x7FFFFFFF), bits)
+    ranks: Int64s = (query.astype(np.int64) << 32) + bits
+    return ranks
 
 
 @dataclass(eq=False)
@@ -124,7 +150,7 @@ class TopRows:
 
     def _reduce(self) -> None:
         found = Found.joined(self._parts)
-        order = np.lexsort((found.key, found.distance, found.query))
+        order = np.lexsort((found.key, _ranks(found.query, found.distance)))
         query = found.query[order]
         starts = np.searchsorted(query, np.arange(len(self.limits) + 1))
         rank = np.arange(len(query)) - starts[query]

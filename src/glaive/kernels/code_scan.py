@@ -1,0 +1,332 @@
+"""Compare a query with the codes of several partitions at once, and keep the nearest rows.
+
+The distance of a row is ``offset + weight * term + (compared - shift) * scale``: offset and weight
+belong to the partition, term and scale to the row (else there is no term, and the scale is that of
+the query), and ``compared`` is what :class:`CodeQuery` says. Rows that are not live or not allowed
+are passed over; equal distances are told apart by the keys of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.graph_search import COMPARISONS, Comparison, compare
+from glaive.kernels.native import code_scan as compiled
+from glaive.kernels.vector_records import ScanCodes
+from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt64s
+
+__all__ = [
+    "AllowedBits",
+    "CodeQuery",
+    "CodeRows",
+    "Nearest",
+    "RowPlaces",
+    "ScannedPartition",
+    "exercise",
+    "scan_codes",
+]
+
+_ENTRIES: Final = 256
+
+
+class CodeQuery(NamedTuple):
+    """What codes are compared with.
+
+    Parameters
+    ----------
+    comparison
+        As for graphs: ``squared`` or ``product`` of vectors, ``gap`` (squared) or ``bytes``
+        (product) of rows of bytes, ``tables`` for bytes that select entries.
+    query
+        ``float32`` of shape ``(width,)``; bytes for ``gap``; tables ``(width, 256)``.
+    factor
+        Scale of rows that have none.
+    shift
+        Taken off what is compared.
+    """
+
+    comparison: Comparison
+    query: NDArray[Any]
+    factor: float = 1
+    shift: float = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeRows:
+    """Codes of a partition. What they are is checked once, here.
+
+    Parameters
+    ----------
+    codes
+        ``float32`` or ``uint8`` of shape ``(rows, width)``.
+    terms, scales
+        ``float32`` of shape ``(rows,)``, or None.
+
+    Raises
+    ------
+    ValueError
+        They do not fit each other.
+    """
+
+    codes: NDArray[Any]
+    terms: Float32s | None = None
+    scales: Float32s | None = None
+
+    def __post_init__(self) -> None:
+        codes = self.codes
+        good = codes.ndim == 2 and codes.dtype in (np.float32, np.uint8)
+        if not good or not codes.flags.c_contiguous:
+            raise ValueError(f"codes {codes.shape} of {codes.dtype}")
+        for numbers in (self.terms, self.scales):
+            if numbers is not None and not _is_plain(numbers, np.float32, len(codes)):
+                raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {len(codes)} rows")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPlaces:
+    """Where the rows of a partition are, in its order. Checked once, here.
+
+    Parameters
+    ----------
+    fragment
+        ``int64``: position of the fragment in the list.
+    row
+        ``int64``: physical row.
+    key
+        ``uint64``: row id.
+    live
+        Which of them are there: not deleted, and in a fragment that the segment answers for;
+        None: all.
+
+    Raises
+    ------
+    ValueError
+        They are of different lengths or types.
+    """
+
+    fragment: Int64s
+    row: Int64s
+    key: UInt64s
+    live: Flags | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.key)
+        good = _is_plain(self.fragment, np.int64, count) and _is_plain(self.row, np.int64, count)
+        good = good and _is_plain(self.key, np.uint64, count)
+        if not good or not (self.live is None or _is_plain(self.live, np.bool_, count)):
+            raise ValueError(f"{len(self.fragment)} fragments and {len(self.row)} rows of {count}")
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def take(self, chosen: Int64s) -> RowPlaces:
+        """Some of the rows, in this order."""
+        live = None if self.live is None else self.live[chosen]
+        return RowPlaces(self.fragment[chosen], self.row[chosen], self.key[chosen], live)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        flags = 0 if self.live is None else self.live.nbytes
+        return int(self.fragment.nbytes + self.row.nbytes + self.key.nbytes + flags)
+
+
+class ScannedPartition(NamedTuple):
+    """A partition that is compared.
+
+    Parameters
+    ----------
+    rows, places
+        Its codes, and where they are.
+    offset, weight
+        As in the description of this module.
+    """
+
+    rows: CodeRows
+    places: RowPlaces
+    offset: float
+    weight: float = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllowedBits:
+    """A bit for each row of some fragments. Checked once, here.
+
+    Parameters
+    ----------
+    starts, sizes
+        ``int64``: number of the first bit of each fragment, and how many it has. Rows
+        behind, and fragments behind, are not allowed.
+    bits
+        ``uint8``, the lowest bit of a byte first.
+
+    Raises
+    ------
+    ValueError
+        There are fewer bits.
+    """
+
+    starts: Int64s
+    sizes: Int64s
+    bits: UInt8s
+
+    def __post_init__(self) -> None:
+        starts, sizes, end = self.starts, self.sizes, 8 * len(self.bits)
+        good = _is_plain(starts, np.int64, len(sizes)) and _is_plain(sizes, np.int64, len(starts))
+        good = good and _is_plain(self.bits, np.uint8, len(self.bits)) and len(self.bits) > 0
+        if not good or (starts < 0).any() or (sizes < 0).any() or (starts > end).any():
+            raise ValueError(f"{end} bits of {len(starts)} fragments")
+        if (sizes > end - starts).any():
+            raise ValueError(f"{end} bits of {len(starts)} fragments")
+
+    def contains(self, fragment: Int64s, row: Int64s) -> Flags:
+        """Which rows are allowed, one flag each."""
+        known = (fragment >= 0) & (fragment < len(self.starts))
+        known[known] = (row[known] >= 0) & (row[known] < self.sizes[fragment[known]])
+        at = self.starts[fragment[known]] + row[known]
+        known[known] = (self.bits[at >> 3] >> (at & 7).astype(np.uint8)) & np.uint8(1) != 0
+        return known
+
+
+class Nearest(NamedTuple):
+    """The nearest rows, nearest first, and how many were compared."""
+
+    distance: Float32s
+    key: UInt64s
+    fragment: Int64s
+    row: Int64s
+    compared: int
+
+
+def scan_codes(
+    partitions: Sequence[ScannedPartition],
+    query: CodeQuery,
+    count: int,
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+    allowed: AllowedBits | None = None,
+) -> Nearest:
+    """The nearest rows of some partitions.
+
+    Parameters
+    ----------
+    count
+        Rows wanted, at least 1.
+    low, high
+        Least and greatest distance of rows that are wanted.
+    allowed
+        The only rows that are compared; None: all.
+    """
+    width = _check(partitions, query, count)
+    total = sum(len(part.places) for part in partitions)
+    room = min(count, total)
+    if not room:
+        return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
+    if not use_compiled(total * width):
+        return _scan_numpy(partitions, query, count, low, high, allowed)
+    table = np.array([_addresses(part) for part in partitions], np.int64)
+    starts = np.array([(part.offset, part.weight) for part in partitions], np.float32).T.copy()
+    numbers = np.array((low, high, query.factor, query.shift), np.float32)
+    heap, keys = np.empty(room, np.float32), np.empty(room, np.uint64)
+    places = np.empty((room, 2), np.int64)
+    call = ScanCodes(
+        parts=address(table), offsets=address(starts), weights=address(starts[1]),
+        part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
+        code_bytes=width * partitions[0].rows.codes.itemsize, query=address(query.query),
+        numbers=address(numbers), starts=0 if allowed is None else address(allowed.starts),
+        sizes=0 if allowed is None else address(allowed.sizes),
+        fragments=0 if allowed is None else len(allowed.starts),
+        bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=address(heap),
+        keys=address(keys), places=address(places),
+    )  # fmt: skip
+    size, compared = compiled.scan_codes(*call)
+    return _sorted(heap[:size], keys[:size], places[:size], compared)
+
+
+def _addresses(part: ScannedPartition) -> tuple[int, ...]:
+    rows, places = part.rows, part.places
+    return (
+        address(rows.codes), len(places), 0 if rows.terms is None else address(rows.terms),
+        0 if rows.scales is None else address(rows.scales),
+        0 if places.live is None else address(places.live), address(places.fragment),
+        address(places.row), address(places.key),
+    )  # fmt: skip
+
+
+def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
+    order = np.lexsort((key, distance))
+    places = places[order].astype(np.int64, copy=False)
+    return Nearest(distance[order], key[order], places[:, 0], places[:, 1], compared)
+
+
+def _scan_numpy(
+    partitions: Sequence[ScannedPartition],
+    query: CodeQuery,
+    count: int,
+    low: float,
+    high: float,
+    allowed: AllowedBits | None,
+) -> Nearest:
+    parts: list[tuple[Float32s, UInt64s, NDArray[Any]]] = []
+    searched = 0
+    for rows, places, offset, weight in partitions:
+        kept = np.ones(len(places), np.bool_) if places.live is None else places.live.copy()
+        if allowed is not None:
+            kept &= allowed.contains(places.fragment, places.row)
+        searched += int(np.count_nonzero(kept))
+        with np.errstate(all="ignore"):
+            start = np.full(len(places), np.float32(offset))
+            if rows.terms is not None:
+                start += np.float32(weight) * rows.terms
+            scale = np.float32(query.factor) if rows.scales is None else rows.scales
+            compared = compare(query.comparison, rows.codes, query.query)
+            far = start + (compared - np.float32(query.shift)) * scale
+        kept &= (far <= np.float32(high)) & (far >= np.float32(low))
+        parts.append(
+            (
+                far[kept],
+                places.key[kept],
+                np.stack([places.fragment[kept], places.row[kept]], axis=1),
+            )
+        )
+    nearest = _sorted(*map(np.concatenate, zip(*parts, strict=True)), searched)
+    return Nearest(*(array[:count] for array in nearest[:4]), searched)
+
+
+def _check(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:
+    """The width of the codes."""
+    vectors = query.comparison in ("squared", "product")
+    tables = query.comparison == "tables"
+    width = int(query.query.shape[0]) if query.query.ndim == 1 + tables else -1
+    shape = (width, _ENTRIES) if tables else (width,)
+    kind = np.dtype(np.uint8 if query.comparison == "gap" else np.float32)
+    plain = query.query.dtype == kind and query.query.flags.c_contiguous
+    if count < 1 or not plain or query.query.shape != shape or width < 1:
+        raise ValueError(f"a query {query.query.shape} of {query.query.dtype}, {count} rows")
+    codes = np.dtype(np.float32 if vectors else np.uint8)
+    for rows, places, _, _ in partitions:
+        if rows.codes.dtype != codes or rows.codes.shape != (len(places), width):
+            found = f"{rows.codes.dtype} of shape {rows.codes.shape}"
+            raise ValueError(f"codes are {found} for {len(places)} rows of {width}")
+    return width
+
+
+def _is_plain(numbers: NDArray[Any], kind: Any, count: int) -> bool:
+    return numbers.shape == (count,) and numbers.dtype == kind and bool(numbers.flags.c_contiguous)
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    number = np.zeros(2, np.int64)
+    rows = CodeRows(np.zeros((2, 4), np.uint8))
+    places = RowPlaces(number, number, number.astype(np.uint64))
+    query = CodeQuery("gap", np.zeros(4, np.uint8))
+    scan_codes([ScannedPartition(rows, places, 0)], query, 1)

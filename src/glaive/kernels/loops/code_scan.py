@@ -1,0 +1,156 @@
+"""Compiled scan of the codes of partitions; its wrapper is in ``glaive.kernels.code_scan``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glaive.kernels.loops.codes import dot_code, gap_code, sum_entries
+from glaive.kernels.loops.distances import dot_f32, squared_f32
+from glaive.kernels.loops.memory import (
+    kernel,
+    kernel_of,
+    kernel_with_sums,
+    load_f32,
+    load_i64,
+    load_u8,
+    load_u64,
+    store_f32,
+    store_u64,
+)
+from glaive.kernels.vector_records import ScanCodes
+
+_SQUARED, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3
+_FIELDS = 8
+
+
+@kernel_with_sums
+def compared(code: int, kind: int, width: int, query: int) -> np.float32:
+    """Compare a code with the query, in the way of its kind."""
+    if kind == _SQUARED:
+        return squared_f32(code, query, width)
+    if kind == _PRODUCT:
+        return dot_f32(code, query, width)
+    if kind == _GAP:
+        return gap_code(code, query, width)
+    if kind == _BYTES:
+        return dot_code(code, query, width)
+    return sum_entries(code, width, query)
+
+
+@kernel
+def is_allowed(fragment: int, row: int, starts: int, sizes: int, fragments: int, bits: int) -> bool:
+    """Whether the bit of a row is set; not of one that has none."""
+    if fragment < 0 or fragment >= fragments:
+        return False
+    if row < 0 or row >= load_i64(sizes + fragment * 8):
+        return False
+    at = load_i64(starts + fragment * 8) + row
+    return (load_u8(bits + (at >> 3)) >> (at & 7)) & 1 != 0
+
+
+@kernel
+def is_farther(
+    distance: np.float32, key: np.uint64, other: np.float32, other_key: np.uint64
+) -> bool:
+    """The order of rows: by distance, then by key."""
+    return distance > other or (distance == other and key > other_key)
+
+
+@kernel
+def put(heap: int, keys: int, places: int, to: int, source: int) -> None:
+    """Copy a row within the heap."""
+    store_f32(heap + to * 4, load_f32(heap + source * 4))
+    store_u64(keys + to * 8, load_u64(keys + source * 8))
+    store_u64(places + to * 16, load_u64(places + source * 16))
+    store_u64(places + to * 16 + 8, load_u64(places + source * 16 + 8))
+
+
+@kernel
+def hole_for(heap: int, keys: int, places: int, size: int, far: np.float32, key: np.uint64) -> int:
+    """Make room for a row below the farthest, which goes; returns where."""
+    at = 0
+    child = 1
+    while child < size:
+        if child + 1 < size and is_farther(
+            load_f32(heap + child * 4 + 4), load_u64(keys + child * 8 + 8),
+            load_f32(heap + child * 4), load_u64(keys + child * 8),
+        ):  # fmt: skip
+            child += 1
+        if not is_farther(load_f32(heap + child * 4), load_u64(keys + child * 8), far, key):
+            break
+        put(heap, keys, places, at, child)
+        at = child
+        child = 2 * at + 1
+    return at
+
+
+@kernel
+def hole_behind(
+    heap: int, keys: int, places: int, size: int, far: np.float32, key: np.uint64
+) -> int:
+    """Make room for one row more; returns where."""
+    at = size
+    while at > 0:
+        parent = (at - 1) >> 1
+        if not is_farther(far, key, load_f32(heap + parent * 4), load_u64(keys + parent * 8)):
+            break
+        put(heap, keys, places, at, parent)
+        at = parent
+    return at
+
+
+@kernel_of(ScanCodes, sums=True)
+def scan_codes(
+    parts: int, offsets: int, weights: int, part_count: int, kind: int, width: int,
+    code_bytes: int, query: int, numbers: int, starts: int, sizes: int, fragments: int, bits: int,
+    capacity: int, heap: int, keys: int, places: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Keep the nearest rows of partitions; returns how many, and how many were compared.
+
+    ``numbers`` are the least and the greatest distance, factor and shift. ``heap`` has the
+    farthest row first.
+    """
+    low, limit = load_f32(numbers), load_f32(numbers + 4)
+    factor, shift = load_f32(numbers + 8), load_f32(numbers + 12)
+    size = 0
+    searched = 0
+    for part in range(part_count):
+        here = parts + part * _FIELDS * 8
+        code, rows = load_i64(here), load_i64(here + 8)
+        terms, scales = load_i64(here + 16), load_i64(here + 24)
+        live, fragment_of = load_i64(here + 32), load_i64(here + 40)
+        row_of, key_of = load_i64(here + 48), load_i64(here + 56)
+        offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
+        for i in range(rows):
+            if live and not load_u8(live + i):
+                continue
+            if bits and not is_allowed(
+                load_i64(fragment_of + i * 8), load_i64(row_of + i * 8), starts, sizes, fragments,
+                bits,
+            ):  # fmt: skip
+                continue
+            searched += 1
+            start, scale = offset, factor
+            if terms:
+                start += weight * load_f32(terms + i * 4)
+            if scales:
+                scale = load_f32(scales + i * 4)
+            far = start + (compared(code + i * code_bytes, kind, width, query) - shift) * scale
+            # NaN is neither.
+            if not (far <= limit) or not (far >= low):
+                continue
+            key = load_u64(key_of + i * 8)
+            if size < capacity:
+                at = hole_behind(heap, keys, places, size, far, key)
+                size += 1
+            else:
+                if not is_farther(load_f32(heap), load_u64(keys), far, key):
+                    continue
+                at = hole_for(heap, keys, places, size, far, key)
+            store_f32(heap + at * 4, far)
+            store_u64(keys + at * 8, key)
+            store_u64(places + at * 16, load_u64(fragment_of + i * 8))
+            store_u64(places + at * 16 + 8, load_u64(row_of + i * 8))
+            if size == capacity:
+                limit = load_f32(heap)
+    return size, searched

@@ -1,0 +1,145 @@
+"""Compiled selection of near pairs by products; its wrapper is in ``glaive.kernels.products``.
+
+Six rows are multiplied with up to 64 queries at a time, which lie in the table dimension by
+dimension in blocks of 16; the sums stay in registers, and only which of them are within the
+limits is stored. Written as instructions for the reason that ``nearest`` gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from glaive.kernels.loops.memory import kernel_of, load_u64, store_u32, trailing_zeros
+from glaive.kernels.loops.nearest import splat_f32
+from glaive.kernels.loops.rows import counted, load, store
+from glaive.kernels.vector_records import SelectNear
+
+LANES = 16
+ROWS = 6
+
+_FLOATS = ir.VectorType(ir.FloatType(), LANES)
+_I64 = ir.IntType(64)
+_CONTRACT = ("contract",)
+
+
+def _number(value: int) -> Any:
+    return ir.Constant(_I64, value)
+
+
+def _tile(vectors: int) -> Any:
+    """Store for each of six rows which of ``16 * vectors`` queries it may be near to, as bits."""
+
+    def typer(
+        _context: Any, rows: Any, stride: Any, dimension: Any, table: Any, offsets: Any,
+        factors: Any, limits: Any, masks: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            first_row, row_bytes, dims, begin, offset_at, factor_at, limit_at, into = args
+            zero = ir.Constant(_FLOATS, [0.0] * LANES)
+            sums = [
+                [cgutils.alloca_once(builder, _FLOATS) for _ in range(vectors)] for _ in range(ROWS)
+            ]
+            for row in sums:
+                for total in row:
+                    builder.store(zero, total)
+            starts = [
+                builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)
+            ]
+            block_bytes = builder.mul(dims, _number(LANES * 4))
+            heads = [
+                builder.add(begin, builder.mul(block_bytes, _number(vector)))
+                for vector in range(vectors)
+            ]
+            with counted(builder, dims) as at_number:
+                line = builder.mul(at_number, _number(LANES * 4))
+                numbers = [load(builder, builder.add(head, line), _FLOATS) for head in heads]
+                offset = builder.mul(at_number, _number(4))
+                for row in range(ROWS):
+                    place = builder.add(starts[row], offset)
+                    value = splat_f32(builder, load(builder, place, ir.FloatType()))
+                    for vector in range(vectors):
+                        product = builder.fmul(value, numbers[vector], flags=_CONTRACT)
+                        total = builder.load(sums[row][vector])
+                        total = builder.fadd(total, product, flags=_CONTRACT)
+                        builder.store(total, sums[row][vector])
+            for row in range(ROWS):
+                at = _number(row * 4)
+                start = load(builder, builder.add(offset_at, at), ir.FloatType())
+                factor = load(builder, builder.add(factor_at, at), ir.FloatType())
+                start, factor = splat_f32(builder, start), splat_f32(builder, factor)
+                mask = _number(0)
+                for vector in range(vectors):
+                    value = builder.fmul(builder.load(sums[row][vector]), factor)
+                    value = builder.fadd(value, start)
+                    there = builder.add(limit_at, _number(vector * LANES * 4))
+                    within = builder.fcmp_unordered("<=", value, load(builder, there, _FLOATS))
+                    bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), _I64)
+                    mask = builder.or_(mask, builder.shl(bits, _number(vector * LANES)))
+                store(builder, builder.add(into, _number(row * 8)), mask)
+            return _ctx.get_dummy_value()
+
+        return types.void(*(types.int64,) * 8), codegen
+
+    return intrinsic(typer)
+
+
+tile_1, tile_2, tile_3, tile_4 = map(_tile, (1, 2, 3, 4))
+
+
+@kernel_of(SelectNear)
+def select_near(
+    rows: int, row_count: int, present: int, dimension: int, table: int, queries: int,
+    offsets: int, factors: int, limits: int, start: int, chunk: int, capacity: int, masks: int,
+    query_out: int, row_out: int,
+) -> tuple[int, int]:  # fmt: skip
+    """List pairs for which ``offset + factor * product`` does not exceed the query's limit.
+
+    Begins with row ``start``, and ends before rows whose pairs might not fit: returns how
+    many there are, and the next row. Six rows at least are ``present``.
+    """
+    stride = dimension * 4
+    blocks = (queries + LANES - 1) // LANES
+    found = 0
+    at = start
+    while at < row_count:
+        stop = min(at + chunk, row_count)
+        if (stop - at) * queries > capacity - found:
+            return found, at
+        block = 0
+        while block < blocks:
+            count = min(4, blocks - block)
+            head = table + block * LANES * stride
+            limit = limits + block * LANES * 4
+            row = at
+            while row < stop:
+                # The last six rows overlap those before them.
+                first = min(row, present - ROWS)
+                vector = rows + first * stride
+                offset, factor = offsets + first * 4, factors + first * 4
+                if count == 4:
+                    tile_4(vector, stride, dimension, head, offset, factor, limit, masks)
+                elif count == 3:
+                    tile_3(vector, stride, dimension, head, offset, factor, limit, masks)
+                elif count == 2:
+                    tile_2(vector, stride, dimension, head, offset, factor, limit, masks)
+                else:
+                    tile_1(vector, stride, dimension, head, offset, factor, limit, masks)
+                for number in range(row, min(first + ROWS, stop)):
+                    word = load_u64(masks + (number - first) * 8)
+                    while word:
+                        query = block * LANES + np.int64(trailing_zeros(word))
+                        word &= word - np.uint64(1)
+                        if query < queries:
+                            store_u32(query_out + found * 4, np.uint32(query))
+                            store_u32(row_out + found * 4, np.uint32(number))
+                            found += 1
+                row = first + ROWS
+            block += count
+        at = stop
+    return found, row_count

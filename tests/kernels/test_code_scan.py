@@ -1,0 +1,157 @@
+"""Scans of codes keep the nearest rows, whichever tier compares them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glaive.kernels.code_scan import (
+    AllowedBits,
+    CodeQuery,
+    CodeRows,
+    RowPlaces,
+    ScannedPartition,
+    scan_codes,
+)
+from glaive.kernels.graph_search import COMPARISONS
+from glaive.testing import force_tier
+
+TIERS = ("numpy", "numba")
+WIDTH = 5
+
+
+def query_of(comparison: Any, random: Any, **others: float) -> CodeQuery:
+    if comparison == "tables":
+        tables = random.integers(-9, 9, (WIDTH, 256)).astype(np.float32)
+        return CodeQuery(comparison, tables, **others)
+    kind = np.uint8 if comparison == "gap" else np.float32
+    return CodeQuery(comparison, random.integers(0, 9, WIDTH).astype(kind), **others)
+
+
+def partition_of(
+    comparison: str, count: int, random: Any, first_key: int, *, terms: bool, scales: bool
+) -> ScannedPartition:
+    kind = np.float32 if comparison in ("squared", "product") else np.uint8
+    codes = random.integers(0, 9, (count, WIDTH)).astype(kind)
+    numbers = random.integers(-3, 4, (2, count)).astype(np.float32)
+    rows = CodeRows(codes, numbers[0] if terms else None, numbers[1] if scales else None)
+    places = RowPlaces(
+        random.integers(0, 3, count), random.integers(0, 9, count),
+        np.arange(first_key, first_key + count, dtype=np.uint64), random.random(count) < 0.8,
+    )  # fmt: skip
+    return ScannedPartition(rows, places, float(random.integers(0, 4)), 2.0)
+
+
+@given(
+    comparison=st.sampled_from(COMPARISONS),
+    sizes=st.lists(st.integers(0, 40), max_size=4),
+    count=st.integers(1, 30),
+    terms=st.booleans(),
+    scales=st.booleans(),
+    restricted=st.booleans(),
+    seed=st.integers(0, 500),
+)
+def test_both_tiers_keep_the_same_rows(
+    comparison: str,
+    sizes: list[int],
+    count: int,
+    terms: bool,
+    scales: bool,
+    restricted: bool,
+    seed: int,
+) -> None:
+    random = np.random.default_rng(seed)
+    parts = [
+        partition_of(comparison, size, random, 100 * at, terms=terms, scales=scales)
+        for at, size in enumerate(sizes)
+    ]
+    query = query_of(comparison, random, factor=2.0, shift=1.0)
+    allowed = None
+    if restricted:
+        bits = random.integers(0, 256, 2).astype(np.uint8)
+        allowed = AllowedBits(np.array([0, 8]), np.array([7, 6]), bits)
+    found = []
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            found.append(scan_codes(parts, query, count, low=-50, high=400, allowed=allowed))
+    first, second = found
+    assert [array.tolist() for array in first[:4]] == [array.tolist() for array in second[:4]]
+    assert first.compared == second.compared
+    order = list(zip(first.distance.tolist(), first.key.tolist(), strict=True))
+    assert order == sorted(order)
+    assert len(order) <= count
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_rows_that_are_far_not_live_or_not_allowed_are_passed_over(tier: Any) -> None:
+    codes = np.array([[0], [1], [2], [3], [4], [np.nan]], np.float32)
+    places = RowPlaces(
+        np.array([0, 0, 0, 1, 7, 0]), np.array([0, 1, 2, 0, 0, 3]), np.arange(6, dtype=np.uint64),
+        np.array([True, False, True, True, True, True]),
+    )  # fmt: skip
+    part = ScannedPartition(CodeRows(codes), places, 0)
+    query = CodeQuery("squared", np.zeros(1, np.float32))
+    allowed = AllowedBits(np.array([0, 4]), np.array([4, 1]), np.array([0b11111], np.uint8))
+    with force_tier(tier):
+        assert scan_codes([part], query, 9).key.tolist() == [0, 2, 3, 4]
+        assert scan_codes([part], query, 9, low=1, high=9).key.tolist() == [2, 3]
+        near = scan_codes([part], query, 2, allowed=allowed)
+    assert near.key.tolist() == [0, 2]
+    assert near.compared == 4
+    assert (near.fragment.tolist(), near.row.tolist()) == ([0, 0], [0, 2])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_of_equal_distances_the_lowest_keys_are_kept(tier: Any) -> None:
+    keys = np.random.default_rng(3).permutation(50).astype(np.uint64)
+    places = RowPlaces(np.zeros(50, np.int64), np.arange(50), keys)
+    part = ScannedPartition(CodeRows(np.ones((50, 3), np.uint8)), places, 0)
+    with force_tier(tier):
+        near = scan_codes([part], CodeQuery("gap", np.zeros(3, np.uint8)), 7)
+    assert near.key.tolist() == list(range(7))
+
+
+NUMBERS = np.zeros(2, np.int64)
+ROWS = CodeRows(np.zeros((2, 3), np.uint8))
+PLACES = RowPlaces(NUMBERS, NUMBERS, NUMBERS.astype(np.uint64))
+GAP = CodeQuery("gap", np.zeros(3, np.uint8))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: CodeRows(np.zeros((2, 3))),
+        lambda: CodeRows(np.zeros((3, 2), np.uint8).T),
+        lambda: CodeRows(ROWS.codes, np.zeros(3, np.float32)),
+        lambda: RowPlaces(NUMBERS[:1], NUMBERS, PLACES.key),
+        lambda: RowPlaces(NUMBERS, NUMBERS, PLACES.key, np.zeros(1, np.bool_)),
+        lambda: AllowedBits(NUMBERS[:1], np.array([9]), np.zeros(1, np.uint8)),
+        lambda: AllowedBits(NUMBERS[:1] - 1, NUMBERS[:1], np.zeros(1, np.uint8)),
+        lambda: scan_codes([ScannedPartition(ROWS, PLACES, 0)], GAP, 0),
+        lambda: scan_codes([ScannedPartition(ROWS, PLACES.take(NUMBERS[:1]), 0)], GAP, 1),
+        lambda: scan_codes([], GAP._replace(query=np.zeros(3, np.float32)), 1),
+        lambda: scan_codes(
+            [ScannedPartition(ROWS, PLACES, 0)], GAP._replace(query=np.zeros(2, np.uint8)), 1
+        ),
+    ],
+    ids=[
+        "kind",
+        "order",
+        "terms",
+        "fragments",
+        "live",
+        "bits",
+        "start",
+        "count",
+        "rows",
+        "query",
+        "width",
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Any) -> None:
+    with pytest.raises(ValueError, match=r"codes|rows|bits|query|fragments|shape"):
+        call()
