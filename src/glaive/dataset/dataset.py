@@ -791,9 +791,11 @@ class LanceDataset:
 
         return list_segments(self.snapshot)
 
-    def index_statistics(self, index_name: str) -> dict[str, Any]:
+    def index_statistics(
+        self, index_name: str, recall_queries: int | None = None
+    ) -> dict[str, Any]:
         """Same as ``stats.index_stats``."""
-        return self.stats.index_stats(index_name)
+        return self.stats.index_stats(index_name, recall_queries)
 
     def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
         """New addresses of rows that compactions relocated, from the stored remapping table.
@@ -885,7 +887,10 @@ class LanceDataset:
         name, replace, train, progress_callback
             As for :meth:`create_scalar_index`.
         parameters
-            Of the kind, such as ``num_partitions`` and ``num_sub_vectors``.
+            Of the kind, such as ``num_partitions`` and ``num_sub_vectors``. With ``recall``, such
+            as 0.95, these are chosen where they are not given, and searches have by default
+            the ``nprobes`` and ``refine_factor`` that were measured to find that share of the
+            nearest rows of vectors of the dataset; see :meth:`index_statistics`.
 
         Raises
         ------

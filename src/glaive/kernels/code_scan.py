@@ -3,7 +3,7 @@
 The distance of a row is ``offset + weight * term + (compared - shift) * scale``: offset and weight
 belong to the partition, term and scale to the row (else there is no term, and the scale is that of
 the query), and ``compared`` is what :class:`CodeQuery` says. Rows that are not live or not allowed
-are passed over; equal distances are told apart by the keys of rows.
+are passed over; of equal distances the lower key comes first.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _scan_numpy(
     high: float,
     allowed: AllowedBits | None,
 ) -> Nearest:
-    parts: list[tuple[Float32s, UInt64s, NDArray[Any]]] = []
+    far, keys, found = [], [], []
     searched = 0
     for rows, places, offset, weight in partitions:
         kept = np.ones(len(places), np.bool_) if places.live is None else places.live.copy()
@@ -288,17 +288,16 @@ def _scan_numpy(
                 start += np.float32(weight) * rows.terms
             scale = np.float32(query.factor) if rows.scales is None else rows.scales
             compared = compare(query.comparison, rows.codes, query.query)
-            far = start + (compared - np.float32(query.shift)) * scale
-        kept &= (far <= np.float32(high)) & (far >= np.float32(low))
-        parts.append(
-            (
-                far[kept],
-                places.key[kept],
-                np.stack([places.fragment[kept], places.row[kept]], axis=1),
-            )
-        )
-    nearest = _sorted(*map(np.concatenate, zip(*parts, strict=True)), searched)
-    return Nearest(*(array[:count] for array in nearest[:4]), searched)
+            distances = start + (compared - np.float32(query.shift)) * scale
+        kept &= (distances <= np.float32(high)) & (distances >= np.float32(low))
+        far.append(distances[kept])
+        keys.append(places.key[kept])
+        found.append(np.stack([places.fragment[kept], places.row[kept]], axis=1))
+    near = _sorted(np.concatenate(far), np.concatenate(keys), np.concatenate(found), searched)
+    first = slice(count)
+    return Nearest(
+        near.distance[first], near.key[first], near.fragment[first], near.row[first], searched
+    )
 
 
 def _check(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int) -> int:

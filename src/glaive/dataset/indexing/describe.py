@@ -138,8 +138,16 @@ def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def index_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Statistics of an index from the manifest: segments, covered rows and fragments."""
+def index_statistics(
+    snapshot: Snapshot, name: str, recall_queries: int | None = None
+) -> dict[str, Any]:
+    """Statistics of an index: segments, covered rows and fragments; of vectors, its recall.
+
+    Parameters
+    ----------
+    recall_queries
+        Rows to measure the recall with; None: 30, unless that would take long.
+    """
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
         raise missing_index(snapshot.manifest, name)
@@ -151,6 +159,7 @@ def index_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     segments = [
         {"uuid": segment.uuid, "size_bytes": segment.size_bytes} for segment in index.segments
     ]
+    entries = [entry for entry in followed(manifest.indices) if entry.name == name]
     return {
         "index_type": index.index_type,
         "name": name,
@@ -164,7 +173,30 @@ def index_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
         "num_unindexed_rows": snapshot.num_rows - _rows(snapshot, covered),
         "num_indexed_rows_per_delta": per_segment,
         "updated_at_timestamp_ms": int(max(times).timestamp() * 1000) if times else None,
-    }
+    } | _of_vectors(snapshot, index, entries, recall_queries)
+
+
+def _of_vectors(
+    snapshot: Snapshot,
+    index: IndexDescription,
+    entries: list[table_pb2.IndexMetadata],
+    recall_queries: int | None,
+) -> dict[str, Any]:
+    """Statistics that only indices of vectors have."""
+    from glaive.dataset.indexing.tuning import chosen_index, measured_recall
+
+    if index.type_url.rpartition(".")[2] != "VectorIndexDetails":
+        return {}
+    rows = snapshot.num_rows
+    made: dict[str, Any] = {"share_unindexed": 1 - index.num_rows_indexed / rows if rows else 0.0}
+    chosen = chosen_index(snapshot, entries)
+    made["recall"] = None
+    if chosen is not None:
+        made["recall"] = measured_recall(snapshot, index.field_names[0], chosen, recall_queries)
+        known = [one.opened.defaults for one in chosen.segments]
+        defaults = next((one for one in known if one is not None), None)
+        made["search_defaults"] = None if defaults is None else defaults._asdict()
+    return made
 
 
 def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:

@@ -123,7 +123,12 @@ def _optimized(
     segment = Segment.of(dataset.store, manifest, first)
 
     def built_again() -> CreateIndex:
-        parameters = kind.parameters(segment)
+        parameters = dict(kind.parameters(segment))
+        if kind.name == "vector":
+            from glaive.index.vector.search_defaults import SearchDefaults
+
+            known = SearchDefaults.of(first.index_details.value, segment.where)
+            parameters["recall"] = None if known is None else known.recall
         task = IndexTask(manifest.version, path, kind.name, first.name, None, parameters)
         return CreateIndex(new=(build_segment(dataset, task),), removed=old)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glaive.config import memory_size, settings
@@ -98,9 +99,19 @@ def build_segment(
     parameters = {name: value for name, value in task.parameters.items() if name != "memory_limit"}
     field_id = dataset.manifest.schema.find(task.column)[-1].id
     covered = [fragment.id for fragment in source.fragments]
+    finish: Callable[[Entry], None] | None = None
+    if kind.name == "vector" and "recall" in parameters:
+        from glaive.dataset.indexing.tuning import checked_recall, suited, tune
+
+        recall = checked_recall(parameters)
+        rows = int(dataset.snapshot.live_counts[list(dataset.snapshot.positions_of(covered))].sum())
+        if recall is not None:
+            parameters = suited(parameters, recall, rows, source.field)
+            finish = partial(tune, dataset.snapshot, task.column, recall)
     return _written(
-        dataset, task.name, [field_id], covered, lambda out: kind.build(source, parameters, out)
-    )
+        dataset, task.name, [field_id], covered, lambda out: kind.build(source, parameters, out),
+        finish,
+    )  # fmt: skip
 
 
 def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int]) -> Entry:
@@ -178,17 +189,25 @@ def _written(
     fields: Sequence[int],
     covered: Collection[int],
     write: Callable[[SegmentWriter], BuiltSegment],
+    finish: Callable[[Entry], None] | None = None,
 ) -> Entry:
-    """Write a segment; on an error, or when interrupted, its files are removed."""
+    """Write a segment; on an error, or when interrupted, its files are removed.
+
+    ``finish`` looks at the segment and completes its entry.
+    """
     out = SegmentWriter(dataset.store, dataset.manifest.data_format)
     try:
         built = write(out)
         files = out.finish()
+        # Without a vector to train with there is no file, which answers for nothing.
+        answered = covered if files else ()
+        entry = _entry(dataset.manifest, name, fields, answered, out, built, files)
+        if finish is not None:
+            finish(entry)
     except BaseException:
         out.abort()
         raise
-    # Without a vector to train with there is no file, which answers for nothing.
-    return _entry(dataset.manifest, name, fields, covered if files else (), out, built, files)
+    return entry
 
 
 def _kind_of(entry: Entry) -> IndexKind:

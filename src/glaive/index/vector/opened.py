@@ -6,6 +6,7 @@ Specification: "Partitions" and "Searching partitions" in ``docs/format/vector-i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from glaive.index.vector.codes import Codes, PreparedQuery
 from glaive.index.vector.graph import Graphs
 from glaive.index.vector.opened_graph import PartitionGraph, read_graph
 from glaive.index.vector.partitions import Partitions
+from glaive.index.vector.search_defaults import SearchDefaults
 from glaive.index.vector.tensors import read_tensor
 from glaive.kernels.code_scan import CodeRows
 from glaive.kernels.distances import METRICS, Element, Metric, Queries, VectorBlock, measure
@@ -100,6 +102,13 @@ class OpenedVectorIndex(OpenedIndex):
         self._graphs = graphs
         self._segment = segment
         self._element: Element = "uint8" if metric == "hamming" else "float32"
+        self._filled = np.diff(partitions.bounds) > 0
+        self._all_filled = bool(self._filled.all())
+
+    @cached_property
+    def defaults(self) -> SearchDefaults | None:
+        """How it is searched where queries do not say."""
+        return SearchDefaults.of(self._segment.entry.index_details.value, self._segment.where)
 
     @property
     def nbytes(self) -> int:
@@ -134,7 +143,9 @@ class OpenedVectorIndex(OpenedIndex):
         metric: Metric = "l2" if self.metric == "cosine" else self.metric
         distances = measure(block, Queries.of(query[None], self._element), metric)
         order = np.argsort(distances, kind="stable")
-        return order[np.diff(self.partitions.bounds)[order] > 0], distances
+        if not self._all_filled:
+            order = order[self._filled[order]]
+        return order, distances
 
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
         """What comparing a query of :meth:`query` with codes needs, for all partitions."""

@@ -43,11 +43,9 @@ def _tile(vectors: int) -> Any:
             first_row, row_bytes, dims, begin, offset_at, factor_at, limit_at, into = args
             zero = ir.Constant(_FLOATS, [0.0] * LANES)
             sums = [
-                [cgutils.alloca_once(builder, _FLOATS) for _ in range(vectors)] for _ in range(ROWS)
+                [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)]
+                for _ in range(ROWS)
             ]
-            for row in sums:
-                for total in row:
-                    builder.store(zero, total)
             starts = [
                 builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)
             ]

@@ -36,6 +36,14 @@ class ChosenIndex(NamedTuple):
     fragments: FragmentIds
     metric: Metric
 
+    def with_defaults(self, options: NearestOptions) -> NearestOptions:
+        """Options with what the index was built for, where the query does not say."""
+        known = [one.opened.defaults for one in self.segments if one.opened.defaults is not None]
+        if not known:
+            return options
+        chosen = max(one.nprobes for one in known), max(one.refine_factor or 0 for one in known)
+        return options.with_defaults(chosen[0], chosen[1] or None)
+
 
 def choose_index(
     snapshot: Snapshot, field_id: int, kind: VectorType, options: NearestOptions

@@ -6,6 +6,7 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -51,7 +52,7 @@ class _Compared(NamedTuple):
     searched: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class IndexSearch:
     """A search in the segments of an index.
 
@@ -81,6 +82,12 @@ class IndexSearch:
     allowed: AllowedRows | None
     applies_range: bool
     meter: Meter
+
+    @cached_property
+    def version(self) -> tuple[object, ...]:
+        """What the places of rows belong to, beside a segment."""
+        snapshot = self.indices.snapshot
+        return snapshot.store.uri, "located", snapshot.manifest.version, snapshot.manifest.where
 
     def find(self) -> Found:
         """The nearest rows of all segments, with distances as far as codes tell them."""
@@ -149,7 +156,8 @@ class IndexSearch:
                 high=limit, allowed=allowed,
             )  # fmt: skip
             query = np.full(len(near.key), number, np.int32)
-            top.add(Found(query, near.distance, near.key, near.fragment, near.row))
+            found = Found(query, near.distance, near.key, near.fragment, near.row)
+            top.add(found, in_order=True)
             count += near.compared
         return count
 
@@ -194,8 +202,7 @@ class IndexSearch:
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
         """Where the rows of a partition are; kept for this version."""
         snapshot = self.indices.snapshot
-        version = (snapshot.manifest.version, snapshot.manifest.where)
-        key = (snapshot.store.uri, segment.entry.uuid.uuid, "located", loaded.number, version)
+        key = (self.version, segment.entry.uuid.uuid, loaded.number)
 
         def locate() -> tuple[RowPlaces, int]:
             located = locate_rows(self.indices, segment, loaded.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -112,6 +112,19 @@ class NearestOptions:
         if given.get("distance_range") is not None:
             kept["distance_range"] = _range(given["distance_range"])
         return cls(**kept)
+
+    def with_defaults(self, nprobes: int, refine_factor: int | None) -> NearestOptions:
+        """The same with other defaults for how many partitions are searched, and refined.
+
+        More partitions are searched where these have too few rows.
+        """
+        said = (self.minimum_nprobes, self.maximum_nprobes, self.search_effort)
+        made = self
+        if all(number is None for number in said):
+            made = replace(made, minimum_nprobes=nprobes, search_effort=0.0)
+        if self.refine_factor is None:
+            made = replace(made, refine_factor=refine_factor)
+        return made
 
     def count(self, limit: int | None) -> int:
         """Rows to find for each query, given the limit of the scan."""

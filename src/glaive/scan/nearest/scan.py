@@ -100,6 +100,8 @@ class NearestScan:
             kind.check_metric(nearest.metric, name)
         field = views.snapshot.manifest.schema.find(name)[-1]
         index = choose_index(views.snapshot, field.id, kind, nearest)
+        if index is not None:
+            nearest = index.with_defaults(nearest)
         metric = nearest.metric or (index.metric if index else kind.default_metric)
         low, high = nearest.distance_range
         query = VectorQuery(kind, queries, metric, nearest.count(options.limit), low, high)

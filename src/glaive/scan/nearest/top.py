@@ -128,13 +128,21 @@ class TopRows:
     def __post_init__(self) -> None:
         self._parts: list[Found] = []
         self._waiting = 0
+        self._in_order = False
         self._lock = Lock()
 
-    def add(self, found: Found) -> None:
-        """Add rows; each row of a query once."""
+    def add(self, found: Found, *, in_order: bool = False) -> None:
+        """Add rows; each row of a query once.
+
+        Parameters
+        ----------
+        in_order
+            They are of one query, by distance, then row id, and not too many.
+        """
         if not found.size:
             return
         with self._lock:
+            self._in_order = in_order and not self._parts
             self._parts.append(found)
             self._waiting += found.size
             if self._waiting > self.count * len(self.limits):
@@ -145,11 +153,13 @@ class TopRows:
         with self._lock:
             if not self._parts:
                 return Found.none()
-            self._reduce()
+            if not self._in_order:
+                self._reduce()
             return self._parts[0]
 
     def _reduce(self) -> None:
         found = Found.joined(self._parts)
+        self._in_order = False
         order = np.lexsort((found.key, _ranks(found.query, found.distance)))
         query = found.query[order]
         starts = np.searchsorted(query, np.arange(len(self.limits) + 1))
