@@ -13,12 +13,13 @@ from statistics import geometric_mean
 
 from benchmarks.data import Data
 from benchmarks.engines import engines
+from benchmarks.recall_picture import draw_recall
 from benchmarks.workloads import Bench, Row, Workload, workloads
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 
 HEADER = (
-    f"{'workload':28} {'':2} {'pylance':>9} {'glaive':>9} {'parquet':>9}"
+    f"{'workload':28} {'':2} {'pylance':>9} {'glaive':>9} {'other':>9}"
     f"  {'ratio CPU':>9} {'ratio wall':>10} {'goal':>6}"
 )
 
@@ -29,7 +30,7 @@ def _line(row: Row) -> str:
 
     cells = [
         shown(row.values[name][0]) if name in row.values else f"{'-':>9}"
-        for name in ("pylance", "glaive", "parquet")
+        for name in ("pylance", "glaive", "faiss" if "faiss" in row.values else "parquet")
     ]
     ratios, verdict = f"{'-':>9} {'-':>10}", ""
     if "glaive" in row.values:
@@ -108,11 +109,17 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--markdown", action="store_true", help="print the table of README.md too")
+    parser.add_argument(
+        "--recall-picture", type=Path, help="only draw recall against time, to this file"
+    )
     options = parser.parse_args()
 
     chosen = _chosen(options.only)
     data = Data(options.cache, 500_000 if options.quick else options.rows, options.format)
     bench = Bench(data, engines(), options.repeats, options.seconds, options.memory_gb)
+    if options.recall_picture is not None:
+        draw_recall(bench, options.recall_picture)
+        return 0
     print(
         f"{data.rows:,} rows, format {data.version}, Python {platform.python_version()}, "
         f"pylance {version('pylance')}, pyarrow {version('pyarrow')}\n"

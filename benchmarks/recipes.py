@@ -6,6 +6,7 @@ name             rows      columns
 table            all       int64 ascending, int32 below 1,000, float64, bool, int64 with 10 %
                            nulls, string of 50 values, text of 20-60 characters, timestamp
 vectors          1 in 50   int64 and 768 float32
+clustered        1 in 50   int64, int32 below 1,000 and 128 float32 around 1,000 centres
 nested           1 in 5    list<int32>, list<string>, nullable struct
 maps             1 in 5    map<string, int64> of up to five entries
 flat             all       float64 that no encoding makes smaller, as pylance writes it
@@ -37,11 +38,15 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 import glaive
 from benchmarks.indexed import Indexing, documents, keyed
 
-__all__ = ["RECIPES", "Recipe", "make"]
+__all__ = ["DIMENSION", "RECIPES", "Recipe", "clustered", "make"]
+
+DIMENSION = 128
+"""Of the clustered vectors."""
 
 WIDE = 10_000
 """Columns of the wide table."""
@@ -96,6 +101,25 @@ def _vectors(rows: int) -> pa.Table:
     rng = np.random.default_rng(2)
     flat = pa.array(rng.standard_normal(rows * 768, np.float32))
     return pa.table({"id": np.arange(rows), "vector": pa.FixedSizeListArray.from_arrays(flat, 768)})
+
+
+@cache
+def clustered(rows: int, queries: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Vectors around centres of different width, and as many others of the same kind."""
+    rng = np.random.default_rng(13)
+    centers = rng.standard_normal((1_000, DIMENSION), np.float32)
+    widths = rng.uniform(0.3, 1.0, 1_000).astype(np.float32)
+    pick = rng.integers(0, 1_000, rows + queries)
+    noise = rng.standard_normal((rows + queries, DIMENSION), np.float32)
+    vectors = centers[pick] + noise * widths[pick][:, None]
+    return vectors[:rows], vectors[rows:]
+
+
+def _clustered(rows: int) -> pa.Table:
+    flat = pa.array(clustered(rows, 100)[0].reshape(-1))
+    ids = np.arange(rows)
+    lists = pa.FixedSizeListArray.from_arrays(flat, DIMENSION)
+    return pa.table({"id": ids, "small": (ids % 1_000).astype(np.int32), "vector": lists})
 
 
 def _nested(rows: int) -> pa.Table:
@@ -231,6 +255,7 @@ def make(name: str, rows: int) -> pa.Table:
 RECIPES: dict[str, Recipe] = {
     "table": Recipe(_table),
     "vectors": Recipe(lambda rows: _vectors(rows // 50)),
+    "clustered": Recipe(lambda rows: _clustered(rows // 50)),
     "nested": Recipe(lambda rows: _nested(rows // 5)),
     "flat": Recipe(_flat),
     "plain": Recipe(_flat, writer=glaive),

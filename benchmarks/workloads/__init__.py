@@ -26,6 +26,7 @@ TOPICS = (
     "changes",
     "processes",
     "memory",
+    "vectors",
 )
 
 

@@ -69,7 +69,7 @@ def rows_of(dataset: Any, options: dict[str, Any], nearest: dict[str, Any]) -> A
 def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) -> None:
     nearest = {"column": "v", "q": vectors(1, 99)[0], "k": 10, "approx_mode": "accurate"} | nearest
     (theirs, their_far), (ours, far) = (rows_of(one, options or {}, nearest) for one in both)
-    np.testing.assert_allclose(far, their_far, rtol=rtol, atol=2e-4)
+    np.testing.assert_allclose(far, their_far, rtol=rtol, atol=2 * rtol)
     assert len(set(ours) & set(theirs)) >= 0.85 * len(set(theirs)), (ours, theirs)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,15 +117,16 @@ def test_columns_that_l2_does_not_compare_are_named(kind: Any) -> None:
         parse_parameters({"index_type": "IVF_FLAT"}, pa.field("v", kind))
 
 
-def test_accelerators_are_accepted_and_said_not_to_be_used(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        for device in ("cpu", None):
+def test_the_processor_is_no_accelerator() -> None:
+    for device in ("cpu", None, SimpleNamespace(type="cpu", index=None)):
+        checked = parse_parameters({"index_type": "IVF_FLAT", "accelerator": device}, FLOATS)
+        assert checked.device is None
+
+
+def test_an_accelerator_that_is_not_there_is_an_error() -> None:
+    for device in ("cuda:77", SimpleNamespace(type="cuda", index=77)):
+        with pytest.raises(OptionError, match=r"accelerator: .*torch"):
             parse_parameters({"index_type": "IVF_FLAT", "accelerator": device}, FLOATS)
-        assert not caplog.records
-        parse_parameters({"index_type": "IVF_FLAT", "accelerator": "cuda:0"}, FLOATS)
-    assert "cuda:0 is not used" in caplog.text
 
 
 def test_centroids_come_from_a_file_or_a_tensor(tmp_path: Path) -> None:

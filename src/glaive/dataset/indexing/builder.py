@@ -23,6 +23,7 @@ from glaive.dataset.indexing.source import ColumnSource
 from glaive.dataset.indexing.vector_models import IvfModel, PqModel
 from glaive.errors import OptionError
 from glaive.format.flags import Feature
+from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.metric import Metric
 from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
 from glaive.index.vector.parameters import parse_parameters
@@ -96,7 +97,7 @@ class IndicesBuilder:
         distance_type
             ``l2``, ``cosine``, ``dot`` or ``hamming``.
         accelerator
-            Accepted for pylance's sake; training runs on the processor.
+            ``cuda`` or ``mps``: the device, or torch's name of it, on which to train.
         sample_rate
             Rows for each partition that are read.
         max_iters
@@ -118,7 +119,8 @@ class IndicesBuilder:
         sample = sample_vectors(column, source, count * sample_rate).vectors
         if not len(sample):
             raise OptionError(f"column {column.name!r} has no vector to train centroids with")
-        centroids, _ = train_centroids(column, sample, count, max_iters)
+        device = device_named(accelerator)
+        centroids, _ = train_centroids(column, sample, count, max_iters, device)
         return IvfModel(_lists(centroids), column.metric.value)
 
     def train_pq(
@@ -188,8 +190,8 @@ class IndicesBuilder:
             ``ivf_centroids`` and ``pq_codebook``: arguments of ``create_index_uncommitted``.
         """
         ivf = self.train_ivf(
-            num_partitions, distance_type=distance_type, sample_rate=sample_rate,
-            max_iters=max_iters, fragment_ids=fragment_ids,
+            num_partitions, distance_type=distance_type, accelerator=accelerator,
+            sample_rate=sample_rate, max_iters=max_iters, fragment_ids=fragment_ids,
         )  # fmt: skip
         pq = self.train_pq(
             ivf, num_subvectors, sample_rate=sample_rate, max_iters=max_iters, num_bits=num_bits,

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.index.vector.accelerator import DeviceVectors
 from glaive.index.vector.metric import Metric, normalized
 from glaive.io.pool import ordered_map
 from glaive.kernels.nearest import Centroids, find_nearest, sum_by_cluster
@@ -54,12 +55,15 @@ class Training:
         Of the random choices; equal seeds give equal centroids.
     parallel
         Whether to use the threads of the pool. False within work that runs there.
+    device
+        Of torch, on which to train; None: the processor. Not for the hamming distance.
     """
 
     metric: Metric = Metric.L2
     iterations: int = 50
     seed: int = 0
     parallel: bool = True
+    device: str | None = None
 
 
 class Clusters:
@@ -135,7 +139,7 @@ def train_clusters(vectors: Float32s, count: int, training: Training) -> tuple[F
         ``float32`` of shape ``(count, dimension)``, and the loss: the sum of the distances of the
         vectors to their centroids.
     """
-    if count <= MAX_FLAT_CLUSTERS or len(vectors) <= count:
+    if count <= MAX_FLAT_CLUSTERS or len(vectors) <= count or training.device is not None:
         return _iterated(vectors, _first_centroids(vectors, count, training.seed), training)
     centroids = _divided(vectors, count, training)
     return _iterated(vectors, centroids, replace(training, iterations=_REFINEMENTS))
@@ -152,16 +156,23 @@ def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tup
     """Lloyd's iterations."""
     random = np.random.default_rng(training.seed + 1)
     centroids = _fitted(centroids, training.metric)
+    there = None
+    if training.device is not None and training.metric is not Metric.HAMMING:
+        there = DeviceVectors(vectors, training.device)
     loss = math.inf
     for iteration in range(training.iterations + 1):
         before = loss
-        clusters = Clusters(centroids, training.metric)
-        ids, loss = assign_all(clusters, vectors, parallel=training.parallel)
+        if there is None:
+            clusters = Clusters(centroids, training.metric)
+            ids, loss = assign_all(clusters, vectors, parallel=training.parallel)
+        else:
+            ids, loss = there.assign(centroids, dot=training.metric is Metric.DOT)
         converged = math.isfinite(before) and before - loss <= TOLERANCE * abs(before)
         if converged or iteration == training.iterations:
             break
         sizes = np.bincount(ids, minlength=len(centroids))
-        sums = sum_by_cluster(vectors, ids, len(centroids))
+        count = len(centroids)
+        sums = sum_by_cluster(vectors, ids, count) if there is None else there.sums(count)
         centroids = (sums / np.maximum(sizes, 1)[:, None]).astype(np.float32)
         empty = np.flatnonzero(sizes == 0)
         if len(empty):

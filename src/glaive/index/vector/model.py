@@ -18,7 +18,8 @@ from glaive.index.vector.metric import Metric
 from glaive.index.vector.parameters import VectorParameters
 from glaive.index.vector.plain_coder import PlainCoder
 from glaive.index.vector.product_coder import ProductCoder, train_codebook
-from glaive.index.vector.rabit_coder import RabitCoder, Rotation
+from glaive.index.vector.rabit_coder import RabitCoder
+from glaive.index.vector.rotation import Rotation
 from glaive.index.vector.scalar_coder import ScalarCoder
 from glaive.index.vector.storage import ADDRESSES
 from glaive.index.vector.vector_column import VectorBlock, VectorColumn
@@ -97,10 +98,10 @@ def clusters_of(centroids: NDArray[Any], column: VectorColumn) -> Clusters:
 
 
 def train_centroids(
-    column: VectorColumn, vectors: Float32s, count: int, iterations: int
+    column: VectorColumn, vectors: Float32s, count: int, iterations: int, device: str | None = None
 ) -> tuple[NDArray[Any], float]:
     """Train centroids with a sample; in the type of the column, and the loss."""
-    training = Training(column.metric, iterations)
+    training = Training(column.metric, iterations, device=device)
     centroids, loss = train_clusters(vectors, count, training)
     if column.metric is Metric.HAMMING:
         return np.packbits(centroids.astype(np.bool_), axis=1, bitorder="little"), loss
@@ -129,7 +130,9 @@ def train_model(source: IndexSource, parameters: VectorParameters) -> VectorMode
     centroids, loss = parameters.centroids, None
     if centroids is None:
         chosen = _some(sample.vectors, count * parameters.sample_rate)
-        centroids, loss = train_centroids(column, chosen, count, parameters.max_iters)
+        centroids, loss = train_centroids(
+            column, chosen, count, parameters.max_iters, parameters.device
+        )
     return VectorModel(column, centroids, _coder(parameters, centroids, sample.vectors), loss)
 
 

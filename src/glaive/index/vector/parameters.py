@@ -5,7 +5,6 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import OptionError
+from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
 from glaive.index.vector.metric import Metric
 from glaive.index.vector.vector_column import VectorColumn
@@ -31,8 +31,6 @@ _TARGET_ROWS: Final = {"FLAT": 4096, "SQ": 8192, "PQ": 8192, "RQ": 4096}
 _TARGET_ROWS_OF_GRAPH: Final = 1 << 20
 _DEFAULT_BITS: Final = {"FLAT": 0, "SQ": 8, "PQ": 8, "RQ": 5}
 _BITS: Final = {"SQ": (8,), "PQ": (4, 8), "RQ": tuple(range(1, 10))}
-
-_LOG = logging.getLogger(__name__)
 
 IGNORED: Final = frozenset({
     "filter_nan", "index_cache_size", "progress_callback",
@@ -93,6 +91,8 @@ class VectorParameters:
         Order of product codes.
     graph
         None without graphs.
+    device
+        Of torch, where centroids are trained; None: the processor.
     """
 
     kind: str
@@ -110,6 +110,7 @@ class VectorParameters:
     transposed: bool = True
     train: bool = True
     graph: GraphParameters | None = field(default=None)
+    device: str | None = None
 
     @property
     def codes(self) -> str:
@@ -215,20 +216,10 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         partitions=partitions, rotation=rotation,
         transposed=not reader.take("skip_transpose", False),
         train=bool(reader.take("train", True)), graph=graph,
+        device=device_named(reader.take("accelerator")),
     )  # fmt: skip
-    _check_accelerator(reader.take("accelerator"))
     reader.end(kind)
     return checked
-
-
-def _check_accelerator(device: object) -> None:
-    """Accept a device, as text or as torch's; training runs on the processor all the same."""
-    name = str(device if isinstance(device, str) else getattr(device, "type", device))
-    if device is None or name == "cpu":
-        return
-    if name.partition(":")[0] not in ("cuda", "mps"):
-        raise OptionError(f"accelerator: expected cpu, cuda or mps, found {device!r}")
-    _LOG.warning("accelerator: %s is not used, training runs on the processor", name)
 
 
 def _named(numbers: tuple[int, ...]) -> str:

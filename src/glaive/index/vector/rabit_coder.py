@@ -6,9 +6,8 @@ Specification: "RaBitQ" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +19,13 @@ from glaive.index.vector.coder import Coder, GraphPoints, encoded_tensor
 from glaive.index.vector.extra_bits import blocked_width, to_blocked
 from glaive.index.vector.kmeans import Clusters
 from glaive.index.vector.layouts import packed
+from glaive.index.vector.rotation import Rotation
 from glaive.index.vector.storage import SIGNS
 from glaive.index.vector.vector_column import VectorBlock
-from glaive.kernels.rotation import ROUNDS, quantize_rotated, rotate
-from glaive.types import Flags, Float32s, UInt8s
+from glaive.kernels.rotation import quantize_rotated
+from glaive.types import Flags, Float32s
 
-__all__ = ["EXTRA", "RabitCoder", "Rotation"]
+__all__ = ["EXTRA", "RabitCoder"]
 
 EXTRA: Final = "__blocked_ex_codes"
 _FACTORS: Final = ("__add_factors", "__scale_factors", "__error_factors")
@@ -44,30 +44,6 @@ _STEPS: Final = {
 _TINY: Final = 1e-30
 _TRIED: Final = np.geomspace(0.6, 1.6, 24).astype(np.float32)
 """Parts of that step which are tried for each vector."""
-
-
-@dataclass(frozen=True, eq=False)
-class Rotation:
-    """A rotation of vectors: ``signs`` of the fast one, or the ``matrix`` it is multiplied with."""
-
-    signs: UInt8s | None
-    matrix: Float32s | None = None
-
-    @classmethod
-    def random(cls, kind: str, dimension: int) -> Self:
-        """A random one, the same each time."""
-        random = np.random.default_rng(dimension)
-        if kind == "fast":
-            return cls(random.integers(0, 256, ROUNDS * dimension // 8, dtype=np.uint8))
-        matrix, triangle = np.linalg.qr(random.standard_normal((dimension, dimension)))
-        return cls(None, (matrix * np.sign(np.diag(triangle))).astype(np.float32))
-
-    def apply(self, vectors: Float32s) -> Float32s:
-        """Rotate vectors."""
-        if self.signs is not None:
-            return rotate(vectors, self.signs)
-        rotated: Float32s = vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
-        return rotated
 
 
 class RabitCoder(Coder):

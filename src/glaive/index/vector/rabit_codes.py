@@ -18,9 +18,8 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers
 from glaive.index.vector.codes import Codes, float_column, list_values, row_numbers
 from glaive.index.vector.layouts import unpacked
-from glaive.index.vector.rotation import ROUNDS, FastRotation, MatrixRotation, Rotation
+from glaive.index.vector.rotation import read_rotation
 from glaive.index.vector.storage import ADDRESSES, SIGNS, Storage
-from glaive.index.vector.tensors import stored_tensor
 from glaive.index.vector.vectors import stored_integer
 from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes
@@ -78,7 +77,7 @@ class RabitCodes(Codes):
             raise storage.file.corrupt("codes of an index", expected, f"{bits} bits, {width} bytes")
         self._extra = bits - 1
         self._dimension = dimension
-        self._rotation = _rotation(storage, dimension)
+        self._rotation = read_rotation(storage, dimension)
         self._columns = [ADDRESSES, SIGNS, _ADD, _SCALE]
         if self._extra:
             self._columns = [ADDRESSES, SIGNS, EXTENDED, f"{_ADD}_ex", f"{_SCALE}_ex"]
@@ -167,24 +166,6 @@ class RabitCodes(Codes):
             return centroid_distance, 1.0
         near = 1 - centroid_distance  # the product of query and centroid
         return 1 - 2 * near, near
-
-
-def _rotation(storage: Storage, dimension: int) -> Rotation:
-    details, file = storage.details, storage.file
-    kind = str(details.get("rotation_type", "matrix")).lower()
-    if kind == "fast":
-        signs = details.get("fast_rotation_signs")
-        good = isinstance(signs, list) and len(signs) == ROUNDS * dimension // 8
-        if not good or not all(isinstance(sign, int) and 0 <= sign < 256 for sign in signs or ()):
-            expected = f"{ROUNDS * dimension // 8} bytes of signs"
-            raise file.corrupt("rotation of an index", expected, f"{signs!r}"[:80])
-        return FastRotation(np.array(signs, np.uint8), dimension)
-    position = stored_integer(storage, "rotate_mat_position")
-    matrix = stored_tensor(file, position, "rotation of an index")
-    if matrix.shape != (dimension, dimension) or matrix.dtype.kind != "f":
-        expected = f"a matrix of {dimension} rows and columns"
-        raise file.corrupt("rotation of an index", expected, f"{matrix.dtype} {matrix.shape}")
-    return MatrixRotation(np.ascontiguousarray(matrix, np.float32))
 
 
 def _sizes(codes: UInt8s, bits: int, dimension: int) -> NDArray[Any]:

@@ -6,75 +6,63 @@ Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Self
 
 import numpy as np
 
-from glaive.types import Flags, Float32s, UInt8s
+from glaive.index.vector.storage import Storage
+from glaive.index.vector.tensors import stored_tensor
+from glaive.index.vector.vectors import stored_integer
+from glaive.kernels.rotation import ROUNDS, rotate
+from glaive.types import Float32s, UInt8s
 
-__all__ = ["FastRotation", "MatrixRotation", "Rotation"]
-
-ROUNDS: Final = 4
+__all__ = ["Rotation", "read_rotation"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MatrixRotation:
-    """A matrix of shape ``(dimension, dimension)``."""
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """A rotation of vectors: ``signs`` of the fast one, or the ``matrix`` it is multiplied with."""
 
-    matrix: Float32s
+    signs: UInt8s | None
+    matrix: Float32s | None = None
+
+    @classmethod
+    def random(cls, kind: str, dimension: int) -> Self:
+        """A random one, the same each time."""
+        random = np.random.default_rng(dimension)
+        if kind == "fast":
+            return cls(random.integers(0, 256, ROUNDS * dimension // 8, dtype=np.uint8))
+        matrix, triangle = np.linalg.qr(random.standard_normal((dimension, dimension)))
+        return cls(None, (matrix * np.sign(np.diag(triangle))).astype(np.float32))
 
     def apply(self, vectors: Float32s) -> Float32s:
         """Rotate vectors, of shape ``(n, dimension)``."""
-        rotated: Float32s = vectors @ self.matrix.T
+        if self.signs is not None:
+            return rotate(vectors, self.signs)
+        rotated: Float32s = vectors @ self.matrix.T  # type: ignore[union-attr]  # one of both is there
         return rotated
 
 
-class FastRotation:
-    """Four rounds of flipped signs and a transform of as many elements as a power of two has.
+def read_rotation(storage: Storage, dimension: int) -> Rotation:
+    """The rotation of stored codes; the dimension is divisible by 8.
 
-    Parameters
-    ----------
-    signs
-        ``uint8`` of shape ``(4 * dimension / 8,)``: a bit for each element in each round,
-        the lowest first.
-    dimension
-        Divisible by 8.
+    Raises
+    ------
+    CorruptFileError
+        It is damaged, or of another dimension.
     """
-
-    def __init__(self, signs: UInt8s, dimension: int) -> None:
-        bits = np.unpackbits(signs, bitorder="little").reshape(ROUNDS, dimension)
-        self._flipped: Flags = bits.view(np.bool_)
-        self._size = 1 << (dimension.bit_length() - 1)
-        self._dimension = dimension
-
-    def apply(self, vectors: Float32s) -> Float32s:
-        """Rotate vectors, of shape ``(n, dimension)``."""
-        size, dimension = self._size, self._dimension
-        scale = np.float32(1 / np.sqrt(size))
-        x = vectors.astype(np.float32)
-        for number, flipped in enumerate(self._flipped):
-            x = np.where(flipped, -x, x)
-            if size == dimension:
-                x = _transformed(x) * scale
-                continue
-            first = slice(0, size) if number % 2 == 0 else slice(dimension - size, dimension)
-            x[:, first] = _transformed(x[:, first]) * scale
-            half = dimension // 2
-            low, high = x[:, :half].copy(), x[:, half : 2 * half].copy()
-            x[:, :half], x[:, half : 2 * half] = low + high, low - high
-        return x if size == dimension else x * np.float32(0.25)
-
-
-Rotation = MatrixRotation | FastRotation
-
-
-def _transformed(x: Float32s) -> Float32s:
-    """The Walsh-Hadamard transform of each row, whose length is a power of two."""
-    count, size = x.shape
-    stride = 1
-    while stride < size:
-        pairs = x.reshape(count, -1, 2, stride)
-        sums, gaps = pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]
-        x = np.stack([sums, gaps], axis=2).reshape(count, size)
-        stride *= 2
-    return x
+    details, file = storage.details, storage.file
+    kind = str(details.get("rotation_type", "matrix")).lower()
+    if kind == "fast":
+        signs = details.get("fast_rotation_signs")
+        good = isinstance(signs, list) and len(signs) == ROUNDS * dimension // 8
+        if not good or not all(isinstance(sign, int) and 0 <= sign < 256 for sign in signs or ()):
+            expected = f"{ROUNDS * dimension // 8} bytes of signs"
+            raise file.corrupt("rotation of an index", expected, f"{signs!r}"[:80])
+        return Rotation(np.array(signs, np.uint8))
+    position = stored_integer(storage, "rotate_mat_position")
+    matrix = stored_tensor(file, position, "rotation of an index")
+    if matrix.shape != (dimension, dimension) or matrix.dtype.kind != "f":
+        expected = f"a matrix of {dimension} rows and columns"
+        raise file.corrupt("rotation of an index", expected, f"{matrix.dtype} {matrix.shape}")
+    return Rotation(None, np.ascontiguousarray(matrix, np.float32))

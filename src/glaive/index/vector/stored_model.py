@@ -28,9 +28,11 @@ from glaive.index.vector.parameters import KINDS, GraphParameters, VectorParamet
 from glaive.index.vector.partitions import read_partitions
 from glaive.index.vector.plain_coder import PlainCoder
 from glaive.index.vector.product_coder import ProductCoder
-from glaive.index.vector.rabit_coder import RabitCoder, Rotation
+from glaive.index.vector.rabit_coder import RabitCoder
+from glaive.index.vector.rotation import read_rotation
 from glaive.index.vector.scalar_coder import ScalarCoder
 from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, SIGNS, Storage
+from glaive.index.vector.tensors import read_tensor
 from glaive.index.vector.vector_column import VectorColumn
 from glaive.index.vector.vectors import read_bounds, read_codebook
 
@@ -90,14 +92,12 @@ class StoredIndex:
         model = read_partitions(self._index).model
         self._tensor = tensor = model.centroids_tensor
         self.loss = model.loss if model.HasField("loss") else None
-        dimension = tensor.shape[1] if len(tensor.shape) == 2 else 0
-        kind = _NUMBERS.get(tensor.data_type)
-        size = 0 if kind is None else tensor.shape[0] * dimension * kind.bit_width // 8
-        if kind is None or not 0 < dimension <= _MAX_DIMENSION or size != len(tensor.data):
-            found = f"{len(tensor.data)} bytes for shape {list(tensor.shape)}"[:80]
-            raise self._index.corrupt("centroids of an index", "numbers", found)
-        dtype: Any = np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
-        return np.frombuffer(tensor.data, dtype).reshape(-1, dimension)
+        centroids = read_tensor(tensor, "centroids of an index", self._index)
+        known = tensor.data_type in _NUMBERS
+        if not known or centroids.ndim != 2 or not 0 < centroids.shape[1] <= _MAX_DIMENSION:
+            found = f"numbers of type {tensor.data_type} in shape {list(tensor.shape)}"[:80]
+            raise self._index.corrupt("centroids of an index", "vectors", found)
+        return centroids
 
     @property
     def signature(self) -> tuple[object, ...]:
@@ -221,25 +221,9 @@ class StoredIndex:
             raise UnsupportedFeatureError(
                 f"{file.path}: RaBitQ codes of this version are not merged. Build the index again"
             )
-        signs = details.get("fast_rotation_signs")
-        if isinstance(signs, list):
-            numbers = [one for one in signs if isinstance(one, int) and 0 <= one < 256]
-            if len(numbers) != len(signs) or len(signs) != dimension // 2 or dimension % 8:
-                raise file.corrupt(
-                    "'fast_rotation_signs'", f"{dimension // 2} bytes", f"{len(signs)}"
-                )
-            rotation = Rotation(np.array(numbers, np.uint8))
-        else:
-            tensor = parse(
-                index_pb2.Tensor(), file.buffer(self._number("rotate_mat_position")), "rotation",
-                file.path,
-            )  # fmt: skip
-            if len(tensor.data) != dimension * dimension * 4 or dimension % 8:
-                raise file.corrupt(
-                    "rotation", f"a matrix of {dimension}", f"{len(tensor.data)} bytes"
-                )
-            matrix = np.frombuffer(tensor.data, "<f4").astype(np.float32)
-            rotation = Rotation(None, matrix.reshape(dimension, dimension))
+        if dimension % 8:
+            raise file.corrupt("rotation of an index", "a dimension divisible by 8", f"{dimension}")
+        rotation = read_rotation(self.storage, dimension)
         clusters = clusters_of(self._centroids, self.column)
         dot = self.column.metric is Metric.DOT
         return RabitCoder(clusters, rotation, self._bits(), dot=dot)
