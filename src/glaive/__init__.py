@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.fragments.fragment import LanceFragment
     from glaive.dataset.fragments.metadata import FragmentMetadata
+    from glaive.dataset.indexing.progress import IndexProgress
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.open import dataset
     from glaive.dataset.scanner import LanceScanner, Scanner
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
+    from glaive.index.text.tokenizers.query_tokens import FtsToken, tokenize
     from glaive.ingestion.job import IngestResult, ingest
     from glaive.scan.metrics import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
@@ -60,9 +62,11 @@ __all__ = [
     "DatasetBasePath",
     "FieldStatistics",
     "FragmentMetadata",
+    "FtsToken",
     "GlaiveError",
     "Index",
     "IndexFile",
+    "IndexProgress",
     "IngestResult",
     "LanceDataset",
     "LanceFragment",
@@ -80,6 +84,7 @@ __all__ = [
     "dataset",
     "ingest",
     "settings",
+    "tokenize",
     "write_dataset",
 ]
 
@@ -91,7 +96,9 @@ _HOMES = {
     "CleanupReferencedBranch": "glaive.dataset.versions.cleanup",
     "DataStatistics": "glaive.dataset.stats",
     "FieldStatistics": "glaive.dataset.stats",
+    "FtsToken": "glaive.index.text.tokenizers.query_tokens",
     "IndexFile": "glaive.dataset.commits.index_metadata",
+    "IndexProgress": "glaive.dataset.indexing.progress",
     "LanceScanner": "glaive.dataset.scanner",
     "ScanStatistics": "glaive.scan.metrics",
     "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
@@ -119,6 +126,7 @@ _HOMES = {
     "settings": "glaive.config",
     "IngestResult": "glaive.ingestion.job",
     "ingest": "glaive.ingestion.job",
+    "tokenize": "glaive.index.text.tokenizers.query_tokens",
     "write_dataset": "glaive.dataset.write",
 }
 
@@ -128,11 +136,15 @@ _MODULES = (
     "errors",
     "file",
     "fragment",
+    "indices",
     "optimize",
     "progress",
+    "query",
     "schema",
     "spark",
     "udf",
+    "util",
+    "vector",
 )
 """Available as ``glaive.errors`` and so on without an import."""
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from glaive.dataset.commits.index_metadata import Index as IndexSegment
 from glaive.dataset.indexing.builder import IndicesBuilder
 from glaive.dataset.indexing.describe import IndexSegmentDescription
-from glaive.dataset.indexing.parameters import IndexConfig
+from glaive.dataset.indexing.parameters import IndexConfig, SupportedDistributedIndices
 from glaive.dataset.indexing.vector_models import IvfModel, PqModel
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "IndicesBuilder",
     "IvfModel",
     "PqModel",
+    "SupportedDistributedIndices",
 ]
 
 

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.interop
 MODULES = ("", ".commit", ".dataset", ".fragment", ".optimize", ".progress", ".schema", ".udf")
 """Modules of the same name in both libraries."""
 
-_BUILDING = "it builds, merges or searches indices, or reads their files"
 _WAL = "memory-WAL tables are another kind of table"
 _ARROW = "inherited from pyarrow, where it fails; to_pyarrow_dataset() has it"
 _DICTIONARY = "a name for dictionaries with these keys, in annotations only"
@@ -32,11 +31,6 @@ _MERGES = "inner method of a base class; execute and execute_uncommitted take ba
 _ALIEN = "an argument that only pylance itself can make"
 
 ABSENT = {
-    _BUILDING: """
-        LanceDataset.centroids LanceDataset.get_ivf_model LanceDataset.merge_index_metadata
-        IndexConfig IndexProgress IndexSegment FtsToken
-        SupportedDistributedIndices VectorIndexReader tokenize
-    """,
     _WAL: """
         LanceDataset.initialize_mem_wal LanceDataset.mem_wal_index_details
         LanceDataset.mem_wal_writer
@@ -65,8 +59,8 @@ ABSENT = {
         bytes_read_counter iops_counter json_to_schema schema_to_json set_logger simd_info
         LanceDataset.from_pydantic_model LanceDataset.new_file_session
     """,
-    _SEARCH: "DocumentGranularity FullTextQuery MinHashQuery VectorSearchQuery",
-    _NATIVE: "FFILanceTableProvider",
+    _SEARCH: "MinHashQuery VectorSearchQuery",
+    _NATIVE: "FFILanceTableProvider FullTextQuery.inner",
     _MERGES: """
         MergeInsertBuilder.analyze_plan_batches MergeInsertBuilder.execute_batches
         MergeInsertBuilder.execute_uncommitted_batches
@@ -79,44 +73,7 @@ ABSENT = {
 """Names that glaive does not have, by reason."""
 
 OTHER = {
-    "parameters of kinds of indices are given by name, and checked by the kind": """
-        LanceDataset.create_index.accelerator LanceDataset.create_index.filter_nan
-        LanceDataset.create_index.fragment_ids LanceDataset.create_index.index_cache_size
-        LanceDataset.create_index.index_uuid LanceDataset.create_index.ivf_centroids
-        LanceDataset.create_index.ivf_centroids_file LanceDataset.create_index.num_partitions
-        LanceDataset.create_index.num_sub_vectors LanceDataset.create_index.pq_codebook
-        LanceDataset.create_index.precomputed_partition_dataset
-        LanceDataset.create_index.shuffle_partition_batches
-        LanceDataset.create_index.shuffle_partition_concurrency
-        LanceDataset.create_index.skip_transpose LanceDataset.create_index.storage_options
-        LanceDataset.create_index.streaming_coreset_rate
-        LanceDataset.create_index.streaming_refine_passes
-        LanceDataset.create_index.streaming_sample_rate
-        LanceDataset.create_index.target_partition_size LanceDataset.create_index.train
-        LanceDataset.create_index_uncommitted.accelerator
-        LanceDataset.create_index_uncommitted.filter_nan
-        LanceDataset.create_index_uncommitted.index_cache_size
-        LanceDataset.create_index_uncommitted.index_uuid
-        LanceDataset.create_index_uncommitted.ivf_centroids
-        LanceDataset.create_index_uncommitted.ivf_centroids_file
-        LanceDataset.create_index_uncommitted.num_partitions
-        LanceDataset.create_index_uncommitted.num_sub_vectors
-        LanceDataset.create_index_uncommitted.pq_codebook
-        LanceDataset.create_index_uncommitted.precomputed_partition_dataset
-        LanceDataset.create_index_uncommitted.rabitq_model
-        LanceDataset.create_index_uncommitted.shuffle_partition_batches
-        LanceDataset.create_index_uncommitted.shuffle_partition_concurrency
-        LanceDataset.create_index_uncommitted.skip_transpose
-        LanceDataset.create_index_uncommitted.storage_options
-        LanceDataset.create_index_uncommitted.streaming_coreset_rate
-        LanceDataset.create_index_uncommitted.streaming_refine_passes
-        LanceDataset.create_index_uncommitted.streaming_sample_rate
-        LanceDataset.create_index_uncommitted.target_partition_size
-        LanceDataset.create_index_uncommitted.train
-        LanceDataset.create_scalar_index.document_granularity
-        LanceDataset.create_scalar_index.format_version
-        LanceDataset.create_scalar_index.index_uuid LanceDataset.prewarm_index.index_segments
-    """,
+    "the default is that of the library, 40": "tokenize.max_token_length",
     _ALIEN: """
         LanceFragment.__init__.fragment DatasetDelta.__init__.delta LanceStats.__init__.dataset
         LanceScanner.__init__.dataset LanceScanner.__init__.scanner

@@ -38,6 +38,7 @@ from tests.damage import damaged, edited
 from tests.damaged_tables import Trial as FieldTrial
 from tests.damaged_tables import trials
 from tests.file.test_damage import SOME, VERSIONS, _read_everything, _write
+from tests.proof.fuzz_indices import a_value_in_an_index, an_index_file
 
 import glaive
 from glaive.errors import GlaiveError
@@ -246,7 +247,7 @@ def used(place: Path, rng: np.random.Generator) -> str:
     return ", ".join(outcomes)
 
 
-TRIALS: list[Trial] = [a_data_file, a_dataset, a_field]
+TRIALS: list[Trial] = [a_data_file, a_dataset, a_field, an_index_file, a_value_in_an_index]
 
 
 def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
@@ -261,7 +262,8 @@ def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
             faulthandler.dump_traceback_later(options.seconds, exit=True)
             started = time.monotonic()
             rng = np.random.default_rng([options.seed, number])
-            trial = TRIALS[number % len(TRIALS)]
+            chosen = [trial for trial in TRIALS if options.only in trial.__name__]
+            trial = chosen[number % len(chosen)]
             place = folder / str(number)
             place.mkdir()
             try:
@@ -270,7 +272,7 @@ def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
             except GlaiveError as error:
                 results.send(("done", number, type(error).__name__, time.monotonic() - started))
             except BaseException as error:
-                where = "".join(traceback.format_exception(error)[-3:])
+                where = "".join(traceback.format_exception(error)[-6:])
                 results.send(
                     ("foreign", number, f"{trial.__name__}: {type(error).__name__}: {where}")
                 )
@@ -305,6 +307,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--memory", type=float, default=8.0)
+    parser.add_argument("--only", default="", help="trials whose name has this in it")
     options = parser.parse_args()
     outcomes: Counter[str] = Counter()
     found: list[str] = []

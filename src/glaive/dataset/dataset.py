@@ -43,6 +43,8 @@ from glaive.table.root import CommitLock
 from glaive.table.versions import latest, list_versions
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow.compute as pc
 
     from glaive.dataset.changes.feed import ChangeFeed
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from glaive.dataset.indexing.describe import IndexDescription
     from glaive.dataset.indexing.parameters import IndexConfig
     from glaive.dataset.indexing.progress import IndexProgress
+    from glaive.dataset.indexing.vector_models import IvfModel
     from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metadata import StringUpdates
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.scan.blobs.file import BlobFile
+    from glaive.scan.full_text.queries import DocumentGranularity
 
 __all__ = ["LanceDataset"]
 
@@ -816,7 +820,10 @@ class LanceDataset:
         replace: bool = True,
         train: bool = True,
         fragment_ids: list[int] | None = None,
+        index_uuid: str | None = None,
         progress_callback: Callable[[IndexProgress], object] | None = None,
+        format_version: int | str | None = None,
+        document_granularity: DocumentGranularity | str = "row",
         **parameters: Any,
     ) -> None:
         """Build an index for filters or full-text search; move this object to the new version.
@@ -836,8 +843,15 @@ class LanceDataset:
             With ``False`` no row is indexed until ``optimize_indices``.
         fragment_ids
             Fragments to index; by default all.
+        index_uuid
+            Id of the segment, by default a random one. With ``fragment_ids`` as well, nothing is
+            committed: the files are for who commits an index with this id. Several workers may
+            write parts of a full-text index under one; see :meth:`merge_index_metadata`.
         progress_callback
             Called with the rows that were read so far.
+        format_version, document_granularity
+            Of full-text indices: 1, 2 or 3; and whether a row or each element of its list is
+            a document.
         parameters
             Of the kind. ``memory_limit``: bytes, or a text such as ``"2GB"``; for full-text
             indices a number is MiB, as in pylance. By default ``GLAIVE_MEMORY_LIMIT``.
@@ -855,9 +869,10 @@ class LanceDataset:
         -----
         Reads the column once. Memory: ``memory_limit``; more is spilled.
         """
-        from glaive.dataset.indexing.create import create_index, index_task
+        from glaive.dataset.indexing.create import create_index, index_task, text_parameters
 
-        task = index_task(self._at, column, index_type, name, parameters, fragment_ids)
+        given = text_parameters(parameters, format_version, document_granularity)
+        task = index_task(self._at, column, index_type, name, given, fragment_ids, index_uuid)
         progress = progress_callback
         self.move_to(create_index(self._at, task, replaces=replace, train=train, progress=progress))
 
@@ -868,8 +883,27 @@ class LanceDataset:
         name: str | None = None,
         metric: str = "L2",
         replace: bool = False,
-        *,
+        num_partitions: int | None = None,
+        ivf_centroids: Any = None,
+        pq_codebook: Any = None,
+        num_sub_vectors: int | None = None,
+        accelerator: Any = None,
+        index_cache_size: int | None = None,
+        shuffle_partition_batches: int | None = None,
+        shuffle_partition_concurrency: int | None = None,
+        ivf_centroids_file: str | None = None,
+        precomputed_partition_dataset: str | None = None,
+        storage_options: dict[str, str] | None = None,
+        filter_nan: bool = True,
         train: bool = True,
+        fragment_ids: list[int] | None = None,
+        index_uuid: str | None = None,
+        *,
+        target_partition_size: int | None = None,
+        streaming_sample_rate: int | None = None,
+        streaming_coreset_rate: int | None = None,
+        streaming_refine_passes: int | None = None,
+        skip_transpose: bool = False,
         progress_callback: Callable[[IndexProgress], object] | None = None,
         **parameters: Any,
     ) -> LanceDataset:
@@ -884,22 +918,39 @@ class LanceDataset:
             ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind of :meth:`create_scalar_index`.
         metric
             ``L2``, ``cosine``, ``dot`` or ``hamming``.
-        name, replace, train, progress_callback
+        name, replace, train, fragment_ids, index_uuid, progress_callback
             As for :meth:`create_scalar_index`.
+        num_partitions, target_partition_size
+            Partitions, or how many vectors one should have; by default by the kind.
+        ivf_centroids, ivf_centroids_file, pq_codebook
+            Models instead of trained ones, as arrays of NumPy or Arrow; or a file of NumPy.
+        num_sub_vectors
+            Parts of a vector that have a code each, for kinds with ``PQ``.
+        accelerator
+            Device that trains the partitions with torch, such as ``cuda``; default: the processor.
+        precomputed_partition_dataset
+            URI of a dataset with ``row_id`` and ``partition``.
+        skip_transpose
+            Store product codes row by row.
+        index_cache_size, shuffle_partition_batches, shuffle_partition_concurrency, storage_options
+            Accepted; they change nothing.
+        filter_nan, streaming_sample_rate, streaming_coreset_rate, streaming_refine_passes
+            Accepted; they change nothing. Vectors that are not finite are always left out.
         parameters
-            Of the kind, such as ``num_partitions`` and ``num_sub_vectors``. With ``recall``, such
-            as 0.95, these are chosen where they are not given, and searches have by default
-            the ``nprobes`` and ``refine_factor`` that were measured to find that share of the
-            nearest rows of vectors of the dataset; see :meth:`index_statistics`.
+            Others of the kind, such as ``num_bits``, ``m`` and ``ef_construction``. With
+            ``recall``, such as 0.95, parameters that are not given are chosen, and searches have
+            by default the ``nprobes`` and ``refine_factor`` that were measured to find that share
+            of the nearest rows of vectors of the dataset; see :meth:`index_statistics`.
 
         Raises
         ------
         ColumnNotFoundError, OptionError, UnsupportedFeatureError, CommitConflictError
             As for :meth:`create_scalar_index`.
         """
+        arguments = locals()
         from glaive.dataset.indexing.create import create_index, vector_task
 
-        task = vector_task(self._at, column, index_type, name, metric, parameters)
+        task = vector_task(self._at, arguments)
         progress = progress_callback
         self.move_to(create_index(self._at, task, replaces=replace, train=train, progress=progress))
         return self
@@ -911,7 +962,28 @@ class LanceDataset:
         name: str | None = None,
         metric: str = "L2",
         replace: bool = False,
+        num_partitions: int | None = None,
+        ivf_centroids: Any = None,
+        pq_codebook: Any = None,
+        num_sub_vectors: int | None = None,
+        accelerator: Any = None,
+        index_cache_size: int | None = None,
+        shuffle_partition_batches: int | None = None,
+        shuffle_partition_concurrency: int | None = None,
+        ivf_centroids_file: str | None = None,
+        precomputed_partition_dataset: str | None = None,
+        storage_options: dict[str, str] | None = None,
+        filter_nan: bool = True,
+        train: bool = True,
         fragment_ids: list[int] | None = None,
+        index_uuid: str | None = None,
+        *,
+        target_partition_size: int | None = None,
+        streaming_sample_rate: int | None = None,
+        streaming_coreset_rate: int | None = None,
+        streaming_refine_passes: int | None = None,
+        skip_transpose: bool = False,
+        rabitq_model: str | None = None,
         **parameters: Any,
     ) -> Index:
         """Write one segment of an index, over some fragments, without committing it.
@@ -924,10 +996,11 @@ class LanceDataset:
         ColumnNotFoundError, OptionError, UnsupportedFeatureError
             As for :meth:`create_scalar_index`.
         """
+        arguments = locals()
         from glaive.dataset.indexing.create import create_segment, vector_task
 
-        task = vector_task(self._at, column, index_type, name, metric, parameters, fragment_ids)
-        return create_segment(self._at, task, replaces=replace)
+        task = vector_task(self._at, arguments)
+        return create_segment(self._at, task, replaces=replace, train=train)
 
     def merge_existing_index_segments(self, segments: Sequence[Index]) -> Index:
         """Write one segment with the rows of others; nothing is committed.
@@ -963,19 +1036,103 @@ class LanceDataset:
         self.move_to(commit_segments(self._at, index_name, column, segments))
         return self
 
-    def prewarm_index(self, name: str, *, with_position: bool = False) -> None:
-        """Open an index and read what searches need, as far as the session's cache allows.
+    def merge_index_metadata(
+        self,
+        index_uuid: str,
+        index_type: str,
+        batch_readhead: int | None = None,
+        progress_callback: Callable[[IndexProgress], object] | None = None,
+    ) -> None:
+        """Make one segment of the parts of a full-text index that workers wrote under one id.
 
-        ``with_position`` is accepted: positions are read with the posting lists.
+        Nothing is committed: commit a ``LanceOperation.CreateIndex`` with an index of this id.
+        For other kinds there is :meth:`merge_existing_index_segments`.
+
+        Parameters
+        ----------
+        index_uuid
+            That of :meth:`create_scalar_index`.
+        index_type
+            ``INVERTED``.
+        batch_readhead
+            Accepted; it changes nothing.
+        progress_callback
+            Called at the start and at the end.
+
+        Raises
+        ------
+        OptionError
+            There are no such parts, or the kind is another one.
+        UnsupportedFeatureError
+            The parts were built with different parameters.
+        """
+        from glaive.dataset.indexing.staging import merge_parts
+
+        merge_parts(self._at, index_uuid, index_type, progress_callback)
+
+    def get_ivf_model(self, index_name: str) -> IvfModel:
+        """The centroids and the metric of a vector index; of several segments those of the first.
 
         Raises
         ------
         IndexNotFoundError
             There is no index of this name.
+        OptionError
+            It is none of vectors, or covers no fragment.
+        """
+        from glaive.dataset.indexing.vector_parts import ivf_model
+
+        return ivf_model(self.snapshot, index_name)
+
+    def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.Array:
+        """The centroids of a vector index, given by its name, or of the first on a column.
+
+        Returns
+        -------
+        pyarrow.FixedSizeListArray
+            One for each partition.
+
+        Raises
+        ------
+        IndexNotFoundError
+            There is no such index.
+        OptionError
+            Neither is given, or the index is none of vectors.
+        """
+        from glaive.dataset.indexing.vector_parts import ivf_model, vector_index_on
+
+        if index_name is None:
+            index_name = vector_index_on(self.snapshot, column)
+        return ivf_model(self.snapshot, index_name).centroids
+
+    def prewarm_index(
+        self,
+        name: str,
+        *,
+        with_position: bool = False,
+        index_segments: Iterable[str | UUID] | None = None,
+    ) -> None:
+        """Open an index and read what searches need, as far as the session's cache allows.
+
+        Parameters
+        ----------
+        name
+            Of the index.
+        with_position
+            Accepted: positions are read with the posting lists.
+        index_segments
+            Ids of the segments to read; by default all.
+
+        Raises
+        ------
+        IndexNotFoundError
+            There is no index of this name.
+        OptionError
+            It has no such segment.
         """
         from glaive.dataset.indexing.describe import prewarm_index
 
-        prewarm_index(self.snapshot, name)
+        prewarm_index(self.snapshot, name, index_segments)
 
     def drop_index(self, name: str) -> None:
         """Remove an index and move this object to the new version.

@@ -30,9 +30,20 @@ from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.types import FormatVersion, Int64s
 
-__all__ = ["IndexFile", "IndexFileWriter", "Segment", "SegmentWriter", "batches", "file_version_of"]
+__all__ = [
+    "STAGING",
+    "IndexFile",
+    "IndexFileWriter",
+    "Segment",
+    "SegmentWriter",
+    "batches",
+    "file_version_of",
+]
 
 Entry = table_pb2.IndexMetadata
+
+STAGING = "staging"
+"""Folder within that of a segment, for parts that are going to be merged."""
 
 
 def file_version_of(data_format: FormatVersion) -> str:
@@ -169,13 +180,32 @@ class IndexFileWriter:
 
 
 class SegmentWriter:
-    """A new segment: files in a folder of its own, which no manifest names yet."""
+    """A new segment: files in a folder of its own, which no manifest names yet.
 
-    def __init__(self, store: ObjectStore, data_format: FormatVersion) -> None:
+    Parameters
+    ----------
+    store
+        Of the dataset.
+    data_format
+        Of the dataset's data files.
+    uuid
+        Id of the segment; None for a random one.
+    part
+        Whether what is written is a part of a segment that is merged later: in ``staging``.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        data_format: FormatVersion,
+        uuid: UUID | None = None,
+        *,
+        part: bool = False,
+    ) -> None:
         self.store = store
         self.file_version = file_version_of(data_format)
-        self.id = uuid4()
-        self.folder = f"{INDICES}/{self.id}"
+        self.id = uuid or uuid4()
+        self.folder = f"{INDICES}/{self.id}" + (f"/{STAGING}" if part else "")
         self._sizes: dict[str, int] = {}
         self._open: dict[str, IndexFileWriter] = {}
 

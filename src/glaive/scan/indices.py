@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from glaive.errors import CorruptFileError
 from glaive.format.flags import Feature
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
@@ -119,10 +120,8 @@ class SnapshotIndices:
         live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
         answered: dict[str, FragmentIds] = {}
         for entry in followed(self.snapshot.manifest.indices):
-            if entry.name == REUSE_INDEX or not entry.index_details.type_url:
-                continue
-            kind = kind_of(entry)
             covered = covered_fragments(entry)
+            kind = None if entry.name == REUSE_INDEX or not covered else self._kind_of(entry)
             if kind is None or covered is None:
                 continue
             before = answered.get(entry.name, frozenset())
@@ -134,6 +133,22 @@ class SnapshotIndices:
             LogicalIndex(name, tuple(segments[0].entry.fields), tuple(segments))
             for name, segments in by_name.items()
         )
+
+    def _kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
+        """The kind of an entry; where it does not say, its files are listed once in a session."""
+        if entry.index_details.type_url:
+            return kind_of(entry)
+        snapshot = self.snapshot
+
+        def load() -> tuple[tuple[str, ...], int]:
+            names = tuple(Segment.of(snapshot.store, snapshot.manifest, entry).sizes())
+            return names, sum(map(len, names))
+
+        key = (snapshot.store.uri, entry.uuid.uuid, "files")
+        try:
+            return kind_of(entry, snapshot.session.keep_index(key, load))
+        except CorruptFileError:
+            return None  # It is in no place that the manifest has: its fragments are scanned.
 
     def on(self, field_id: int) -> Sequence[LogicalIndex]:
         """The indices over one field."""

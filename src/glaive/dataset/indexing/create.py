@@ -12,9 +12,11 @@ from uuid import UUID
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.describe import uuid_of
 from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
+from glaive.dataset.indexing.staging import write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
@@ -31,6 +33,7 @@ __all__ = [
     "create_segment",
     "index_task",
     "merge_existing",
+    "text_parameters",
     "vector_task",
 ]
 
@@ -44,6 +47,7 @@ def index_task(
     name: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     fragment_ids: Iterable[int] | None = None,
+    index_uuid: object = None,
 ) -> IndexTask:
     """What is to be built, checked against the version.
 
@@ -52,7 +56,7 @@ def index_task(
     ColumnNotFoundError
         The column does not exist; the message names the closest ones.
     OptionError
-        The kind does not exist, or a fragment.
+        The kind does not exist, or a fragment, or the id of the segment is none.
     """
     column = _one_column(column)
     kind, given = kind_named(index_type, parameters or {})
@@ -64,28 +68,52 @@ def index_task(
     index_name: object = f"{column}_idx" if name is None else name
     if not isinstance(index_name, str) or not index_name:
         raise OptionError(f"name: expected the name of the index, found {name!r}")
-    return IndexTask(dataset.manifest.version, column, kind.name, index_name, ids, given)
+    uuid = None if index_uuid is None else str(uuid_of("index_uuid", index_uuid))
+    return IndexTask(dataset.manifest.version, column, kind.name, index_name, ids, given, uuid)
 
 
-def vector_task(
-    dataset: OpenedVersion,
-    column: object,
-    index_type: object,
-    name: str | None,
-    metric: str,
-    parameters: Mapping[str, Any],
-    fragment_ids: Iterable[int] | None = None,
-) -> IndexTask:
-    """The same for a kind that may be of vectors, which have a metric."""
-    given = {key: value for key, value in parameters.items() if value is not None}
-    task = index_task(dataset, _one_column(column), index_type, name, given, fragment_ids)
+_VECTOR_PARAMETERS = (
+    "num_partitions", "target_partition_size", "ivf_centroids", "ivf_centroids_file",
+    "pq_codebook", "num_sub_vectors", "precomputed_partition_dataset", "accelerator",
+    "rabitq_model",
+)  # fmt: skip
+"""Arguments of ``create_index`` that are parameters of kinds; those left out mean nothing here."""
+
+
+def vector_task(dataset: OpenedVersion, arguments: Mapping[str, Any]) -> IndexTask:
+    """The same for a kind that may be of vectors, which have a metric.
+
+    Parameters
+    ----------
+    arguments
+        Those of ``LanceDataset.create_index`` by name.
+    """
+    named = {name: arguments[name] for name in _VECTOR_PARAMETERS if name in arguments}
+    named["skip_transpose"] = arguments["skip_transpose"] or None
+    named |= arguments["parameters"]
+    given = {key: value for key, value in named.items() if value is not None}
+    index_type, ids = arguments["index_type"], arguments["fragment_ids"]
+    column, uuid = _one_column(arguments["column"]), arguments["index_uuid"]
+    task = index_task(dataset, column, index_type, arguments["name"], given, ids, uuid)
     if task.kind != "vector":
         return task
-    checked = {**task.parameters, "metric": metric}
+    checked = {**task.parameters, "metric": arguments["metric"]}
     if "precomputed_partition_dataset" in checked:
         uri = checked.pop("precomputed_partition_dataset")
         checked["precomputed_partitions"] = computed_partitions(uri)
     return replace(task, parameters=checked)
+
+
+def text_parameters(
+    parameters: Mapping[str, Any], format_version: object, granularity: object
+) -> dict[str, Any]:
+    """Parameters with those that only full-text indices have, if they are given."""
+    given = dict(parameters)
+    if format_version is not None:
+        given["format_version"] = format_version
+    if getattr(granularity, "value", granularity) != "row":
+        given["document_granularity"] = granularity
+    return given
 
 
 def create_index(
@@ -96,7 +124,7 @@ def create_index(
     train: bool = True,
     progress: ProgressCallback | None = None,
 ) -> Manifest:
-    """Build an index over all fragments and commit it.
+    """Build an index and commit it; if its fragments and its id are given, only build it.
 
     Parameters
     ----------
@@ -112,11 +140,10 @@ def create_index(
     CommitConflictError
         Another writer rewrote the fragments since.
     """
-    before = _entries(dataset.manifest, task.name)
-    if before and not replaces:
-        raise OptionError(
-            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
-        )
+    before = _replaced(dataset.manifest, task, replaces=replaces)
+    if task.fragment_ids is not None and task.uuid is not None:
+        write_part(dataset, task, progress)
+        return dataset.manifest
     if not train:
         task = replace(task, fragment_ids=())
     entry = _built(dataset, task, progress)
@@ -128,13 +155,13 @@ def create_segment(
     task: IndexTask,
     *,
     replaces: bool = False,
+    train: bool = True,
     progress: ProgressCallback | None = None,
 ) -> Index:
     """Write one segment without committing it."""
-    if not replaces and _entries(dataset.manifest, task.name):
-        raise OptionError(
-            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
-        )
+    _replaced(dataset.manifest, task, replaces=replaces)
+    if not train:
+        task = replace(task, fragment_ids=())
     return Index.from_wire(_built(dataset, task, progress))
 
 
@@ -196,6 +223,24 @@ def commit_segments(
         if fragments <= covered:
             removed.append(before)
     return commit_operation(dataset, CreateIndex(new=tuple(entries), removed=tuple(removed)))
+
+
+def _replaced(
+    manifest: Manifest, task: IndexTask, *, replaces: bool
+) -> tuple[table_pb2.IndexMetadata, ...]:
+    """The segments of the index of this name, which have to be over the same column."""
+    before = _entries(manifest, task.name)
+    if before and not replaces:
+        raise OptionError(
+            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
+        )
+    fields = [manifest.schema.find(task.column)[-1].id]
+    if any(list(entry.fields) != fields for entry in before):
+        raise OptionError(
+            f"name: the index {task.name!r} is over another column than {task.column!r}. Choose "
+            "another name"
+        )
+    return before
 
 
 def _built(

@@ -5,9 +5,11 @@ Specification: "Segments" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +41,7 @@ __all__ = [
     "path_of",
     "prewarm_index",
     "remapped",
+    "uuid_of",
 ]
 
 _VECTORS: Final = "Vector"
@@ -222,15 +225,37 @@ def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:
     return pa.array(values, pa.uint64(), mask=~valid)
 
 
-def prewarm_index(snapshot: Snapshot, name: str) -> None:
-    """Open all segments of an index and read what searches need."""
+def prewarm_index(snapshot: Snapshot, name: str, uuids: Iterable[object] | None = None) -> None:
+    """Open segments of an index, by default all, and read what searches need.
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is no index of this name.
+    OptionError
+        It has no segment of an id.
+    """
     indices = SnapshotIndices.of(snapshot)
-    if all(entry.name != name for entry in snapshot.manifest.indices):
+    known = {UUID(bytes=one.uuid.uuid) for one in snapshot.manifest.indices if one.name == name}
+    if not known:
         raise missing_index(snapshot.manifest, name)
+    wanted = known if uuids is None else {uuid_of("index_segments", one) for one in uuids}
+    if wanted - known:
+        found = ", ".join(sorted(map(str, wanted - known)))
+        raise OptionError(f"index_segments: index {name!r} has no segment {found}")
     for index in indices.all:
         if index.name == name:
             for segment in index.segments:
-                indices.open(segment).prewarm()
+                if UUID(bytes=segment.entry.uuid.uuid) in wanted:
+                    indices.open(segment).prewarm()
+
+
+def uuid_of(name: str, value: object) -> UUID:
+    """An id, which may be given as text; ``name`` is that of the option."""
+    try:
+        return value if isinstance(value, UUID) else UUID(str(value))
+    except ValueError as error:
+        raise OptionError(f"{name}: expected a UUID, found {value!r}") from error
 
 
 def drop_index(dataset: OpenedVersion, name: str) -> Manifest:

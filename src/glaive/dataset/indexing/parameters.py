@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from glaive.errors import OptionError
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import index_kinds
 
-__all__ = ["IndexConfig", "kind_named"]
+__all__ = ["IndexConfig", "SupportedDistributedIndices", "kind_named"]
 
 _ALIASES = {"fts": "inverted", "scalar": "btree"}
 
@@ -32,6 +33,17 @@ class IndexConfig:
 
     index_type: str
     parameters: dict[str, Any] = field(default_factory=dict)
+
+
+class SupportedDistributedIndices(StrEnum):
+    """Kinds that pylance names for builds by several workers. Here all kinds can be."""
+
+    BTREE = "BTREE"
+    INVERTED = "INVERTED"
+    IVF_FLAT = "IVF_FLAT"
+    IVF_PQ = "IVF_PQ"
+    IVF_SQ = "IVF_SQ"
+    VECTOR = "VECTOR"
 
 
 def kind_named(

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from glaive.config import memory_size, settings
 from glaive.dataset.commits.index_metadata import Index
@@ -30,11 +31,12 @@ from glaive.table.index_coverage import covered_fragments
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["IndexTask", "build_segment", "extend_index", "merge_segments"]
+__all__ = ["IndexTask", "build_segment", "extend_index", "merge_segments", "source_of"]
 
 Entry = table_pb2.IndexMetadata
 
 _MIB = 1024 * 1024
+_LIMIT = "memory_limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class IndexTask:
         Fragments to index; None for all of the version.
     parameters
         Of the kind.
+    uuid
+        Id of the segment; None for a random one.
     """
 
     read_version: int
@@ -63,6 +67,7 @@ class IndexTask:
     name: str
     fragment_ids: tuple[int, ...] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    uuid: str | None = None
 
     def execute(self, dataset: OpenDataset) -> Index:
         """Write the segment, uncommitted.
@@ -95,8 +100,7 @@ def build_segment(
         The entry to be committed.
     """
     kind = index_kinds()[task.kind]
-    source = _source(dataset, kind, task.column, task.fragment_ids, task.parameters, count_rows)
-    parameters = {name: value for name, value in task.parameters.items() if name != "memory_limit"}
+    source, parameters = source_of(dataset, task, count_rows)
     field_id = dataset.manifest.schema.find(task.column)[-1].id
     covered = [fragment.id for fragment in source.fragments]
     finish: Callable[[Entry], None] | None = None
@@ -108,10 +112,25 @@ def build_segment(
         if recall is not None:
             parameters = suited(parameters, recall, rows, source.field)
             finish = partial(tune, dataset.snapshot, task.column, recall)
+    uuid = None if task.uuid is None else UUID(task.uuid)
     return _written(
-        dataset, task.name, [field_id], covered, lambda out: kind.build(source, parameters, out),
+        dataset,
+        task.name,
+        [field_id],
+        covered,
+        lambda out: kind.build(source, parameters, out),
+        uuid,
         finish,
-    )  # fmt: skip
+    )
+
+
+def source_of(
+    dataset: OpenedVersion, task: IndexTask, count_rows: CountRows | None
+) -> tuple[ColumnSource, dict[str, Any]]:
+    """The rows that a task reads, and the parameters of the kind."""
+    kind = index_kinds()[task.kind]
+    source = _source(dataset, kind, task.column, task.fragment_ids, task.parameters, count_rows)
+    return source, {name: value for name, value in task.parameters.items() if name != _LIMIT}
 
 
 def extend_index(dataset: OpenedVersion, like: Entry, fragment_ids: Sequence[int]) -> Entry:
@@ -189,13 +208,21 @@ def _written(
     fields: Sequence[int],
     covered: Collection[int],
     write: Callable[[SegmentWriter], BuiltSegment],
+    uuid: UUID | None = None,
     finish: Callable[[Entry], None] | None = None,
 ) -> Entry:
     """Write a segment; on an error, or when interrupted, its files are removed.
 
     ``finish`` looks at the segment and completes its entry.
+
+    Raises
+    ------
+    OptionError
+        There is a segment of this id.
     """
-    out = SegmentWriter(dataset.store, dataset.manifest.data_format)
+    out = SegmentWriter(dataset.store, dataset.manifest.data_format, uuid)
+    if uuid is not None and next(iter(dataset.store.walk(out.folder)), None) is not None:
+        raise OptionError(f"index_uuid: there are files of {uuid} already. Choose another id")
     try:
         built = write(out)
         files = out.finish()
@@ -242,7 +269,7 @@ def _source(
         path,
         fragment_ids,
         addresses=not stable or kind.stores_addresses,
-        memory_limit=_memory_limit(kind, parameters.get("memory_limit")),
+        memory_limit=_memory_limit(kind, parameters.get(_LIMIT)),
         count_rows=count_rows,
     )
 

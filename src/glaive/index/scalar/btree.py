@@ -18,7 +18,7 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.btree_search import OpenedBTree
 from glaive.index.scalar.ordering import is_sortable
-from glaive.index.scalar.parameters import check_type, no_parameters
+from glaive.index.scalar.parameters import check_type, integer, known_parameters
 from glaive.index.scalar.sorted_pages import PageBounds
 from glaive.index.scalar.sorted_runs import SortedRun, merged, sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
@@ -29,6 +29,8 @@ __all__ = ["BTree"]
 PAGES = "page_data.lance"
 LOOKUP = "page_lookup.lance"
 _PAGE_ROWS = 4096
+_MAX_PAGE_ROWS = 2**31 - 1
+_ZONE_SIZE = "zone_size"
 _MERGE_BYTES = 1 << 28
 """Memory for a merge without a source, which would have a limit."""
 
@@ -85,12 +87,20 @@ class BTree(IndexKind):
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
-        """Sort the values, within the source's limit of memory; there are no parameters."""
-        no_parameters("BTREE", parameters)
+        """Sort the values, within the source's limit of memory.
+
+        ``zone_size`` is the number of rows of a page, by default 4,096.
+        """
+        known_parameters("BTREE", parameters, (_ZONE_SIZE,))
+        per_page = integer(parameters, _ZONE_SIZE, _PAGE_ROWS)
         check_type("BTREE", source.field, supported=is_sortable(source.field.type))
         with sorted_runs(source.batches(), source.memory_limit) as runs:
-            _write(runs, source.field.type, source.memory_limit, out)
+            _write(runs, source.field.type, per_page, source.memory_limit, out)
         return BuiltSegment(_DETAILS, version=int(source.stable_row_ids))
+
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The rows of a page."""
+        return {_ZONE_SIZE: _page_rows(segment)}
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
@@ -98,11 +108,12 @@ class BTree(IndexKind):
         """Merge the sorted values of all segments and of the source."""
         runs: list[SortedRun] = [_StoredRun.of(segment) for segment in segments]
         kind = _type_of(segments)
+        per_page = _page_rows(segments[0])
         if source is None:
-            _write(runs, kind, _MERGE_BYTES, out)
+            _write(runs, kind, per_page, _MERGE_BYTES, out)
         else:
             with sorted_runs(source.batches(), source.memory_limit) as new:
-                _write([*runs, *new], kind, source.memory_limit, out)
+                _write([*runs, *new], kind, per_page, source.memory_limit, out)
         return BuiltSegment(_DETAILS, version=max(one.entry.index_version for one in segments))
 
 
@@ -117,6 +128,14 @@ def _open_lookup(segment: Segment, purpose: str) -> IndexFile:
             "B-trees; drop the index and create it again"
         )
     return lookup
+
+
+def _page_rows(segment: Segment) -> int:
+    file = segment.open(LOOKUP)
+    rows = file.number("batch_size", _PAGE_ROWS, least=1)
+    if rows > _MAX_PAGE_ROWS:
+        raise file.corrupt("metadata 'batch_size'", f"at most {_MAX_PAGE_ROWS}", f"{rows}")
+    return rows
 
 
 def _open_pages(segment: Segment) -> IndexFile:
@@ -163,25 +182,29 @@ class _StoredRun:
 
 
 def _write(
-    runs: Sequence[SortedRun], kind: pa.DataType, memory_limit: int, out: SegmentWriter
+    runs: Sequence[SortedRun],
+    kind: pa.DataType,
+    per_page: int,
+    memory_limit: int,
+    out: SegmentWriter,
 ) -> None:
     """Write the rows of some runs in order, and the bounds of their pages."""
     schema = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
     file = out.create(PAGES, schema)
-    lookup = _LookupBuilder(kind)
+    lookup = _LookupBuilder(kind, per_page)
     for values, rows in merged(runs, memory_limit):
         file.write(pa.record_batch([values, pa.array(rows)], schema=schema))
         lookup.add(values)
     file.finish()
-    metadata = {"batch_size": str(_PAGE_ROWS), "range_partitioned": "false"}
+    metadata = {"batch_size": str(per_page), "range_partitioned": "false"}
     out.write(LOOKUP, lookup.table(), metadata=metadata)
 
 
 class _LookupBuilder:
     """Collects the bounds of pages from sorted values, nulls first."""
 
-    def __init__(self, kind: Any) -> None:
-        self._kind = kind
+    def __init__(self, kind: Any, per_page: int) -> None:
+        self._kind, self._per_page = kind, per_page
         self._rows = self._nulls = 0
         self._firsts: list[Any] = []
         self._lasts: list[Any] = []
@@ -192,8 +215,8 @@ class _LookupBuilder:
         if not len(values):
             return
         before, self._rows = self._rows, self._rows + len(values)
-        first = np.arange(-before % _PAGE_ROWS, len(values), _PAGE_ROWS)
-        last = np.arange(-(before + 1) % _PAGE_ROWS, len(values), _PAGE_ROWS)
+        first = np.arange(-before % self._per_page, len(values), self._per_page)
+        last = np.arange(-(before + 1) % self._per_page, len(values), self._per_page)
         self._firsts.append(values.take(pa.array(first)))
         self._lasts.append(values.take(pa.array(last)))
         # A copy, so that the other values are not kept.
@@ -202,10 +225,10 @@ class _LookupBuilder:
 
     def table(self) -> pa.Table:
         """One row per page."""
-        if self._rows % _PAGE_ROWS:
+        if self._rows % self._per_page:
             self._lasts.append(self._end)
-        starts = np.arange(0, self._rows, _PAGE_ROWS)
-        nulls = np.clip(self._nulls - starts, 0, np.minimum(_PAGE_ROWS, self._rows - starts))
+        starts = np.arange(0, self._rows, self._per_page)
+        nulls = np.clip(self._nulls - starts, 0, np.minimum(self._per_page, self._rows - starts))
         columns: list[Any] = [
             _joined(self._firsts, self._kind),
             _joined(self._lasts, self._kind),

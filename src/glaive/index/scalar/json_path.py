@@ -81,6 +81,12 @@ class JsonPath(IndexKind):
         built = index_kinds()[name].build(MemberSource.of(source, path), rest, out)
         return _wrapped(path, built)
 
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The path, the kind, and the parameters of that kind."""
+        kind = _kind_of(segment)
+        own = kind.parameters(segment)
+        return {**own, _PATH: _details_of(segment.entry)[0], _TARGET: kind.name}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

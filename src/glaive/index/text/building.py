@@ -30,11 +30,13 @@ _TEXTS_OF_MEMORY = 32
 """Tokens of a text take several times its memory: so many such texts make up the limit."""
 
 
-def build_partitions(source: IndexSource, form: TextFormat, out: SegmentWriter) -> list[int]:
-    """Write partitions with the rows of a source; their numbers."""
+def build_partitions(
+    source: IndexSource, form: TextFormat, out: SegmentWriter, first: int = 0
+) -> list[int]:
+    """Write partitions with the rows of a source; their numbers, from ``first`` on."""
     numbers: list[int] = []
     for content in collect_partitions(source, form):
-        numbers.append(len(numbers))
+        numbers.append(first + len(numbers))
         write_partition(out, numbers[-1], content, form)
     return numbers
 
@@ -56,11 +58,13 @@ def collect_partitions(source: IndexSource, form: TextFormat) -> Iterator[Partit
         yield collector.content()
 
 
-def write_metadata(out: SegmentWriter, form: TextFormat, partitions: list[int]) -> None:
+def write_metadata(
+    out: SegmentWriter, form: TextFormat, partitions: list[int], name: str = METADATA
+) -> None:
     """Write how the index was made; last, because an index without it is none."""
     schema = pa.schema([pa.field(_IGNORED, pa.binary(), nullable=False)])
     ignored = pa.table([pa.array([BitMap().serialize()], pa.binary())], schema=schema)
-    out.write(METADATA, ignored, metadata=form.metadata(partitions))
+    out.write(name, ignored, metadata=form.metadata(partitions))
 
 
 def _parts(source: IndexSource) -> Iterator[ValueBatch]:

@@ -32,11 +32,11 @@ from glaive.index.text.partition_write import partition_files
 from glaive.index.text.posting_layout import read_posting_layout
 from glaive.index.text.text_format import TOKEN_SETS, TextFormat
 
-__all__ = ["Inverted", "read_format"]
+__all__ = ["MERGE_MEMORY", "Inverted", "form_of", "read_format", "stored_partitions"]
 
 _IGNORED = "deleted_fragments"
 
-_MEMORY_LIMIT = 1 << 30
+MERGE_MEMORY = 1 << 30
 """Bytes that a merge may hold if no source says so."""
 
 
@@ -85,9 +85,7 @@ class Inverted(IndexKind):
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
         """Tokenize the texts of a source and write the lists of their tokens."""
-        form = TextFormat.of(parameters)
-        if check_column(source.field, by_element=form.by_element):
-            form = replace(form, params=replace(form.params, lance_tokenizer="json"))
+        form = form_of(source, parameters)
         write_metadata(out, form, build_partitions(source, form, out))
         return form.built()
 
@@ -103,8 +101,8 @@ class Inverted(IndexKind):
                 raise UnsupportedFeatureError(
                     f"{segment.where} was built with other parameters than {segments[0].where}"
                 )
-            stored += _stored_partitions(segment, form)
-        limit = _MEMORY_LIMIT if source is None else source.memory_limit
+            stored += stored_partitions(segment, form)
+        limit = MERGE_MEMORY if source is None else source.memory_limit
         added = iter(()) if source is None else collect_partitions(source, form)
         write_metadata(out, form, merge_partitions(stored, added, form, limit, out))
         return form.built()
@@ -114,28 +112,46 @@ class Inverted(IndexKind):
         return read_format(segment).options()
 
 
-def read_format(segment: Segment) -> TextFormat:
-    """How a segment was built.
+def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
+    """The format that users ask for, for the column of a source.
+
+    Raises
+    ------
+    OptionError
+        A parameter is wrong.
+    UnsupportedFeatureError
+        The column has no texts.
+    """
+    form = TextFormat.of(parameters)
+    if check_column(source.field, by_element=form.by_element):
+        form = replace(form, params=replace(form.params, lance_tokenizer="json"))
+    return form
+
+
+def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
+    """How a segment, or the part of one with metadata of this name, was built.
 
     Raises
     ------
     CorruptFileError, DataFileMissingError
         Its metadata is damaged or absent.
     """
-    file = segment.open(METADATA)
+    file = segment.open(name)
     numbers = _partitions(file) if "partitions" in file.metadata else []
     return TextFormat.read(file, segment.open(partition_files(numbers[0])[0]) if numbers else None)
 
 
-def _stored_partitions(segment: Segment, form: TextFormat) -> Iterator[StoredPartition]:
-    """The partitions of a segment.
+def stored_partitions(
+    segment: Segment, form: TextFormat, name: str = METADATA
+) -> Iterator[StoredPartition]:
+    """The partitions of a segment, or of a part of one.
 
     Raises
     ------
     UnsupportedFeatureError
         Postings or tokens have an unknown form, or documents are ignored by their fragment.
     """
-    file = segment.open(METADATA)
+    file = segment.open(name)
     layout = read_posting_layout(file)
     if layout != form.layout or form.token_set not in TOKEN_SETS:
         raise UnsupportedFeatureError(f"{segment.where}: postings of an unknown form")

@@ -49,7 +49,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     Raises
     ------
     CorruptFileError
-        There are more or fewer, or they are not numbered from 0 on.
+        There are more or fewer, they are not numbered from 0 on, or they are no texts.
     """
     if _SET in file.schema.names:
         tokens = _from_set(file, count)
@@ -66,6 +66,10 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     numbered[tokens.numbers] = True
     if not numbered.all():
         raise _corrupt(file, count, "the same number twice")
+    try:
+        tokens.strings.cast(pa.large_string())  # Those of an FST are any bytes.
+    except pa.ArrowInvalid as error:
+        raise file.corrupt("tokens of an index", "UTF-8", str(error)) from error
     order = pc.sort_indices(tokens.strings)
     return Tokens(tokens.strings.take(order), tokens.numbers[order.to_numpy()])
 

@@ -6,7 +6,7 @@ Specification: "Merging" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.pb import index_pb2, vector_details_pb2
 from glaive.format.wire import parse
 from glaive.index.segment import IndexFile, Segment, batches
@@ -31,10 +31,20 @@ from glaive.index.vector.product_coder import ProductCoder
 from glaive.index.vector.rabit_coder import RabitCoder
 from glaive.index.vector.rotation import read_rotation
 from glaive.index.vector.scalar_coder import ScalarCoder
-from glaive.index.vector.storage import PLAIN, PRODUCT, SCALAR, SIGNS, Storage
+from glaive.index.vector.storage import (
+    ADDRESSES,
+    PLAIN,
+    PRODUCT,
+    SCALAR,
+    SIGNS,
+    Storage,
+    bytes_of,
+    with_bytes,
+)
 from glaive.index.vector.tensors import read_tensor
 from glaive.index.vector.vector_column import VectorColumn
 from glaive.index.vector.vectors import read_bounds, read_codebook
+from glaive.types import UInt8s
 
 __all__ = ["StoredIndex"]
 
@@ -71,12 +81,18 @@ class StoredIndex:
         self._centroids = self._read_centroids()
         self.column = VectorColumn(
             "", self._centroids.shape[1], _NUMBERS[self._tensor.data_type],
-            Metric.of(self.storage.metric), several=False,
+            self._metric(), several=False,
         )  # fmt: skip
         if len(self._centroids) != len(self.storage.partitions):
             found = f"{len(self._centroids)} centroids"
             expected = f"{len(self.storage.partitions)}, one for each partition"
             raise self._index.corrupt("centroids of an index", expected, found)
+
+    def _metric(self) -> Metric:
+        try:
+            return Metric.of(self.storage.metric)
+        except OptionError as error:
+            raise self.storage.file.corrupt("metric of an index", "a metric", str(error)) from error
 
     def _kind(self) -> str:
         try:
@@ -248,6 +264,25 @@ class StoredIndex:
             sizes = np.diff(partitions.bounds[first : last + 1])
             yield np.repeat(np.arange(first, last, dtype=np.int32), sizes), records
 
+    def partition(self, number: int, *, codes: bool) -> pa.Table:
+        """The numbers of the rows of a partition, and their codes, row by row."""
+        rows, storage = self.storage.partitions.rows(number), self.storage
+        if not codes:
+            return storage.file.read([ADDRESSES], rows.start, rows.stop)
+        table = storage.read(rows.start, rows.stop)
+        change = self._to_rows(storage.column)
+        if change is None or not len(table):
+            return table
+        return with_bytes(table, storage.column, change(bytes_of(table[storage.column])))
+
+    def _to_rows(self, name: str) -> Callable[[UInt8s], UInt8s] | None:
+        """What makes rows of the codes of a partition; None: they are."""
+        if name == PRODUCT and self.storage.details.get("transposed"):
+            return row_major
+        if name == SIGNS and self.storage.details.get("packed"):
+            return unpacked
+        return None
+
     def _by_row(
         self, table: pa.Table, name: str, dtype: np.dtype[Any], start: int, parts: list[slice]
     ) -> NDArray[Any]:
@@ -259,12 +294,7 @@ class StoredIndex:
             file: IndexFile = self.storage.file
             raise file.corrupt_column(name, f"lists of {shape[0]}", f"{array.type}")
         codes = array.flatten().to_numpy(zero_copy_only=False).reshape(-1, *shape)
-        details = self.storage.details
-        change = None
-        if name == PRODUCT and details.get("transposed"):
-            change = row_major
-        elif name == SIGNS and details.get("packed"):
-            change = unpacked
+        change = self._to_rows(name)
         if change is None or not len(codes):
             return np.asarray(codes)
         cut = [codes[part.start - start : part.stop - start] for part in parts]

@@ -1,0 +1,89 @@
+"""Segments that workers write under an id of the user's: nothing is committed.
+
+Specification: "Building" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from glaive.dataset.indexing.describe import uuid_of
+from glaive.dataset.indexing.parameters import kind_named
+from glaive.dataset.indexing.progress import IndexProgress, reporting
+from glaive.dataset.indexing.task import IndexTask, build_segment, source_of
+from glaive.errors import OptionError
+from glaive.format.pb import table_pb2
+from glaive.index.segment import SegmentWriter
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["merge_parts", "write_part"]
+
+_TEXTS: Final = "inverted"
+
+ProgressCallback = Callable[[IndexProgress], object]
+
+
+def write_part(dataset: OpenedVersion, task: IndexTask, progress: ProgressCallback | None) -> None:
+    """Write the segment of a task, or, of a full-text index, a part of it.
+
+    Raises
+    ------
+    OptionError
+        There is a segment of this id; a part may be written again.
+    """
+    positions = dataset.snapshot.positions_of(task.fragment_ids)
+    total = int(dataset.snapshot.live_counts[list(positions)].sum())
+    with reporting(progress, "load_data", total) as count_rows:
+        if task.kind != _TEXTS:
+            build_segment(dataset, task, count_rows)
+            return
+        from glaive.index.text.parts import build_part
+
+        source, parameters = source_of(dataset, task, count_rows)
+        out = SegmentWriter(dataset.store, dataset.manifest.data_format, UUID(task.uuid), part=True)
+        try:
+            build_part(source, parameters, out)
+            out.finish()
+        except BaseException:
+            out.abort()
+            raise
+
+
+def merge_parts(
+    dataset: OpenedVersion, uuid: object, index_type: object, progress: ProgressCallback | None
+) -> None:
+    """Make one segment of the parts under an id, which are removed.
+
+    Raises
+    ------
+    OptionError
+        There are no parts, or the kind has none.
+    UnsupportedFeatureError
+        The parts were built with different parameters.
+    """
+    kind, _ = kind_named(index_type, {})
+    if kind.name != _TEXTS:
+        raise OptionError(
+            f"index_type: {index_type!r} has no parts. Build segments with "
+            "create_index_uncommitted, merge them with merge_existing_index_segments, and commit "
+            "them with commit_existing_index_segments"
+        )
+    from glaive.index.text.parts import StagedSegment
+    from glaive.index.text.parts import merge_parts as merge
+
+    chosen = uuid_of("index_uuid", uuid)
+    entry = table_pb2.IndexMetadata(name=str(chosen))
+    entry.uuid.uuid = chosen.bytes
+    out = SegmentWriter(dataset.store, dataset.manifest.data_format, chosen)
+    with reporting(progress, "merge_metadata", 0):
+        try:
+            merged = merge(StagedSegment(dataset.store, entry), out)
+            out.finish()
+        except BaseException:
+            out.abort()
+            raise
+        dataset.store.discard(merged)
