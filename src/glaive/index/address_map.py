@@ -63,6 +63,9 @@ class AddressMap:
 
     __slots__ = ("rewritten", "steps")
 
+    moves = True
+    """Whether rows have other numbers afterwards; else some are dropped."""
+
     def __init__(self, steps: Sequence[_Step]) -> None:
         self.steps = tuple(steps)
         self.rewritten = frozenset(fragment for step in steps for fragment in step.ids.tolist())

@@ -145,6 +145,9 @@ class IndexKind:
     answers_filters: ClassVar[bool] = True
     """Whether opened segments are :class:`ScalarIndex`, which answer filters."""
 
+    indexes_dictionaries: ClassVar[bool] = True
+    """Whether columns of dictionaries can be indexed, so that pylance reads the index, too."""
+
     stores_addresses: ClassVar[bool] = False
     """Whether segments that are built hold addresses of rows that have stable ids, too."""
 

@@ -33,6 +33,8 @@ class RetainedRows(AddressMap):
 
     __slots__ = ("_limits", "_retains")
 
+    moves = False
+
     def __init__(self, limits: Mapping[int, int], retains: Callable[[Addresses], Flags]) -> None:
         super().__init__(())
         self.rewritten = frozenset(limits)

@@ -56,6 +56,10 @@ class IndexSource(Protocol):
         """Name, type and metadata of the column."""
 
     @property
+    def dictionary_type(self) -> pa.DataType | None:
+        """The type of a column whose values are encoded with dictionaries; else None."""
+
+    @property
     def fragments(self) -> Sequence[FragmentExtent]:
         """The fragments, in the order in which they are read."""
 

@@ -36,6 +36,7 @@ class Rows:
     fragments: Sequence[FragmentExtent]
     stored: Sequence[ValueBatch]
     stable_row_ids: bool = False
+    dictionary_type: pa.DataType | None = None
     memory_limit: int = 1 << 30
     read: list[int] = dataclasses.field(default_factory=list)
 

@@ -15,7 +15,7 @@ from glaive.errors import UnsupportedFeatureError
 from glaive.index.queries import MatchesPattern
 from glaive.index.scalar.required_words import required_words
 
-from .built import answers, build, check, merge, opened, segments
+from .built import answers, build, merge, opened, segments
 from .test_btree import write
 
 WORDS = ["alpha", "Beta", "gamma42", "delta é", "ÉCOLE", "x", "", "ße", "日本", "bet0"]
@@ -56,19 +56,18 @@ def test_no_row_with_a_word_is_missed(tmp_path: Path, memory_limit: int, stable:
             assert found.nulls is not None
             nulls = np.asarray(table["_rowid"].filter(table["x"].is_null()))
             assert found.nulls.rows().tolist() == nulls.tolist()
-            assert answers(path, IsNull()).rows.rows().tolist() == nulls.tolist()
+            assert not any(one.answers(IsNull()) for one in opened(path))
     assert len(segments(path)) == 1
 
 
-def test_values_and_patterns_are_looked_up_by_their_trigrams(tmp_path: Path) -> None:
+def test_patterns_are_looked_up_by_their_trigrams(tmp_path: Path) -> None:
     values = pa.array(["alpha", "beta", "alphabet", "gamma", None])
     path = write(tmp_path / "d", [values])
     build(path, "x", "ngram")
-    assert check(path, "x", IsOneOf(pa.array(["beta", "gamma"])), exact=False) == 2
     for pattern, wanted in (("alpha.*bet", [2]), ("^gam+a$", [3]), ("alpha", [0, 2])):
         assert answers(path, MatchesPattern(pattern)).rows.rows().tolist() == wanted
     (one,) = opened(path)
-    for query in (MatchesPattern("a|b"), IsOneOf(pa.array(["ab"])), IsNull(negated=True)):
+    for query in (MatchesPattern("a|b"), IsOneOf(pa.array(["alpha"])), IsNull(negated=True)):
         assert not one.answers(query)
 
 

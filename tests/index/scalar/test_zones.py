@@ -164,7 +164,7 @@ def test_filters_have_the_size_for_their_probability(
         ("zonemap", {"rows": 1}, "parameter 'rows' of a ZONEMAP index: the kind has only rows_per"),
         ("bloomfilter", {"probability": 1.0}, "probability: expected a number between 0 and 1"),
         ("bloomfilter", {"number_of_items": True}, "number_of_items: expected an integer"),
-        ("btree", {"a": 1}, "parameter 'a' of a BTREE index: the kind has none"),
+        ("btree", {"a": 1}, "parameter 'a' of a BTREE index: the kind has only zone_size"),
         ("bitmap", {"a": 1}, "parameter 'a' of a BITMAP index: the kind has none"),
     ],
 )

@@ -27,6 +27,7 @@ class RowsInMemory:
         self.num_rows = sum(map(len, batches))
         self.fragments = [FragmentExtent(0, self.num_rows)]
         self.stable_row_ids = False
+        self.dictionary_type: pa.DataType | None = None
 
     def batches(self) -> Iterator[ValueBatch]:
         at = self._first

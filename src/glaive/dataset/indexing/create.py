@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+import pyarrow as pa
+
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.describe import uuid_of
@@ -18,7 +20,7 @@ from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.staging import write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.table.index_coverage import covered_fragments, with_covered
@@ -57,10 +59,17 @@ def index_task(
         The column does not exist; the message names the closest ones.
     OptionError
         The kind does not exist, or a fragment, or the id of the segment is none.
+    UnsupportedFeatureError
+        The column has dictionaries, which the kind does not index.
     """
     column = _one_column(column)
     kind, given = kind_named(index_type, parameters or {})
-    dataset.manifest.schema.find(column)
+    values = dataset.manifest.schema.find(column)[-1].to_arrow().type
+    if pa.types.is_dictionary(values) and not kind.indexes_dictionaries:
+        raise UnsupportedFeatureError(
+            f"column {column!r} of type {values} cannot have a {kind.name.upper()} index, which "
+            "other libraries would not read. Use ZONEMAP, or write the column as plain values"
+        )
     ids = None
     if fragment_ids is not None:
         ids = tuple(fragment_ids)

@@ -77,6 +77,14 @@ class ColumnSource:
             stored = stored.value_type
         return pa.field(self._path, stored, metadata=found.metadata)
 
+    @property
+    def dictionary_type(self) -> pa.DataType | None:
+        """The type of the column if it has dictionaries; else None."""
+        stored: Any = self._snapshot.manifest.schema.find(self._path)[-1].to_arrow().type
+        if isinstance(stored, pa.BaseExtensionType):
+            stored = stored.storage_type
+        return stored if pa.types.is_dictionary(stored) else None
+
     @cached_property
     def _positions(self) -> list[int]:
         return list(self._snapshot.positions_of(self._fragment_ids))

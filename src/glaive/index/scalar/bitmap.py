@@ -37,6 +37,7 @@ class Bitmap(IndexKind):
 
     name: ClassVar[str] = "bitmap"
     newest: ClassVar[int] = 0
+    indexes_dictionaries: ClassVar[bool] = False
     marker: ClassVar[str] = LOOKUP
 
     def remap(
@@ -99,6 +100,7 @@ class LabelList(Bitmap):
 
     name: ClassVar[str] = "labellist"
     newest: ClassVar[int] = 1
+    indexes_dictionaries: ClassVar[bool] = False
     marker: ClassVar[str] = ""
 
     def open(self, segment: Segment) -> ScalarIndex:

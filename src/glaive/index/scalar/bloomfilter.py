@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from glaive.index.protocol import BuiltSegment, IndexKind
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.block_filters import FilterBuilder, filter_bytes, is_hashed
 from glaive.index.scalar.bloomfilter_search import OpenedBloomFilter
@@ -22,8 +23,10 @@ from glaive.index.scalar.zones import (
     StoredZones,
     Zoned,
     joined,
+    retained_zones,
     shared_setting,
     stored_nulls,
+    stored_setting,
 )
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource
@@ -42,8 +45,15 @@ class BloomFilter(IndexKind):
 
     name: ClassVar[str] = "bloomfilter"
     newest: ClassVar[int] = 0
+    indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
     marker: ClassVar[str] = FILTERS
+
+    def remap(
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Drop nulls where rows stay where they are; else None: zones do not follow rows."""
+        return retained_zones(segment, FILTERS, address_map, out)
 
     def open(self, segment: Segment) -> OpenedBloomFilter:
         """Read where the zones are; the filters too if they are small."""
@@ -66,6 +76,14 @@ class BloomFilter(IndexKind):
         check_type("BLOOMFILTER", source.field, supported=is_hashed(source.field.type))
         zones, nulls = _zones_of(source, items, wanted)
         return _write(zones, [nulls], str(items), _text(wanted), out)
+
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The rows of a zone, and the probability."""
+        file = segment.open(FILTERS)
+        given = {_ITEMS: file.number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
+        chance = file.metadata.get(_STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY))
+        items = stored_setting(file, given, _ITEMS)
+        return {_ITEMS: items, _PROBABILITY: _probability_of(file, chance)}
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter

@@ -41,6 +41,7 @@ class BTree(IndexKind):
 
     name: ClassVar[str] = "btree"
     newest: ClassVar[int] = 1
+    indexes_dictionaries: ClassVar[bool] = False
     stores_addresses: ClassVar[bool] = True
     marker: ClassVar[str] = LOOKUP
 

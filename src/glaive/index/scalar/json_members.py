@@ -72,6 +72,11 @@ class MemberSource:
         return cls(documents, path, pa.field(field.name, pa.string()))
 
     @property
+    def dictionary_type(self) -> pa.DataType | None:
+        """None: members are plain values."""
+        return None
+
+    @property
     def fragments(self) -> Sequence[FragmentExtent]:
         """The fragments, in the order in which they are read."""
         return self.documents.fragments

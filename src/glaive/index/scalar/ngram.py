@@ -40,6 +40,7 @@ class NGram(IndexKind):
 
     name: ClassVar[str] = "ngram"
     newest: ClassVar[int] = 0
+    indexes_dictionaries: ClassVar[bool] = False
     marker: ClassVar[str] = POSTINGS
 
     def remap(

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import UnsupportedFeatureError
-from glaive.index.protocol import BuiltSegment, IndexKind
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.extremes import Extremes
 from glaive.index.scalar.ordering import is_sortable
@@ -25,8 +26,10 @@ from glaive.index.scalar.zones import (
     StoredZones,
     Zoned,
     joined,
+    retained_zones,
     shared_setting,
     stored_nulls,
+    stored_setting,
 )
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.source import IndexSource
@@ -48,6 +51,12 @@ class ZoneMap(IndexKind):
     newest: ClassVar[int] = 0
     stores_addresses: ClassVar[bool] = True
     marker: ClassVar[str] = ZONES
+
+    def remap(
+        self, segment: Segment, address_map: AddressMap, out: SegmentWriter
+    ) -> RebuiltSegment | None:
+        """Drop nulls where rows stay where they are; else None: zones do not follow rows."""
+        return retained_zones(segment, ZONES, address_map, out)
 
     def open(self, segment: Segment) -> OpenedZoneMap:
         """Read all zones."""
@@ -77,6 +86,12 @@ class ZoneMap(IndexKind):
         rows, nulls = _zones_of(source, rows_per_zone)
         return _write(rows, [nulls], rows_per_zone, out)
 
+    def parameters(self, segment: Segment) -> Mapping[str, Any]:
+        """The rows of a zone."""
+        file = segment.open(ZONES)
+        given = {_ROWS: file.number(_ROWS, _DEFAULT_ROWS, least=1)}
+        return {_ROWS: stored_setting(file, given, _ROWS)}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
@@ -100,7 +115,10 @@ def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]
     columns, nulls = zoned.columns()
     low, high, nans = extremes.finish()
     counts = [pa.array(one.astype(np.uint32)) for one in (nulls, nans)]
-    schema = _schema(source.field.type)
+    kind: Any = source.dictionary_type
+    if kind is not None:
+        low, high = (bound.cast(kind.value_type).dictionary_encode() for bound in (low, high))
+    schema = _schema(source.field.type if kind is None else low.type)
     return pa.table([low, high, *counts, *columns], schema=schema), zoned.nulls()
 
 

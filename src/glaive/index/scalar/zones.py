@@ -5,7 +5,7 @@ Specification: "Zones" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -13,10 +13,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.index.address_map import AddressMap
+from glaive.index.protocol import RebuiltSegment
 from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.scalar.parameters import integer
 from glaive.index.scalar.rowsets import encode_rowset, row_set_of
-from glaive.index.segment import IndexFile
+from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource
 from glaive.types import Flags, Int64s
 
@@ -27,8 +30,10 @@ __all__ = [
     "ZoneBatch",
     "Zoned",
     "joined",
+    "retained_zones",
     "shared_setting",
     "stored_nulls",
+    "stored_setting",
 ]
 
 NULLS = "null_bitmap"
@@ -188,6 +193,25 @@ class Zoned:
 # --- merging ------------------------------------------------------------------------------
 
 
+def retained_zones(
+    segment: Segment, name: str, address_map: AddressMap, out: SegmentWriter
+) -> RebuiltSegment | None:
+    """Write the zones of a segment again, without nulls that are dropped; all zones stay.
+
+    A zone of rows that the segment answers for no more is looked at in vain, for nothing worse.
+    None if rows move, which zones cannot follow, or an old writer did not say which are null.
+    """
+    file = segment.open(name)
+    if address_map.moves or NULLS not in file.metadata:
+        return None
+    nulls = row_set_of(pa.array([stored_nulls(file)], pa.binary()), file.path).rows()
+    kept = encode_rowset(nulls[address_map.apply(nulls)[1]])
+    metadata = {key: value for key, value in file.metadata.items() if key != NULLS}
+    rows = file.read().replace_schema_metadata()
+    out.write(name, rows, metadata=metadata, buffers={NULLS: kept})
+    return RebuiltSegment()
+
+
 def shared_setting(files: Sequence[IndexFile], key: str, default: str) -> str:
     """A value of the metadata that all files have.
 
@@ -203,6 +227,14 @@ def shared_setting(files: Sequence[IndexFile], key: str, default: str) -> str:
             "merged: build the index again"
         )
     return found.pop()
+
+
+def stored_setting(file: IndexFile, given: Mapping[str, int], name: str) -> int:
+    """A number of the metadata that is a parameter of a build; damage if it cannot be one."""
+    try:
+        return integer(given, name, 1)
+    except OptionError as error:
+        raise file.corrupt(f"setting {name!r}", "a number of rows", str(error)) from error
 
 
 def stored_nulls(file: IndexFile) -> bytes:

@@ -46,6 +46,7 @@ class Inverted(IndexKind):
 
     name: ClassVar[str] = "inverted"
     newest: ClassVar[int] = 3
+    indexes_dictionaries: ClassVar[bool] = False
     marker: ClassVar[str] = METADATA
 
     def open(self, segment: Segment) -> OpenedInverted:
