@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan, plan_searched
-from glaive.scan.query import Query, statistics
+from glaive.scan.query import Query
 from glaive.scan.ready import ready_scan
+from glaive.scan.reporting import statistics
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:

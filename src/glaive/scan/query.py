@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,9 +12,10 @@ from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
 from glaive.io.stats import IOStats
-from glaive.scan.metrics import Meter, ScanStatistics
+from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
+from glaive.scan.reporting import report
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch, stream, tables
 from glaive.scan.run.table import read_table
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from glaive.expr.filters import Filter
     from glaive.scan.filter.scan import FilteredScan
 
-__all__ = ["Query", "make_query", "statistics"]
-
-_log = logging.getLogger("glaive.scan")
+__all__ = ["Query", "make_query"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,15 +128,7 @@ class Query:
         return self.source.snapshot.store.counters.snapshot()
 
     def _report(self, run: ScanRun, before: IOStats, rows: int) -> None:
-        """Hand the statistics to who asked for them, whose errors are logged."""
-        callback = self.options.scan_stats_callback
-        if callback is None:
-            return
-        run.meter.count("output_rows", rows)
-        try:
-            callback(statistics(run.meter, before, self._counters()))
-        except Exception:
-            _log.exception("scan_stats_callback failed")
+        report(self.source.snapshot, self.options, run.meter, before, rows)
 
 
 def make_query(views: Views, options: ScanOptions, *, counting: bool = False) -> Query:
@@ -174,15 +164,3 @@ def make_query(views: Views, options: ScanOptions, *, counting: bool = False) ->
         inputs=tuple(dict.fromkeys(inputs)),
     )
     return Query(source, options, condition)
-
-
-def statistics(meter: Meter, before: IOStats, after: IOStats) -> ScanStatistics:
-    """The figures between two readings of a store's counters."""
-    reads = after.read_iops - before.read_iops
-    return ScanStatistics(
-        iops=reads,
-        requests=reads,
-        bytes_read=after.read_bytes - before.read_bytes,
-        all_counts=dict(meter.counts),
-        all_times=dict(meter.times),
-    )

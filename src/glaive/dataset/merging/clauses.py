@@ -43,6 +43,8 @@ class MergeClauses:
         Base paths for new files, used in turn; None for all of them.
     primary_base
         Whether "all" includes the dataset's own root.
+    use_index
+        Whether scalar indices may be searched for keys.
     """
 
     on: tuple[str, ...]
@@ -57,6 +59,7 @@ class MergeClauses:
     data_storage_version: str | None = None
     target_bases: tuple[str, ...] | None = ()
     primary_base: bool = True
+    use_index: bool = True
 
     @property
     def does_nothing(self) -> bool:

@@ -11,7 +11,7 @@ within a struct or a list is a value like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ from glaive.expr.filters import Term
 from glaive.expr.tree import Literal
 from glaive.format.flags import Feature
 from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import Search
+from glaive.scan.filter.search import Search, answers_of
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.run.scheduler import ScanRun
@@ -36,6 +36,7 @@ from glaive.types import Int64s
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
+    from glaive.scan.snapshot import Snapshot
 
 __all__ = ["Matches", "SourceKeys", "find_matches"]
 
@@ -81,8 +82,12 @@ class Matches:
         return self.only(order)
 
 
-def find_matches(dataset: OpenedVersion, keys: SourceKeys, meter: Meter) -> Matches:
+def find_matches(
+    dataset: OpenedVersion, keys: SourceKeys, meter: Meter, *, use_index: bool = True
+) -> Matches:
     """Look up the keys of all live rows among those of the source.
+
+    With ``use_index`` scalar indices say which rows may have them, where that is quicker.
 
     Memory: a few windows of the key columns, and 24 bytes per match.
     """
@@ -92,7 +97,9 @@ def find_matches(dataset: OpenedVersion, keys: SourceKeys, meter: Meter) -> Matc
     columns = (*keys.names, *system)
     source = Views(snapshot).scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()
-    search = Search(ScanRun(source, ScanOptions(), meter), terms)
+    run = ScanRun(source, ScanOptions(), meter)
+    answers = answers_of(run, [_indexed(term, snapshot) for term in terms]) if use_index else {}
+    search = Search(run, terms, answers=answers)
     num_keys = len(keys.names)
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*system, "source")}
     stream = snapshot.num_rows > _STREAMED_ROWS
@@ -115,7 +122,17 @@ def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype), *(part.view(dtype) for part in parts)])
 
 
-def _terms(keys: SourceKeys) -> tuple[Term, ...]:
+def _indexed(term: _KeyTerm, snapshot: Snapshot) -> Term:
+    """The term as a condition that indices answer, if the column has texts."""
+    stored: Any = snapshot.manifest.schema.find(term.path)[-1].to_arrow().type
+    values: Any = term.keys
+    text = pa.types.is_string(stored) or pa.types.is_large_string(stored)
+    if term.condition is not None or not text or values.type != stored:
+        return term
+    return replace(term, condition=(term.path, IsOneOf(values.drop_null())))
+
+
+def _terms(keys: SourceKeys) -> tuple[_KeyTerm, ...]:
     """Predicates that all rows with a key of the source pass, and few other rows."""
     terms = []
     for name, column, values in zip(keys.names, keys.columns, keys.values, strict=True):
@@ -125,7 +142,9 @@ def _terms(keys: SourceKeys) -> tuple[Term, ...]:
         if is_word_type(column.type):
             condition = name, IsOneOf(column.drop_null())
             integer_ranges(condition[1], column.type)  # computed once here, not in each thread
-        terms.append(_KeyTerm(expression=_ANY, condition=condition, path=name, values=values))
+        terms.append(
+            _KeyTerm(expression=_ANY, condition=condition, path=name, values=values, keys=column)
+        )
     return tuple(sorted(terms, key=lambda term: term.condition is None))  # the fast ones first
 
 
@@ -138,6 +157,7 @@ class _KeyTerm(Term):
 
     path: str
     values: KeyValues
+    keys: pa.Array
 
     @property
     def columns(self) -> tuple[str, ...]:

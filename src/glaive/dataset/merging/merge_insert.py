@@ -91,8 +91,12 @@ class MergeInsertBuilder:
         return self
 
     def use_index(self, use_index: bool) -> Self:
-        """Accepted and ignored: keys are matched by reading their columns."""
-        return self
+        """Whether scalar indices of the key columns may be searched; default: they may.
+
+        They are where few keys are looked up, and that is estimated to be quicker than to read
+        the columns.
+        """
+        return self._set(use_index=bool(use_index))
 
     def write_mode(self, mode: WriteMode) -> Self:
         """Whether to rewrite updated rows (``rewrite_rows``) or columns (``rewrite_columns``).

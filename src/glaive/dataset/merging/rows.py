@@ -190,7 +190,7 @@ class _Merge:
         rows = self.rows.slice(start, stop - start)
         keys = SourceKeys(clauses.on, [join_column(rows.column(name)) for name in clauses.on])
         with meter.step("match"):
-            matches = find_matches(self.dataset, keys, meter)
+            matches = find_matches(self.dataset, keys, meter, use_index=clauses.use_index)
         meter.count("rows_matched", len(matches.source))
         if clauses.fail and len(matches.source):
             raise SchemaError(

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.chunked import one_array
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import IndexFile, Segment
 from glaive.index.text.bm25 import TextStatistics, length_shares, quantized_lengths, weights_of
 from glaive.index.text.columns import elements_of, lists_of
 from glaive.index.text.edit_distance import near_tokens
 from glaive.index.text.fst_lookup import Fst
+from glaive.index.text.positions import decode_document_positions
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.term_search import TokenPositions
 from glaive.index.text.tokens import Tokens, read_tokens
@@ -143,6 +144,19 @@ class OpenedPartition:
         known: WeightedList = self._segment.keep((self.number, "list", token, mean), load)
         return known
 
+    @property
+    def lengths(self) -> UInt32s:
+        """Tokens of each document."""
+        lengths: UInt32s = self.documents.lengths
+        return lengths
+
+    def occurrences(self, token: str) -> tuple[UInt32s, UInt32s]:
+        """The documents that have a token, and how often. One request."""
+        place = self._find(token)
+        if place is None:
+            return np.zeros(0, np.uint32), np.zeros(0, np.uint32)
+        return self._read_list(place)
+
     def count(self, token: str) -> int:
         """How many documents have a token."""
         place = self._find(token)
@@ -155,8 +169,6 @@ class OpenedPartition:
         ------
         OptionError
             The index has no positions.
-        UnsupportedFeatureError
-            They are those of format version 1.
         """
 
         def load() -> TokenPositions:
@@ -251,10 +263,7 @@ class OpenedPartition:
     def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
         file = self._lists
         if _POSITION in file.schema.names:
-            raise UnsupportedFeatureError(
-                f"{self._segment.where}: positions of format version 1 are not searched. "
-                "Create the index again, in version 2."
-            )
+            return self._read_document_positions(place, frequencies.astype(np.int64))
         if _STREAM not in file.schema.names:
             raise OptionError(
                 f"{self._segment.where}: the index has no positions, which phrases need. Create it "
@@ -269,3 +278,12 @@ class OpenedPartition:
         return decode_list_positions(
             stream.data, offsets, frequencies, block=self._layout.block, where=file.path
         )
+
+    def _read_document_positions(self, place: int, frequencies: Int64s) -> tuple[Int64s, UInt32s]:
+        """The same of format version 1, with elements for each document."""
+        file = self._lists
+        _, documents = lists_of(file.read([_POSITION], place, place + 1), _POSITION, file)
+        begins, values = lists_of(pa.table({_POSITION: documents}), _POSITION, file)
+        elements = elements_of(values, _POSITION, file)
+        positions = decode_document_positions(elements, np.diff(begins), frequencies, file.path)
+        return np.concatenate(([0], np.cumsum(frequencies))).astype(np.int64), positions

@@ -14,9 +14,10 @@ from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.postings import Blocks, Elements
 from glaive.index.text.varints import decode_varints, encode_varints
-from glaive.types import Int64s, UInt8s
+from glaive.types import Int64s, UInt8s, UInt32s
 
 __all__ = [
+    "decode_document_positions",
     "decode_positions",
     "encode_document_positions",
     "encode_positions",
@@ -27,6 +28,7 @@ __all__ = [
 GROUP: Final = 128
 _LANES = 4
 _UNIT = 16
+_GROUP_HEAD = 5
 
 
 def occurrences(blocks: Blocks, frequencies: Int64s) -> Int64s:
@@ -143,6 +145,49 @@ def encode_document_positions(positions: Int64s, frequencies: Int64s) -> tuple[E
     tail = positions[spread(first + groups * GROUP, rest)]
     data[spread(offsets[:-1][head + of_document - 1][ends], 4 * rest[ends])] = _words(tail).ravel()
     return Elements(offsets, data), of_document
+
+
+def decode_document_positions(
+    elements: Elements, of_document: Int64s, frequencies: Int64s, where: object
+) -> UInt32s:
+    """What :func:`encode_document_positions` made elements of, document after document.
+
+    Raises
+    ------
+    CorruptFileError
+        The elements of a document are not those of so many positions.
+    """
+    groups, rest = frequencies // GROUP, frequencies % GROUP
+    sizes = np.diff(elements.offsets)
+    same = len(of_document) == len(frequencies) and int(of_document.sum()) == len(sizes)
+    _check(same and (of_document == 1 + groups + (rest > 0)).all(), "other documents", where)
+    head = np.cumsum(of_document) - of_document
+    ends = rest > 0
+    tail = (head + of_document - 1)[ends]
+    good = (sizes[head] == 4).all() and (sizes[tail] == 4 * rest[ends]).all()
+    _check(good, "elements of other sizes", where)
+    owner = np.repeat(np.arange(len(groups)), groups)
+    within = spread(np.zeros(len(groups), np.int64), groups)
+    of_group = head[owner] + 1 + within
+    _check((sizes[of_group] >= _GROUP_HEAD).all(), "elements of other sizes", where)
+    at = elements.offsets[of_group]
+    bits = elements.data[at + _GROUP_HEAD - 1].astype(np.int64)
+    good = (bits <= MAX_BITS).all() and (sizes[of_group] == _GROUP_HEAD + _UNIT * bits).all()
+    _check(good, "elements of other sizes", where)
+    positions = np.zeros(int(frequencies.sum()), np.uint32)
+    first = np.cumsum(frequencies) - frequencies
+    steps = unpack(elements.data, at + _GROUP_HEAD, bits, _LANES)
+    steps[:, 0] += _numbers(elements.data[at[:, None] + np.arange(4)])
+    into = (first[owner] + within * GROUP)[:, None] + np.arange(GROUP)
+    positions[into] = np.cumsum(steps, axis=1).astype(np.uint32)
+    bytes_at = spread(elements.offsets[tail], 4 * rest[ends])
+    positions[spread(first + groups * GROUP, rest)] = _numbers(elements.data[bytes_at])
+    return positions
+
+
+def _numbers(data: UInt8s) -> Int64s:
+    """Numbers of four bytes each."""
+    return np.ascontiguousarray(data).reshape(-1).view("<u4").astype(np.int64)
 
 
 def _words(values: Int64s) -> UInt8s:

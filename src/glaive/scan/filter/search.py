@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from glaive.expr.filters import Filter, Term
     from glaive.scan.indexed.answers import IndexAnswer
 
-__all__ = ["Search"]
+__all__ = ["Search", "answers_of"]
 
 _SPARSE_SHARE = 0.05
 """Share of rows up to which terms are evaluated on single rows, and no more on ranges."""
@@ -83,7 +83,7 @@ class Search:
         terms = condition.terms
         if len(terms) > 1:
             terms = tuple(sorted(terms, key=cost))
-        answers = {} if condition.never else _answers(run, terms)
+        answers = {} if condition.never else answers_of(run, terms)
         return cls(run, terms, condition.never, answers)
 
     @property
@@ -356,7 +356,7 @@ class Search:
         return flags_of(mask.buffers()[1], len(mask), mask.offset)
 
 
-def _answers(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]:
+def answers_of(run: ScanRun, terms: Sequence[Term]) -> Mapping[int, IndexAnswer]:
     """What indices find of the terms, where that is quicker than looking at the rows."""
     snapshot = run.source.snapshot
     if snapshot.manifest.index_section is None:

@@ -15,7 +15,9 @@ import pyarrow as pa
 from glaive.errors import OptionError
 from glaive.format.field import Field
 from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.source import ValueBatch
 from glaive.index.text.bm25 import TextStatistics
+from glaive.index.text.documents import documents_of
 from glaive.index.text.opened import OpenedInverted
 from glaive.index.text.opened_partition import OpenedPartition
 from glaive.index.text.params import TextParams
@@ -81,6 +83,12 @@ class TextColumn:
         self.plain = _is_text(kind)
         if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
             raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
+
+    def texts_of(self, values: Any, addresses: RowNumbers) -> Any:
+        """The text of each row: as it is stored, or those of its list joined, as in an index."""
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        return documents_of(ValueBatch(values, addresses), by_element=False).texts
 
     @classmethod
     def of(cls, snapshot: Snapshot, path: str) -> TextColumn:

@@ -237,7 +237,9 @@ class MultiMatchQuery(_Leaf):
 
 
 class CombinedFieldsQuery(_Leaf):
-    """Documents with the tokens of a text in several columns that count as one. Not searched yet.
+    """Rows with the tokens of a text in several columns that count as one field.
+
+    One of the columns needs an index; indices of several have to make the same tokens.
 
     Parameters
     ----------

@@ -22,6 +22,7 @@ from glaive.scan.full_text.search import TextSearch
 from glaive.scan.full_text.text_query import TextQuery
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
+from glaive.scan.reporting import report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.stream import rebatch
 from glaive.scan.views import Views
@@ -125,9 +126,13 @@ class FullTextScan:
     def table(self, meter: Meter | None = None) -> pa.Table:
         """The rows that were found."""
         meter = meter or Meter()
+        snapshot = self.views.snapshot
+        before = snapshot.store.counters.snapshot()
         found = self._found(meter)
         with meter.step("columns"):
-            return self.columns.table(ScoredRows(found), meter)
+            table = self.columns.table(ScoredRows(found), meter)
+        report(snapshot, self.options, meter, before, table.num_rows)
+        return table
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows that were found, in batches; all are searched before the first."""

@@ -6,9 +6,9 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,12 +16,15 @@ from glaive.arrow.chunked import join_large
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
+from glaive.index.text.tokenizers.tokenizer import Tokenizer
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.full_text.column import TextColumn, indexed_columns
+from glaive.scan.full_text.combined import CombinedColumn, DocumentPart, combined_hits
 from glaive.scan.full_text.queries import (
     BooleanQuery,
     BoostQuery,
+    CombinedFieldsQuery,
     FullTextOperator,
     FullTextQuery,
     MatchQuery,
@@ -39,6 +42,8 @@ from glaive.scan.views import Views
 __all__ = ["TextSearch"]
 
 _SHIFT = np.uint64(32)
+_OF_POSTINGS: Final[dict[str, Any]] = {"with_position": False, "block_size": 128}
+"""Parameters of indices that make no other tokens."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,9 @@ class TextSearch:
             return _lowered(found, self.hits(query.negative, None), query.negative_boost)
         if isinstance(query, BooleanQuery):
             return self._boolean(query, most)
-        raise UnsupportedFeatureError(
-            f"full_text_query: {type(query).__name__} is not searched yet. Use MultiMatchQuery."
-        )
+        if isinstance(query, CombinedFieldsQuery):
+            return self._combined(query)
+        raise UnsupportedFeatureError(f"full_text_query: a {type(query).__name__} is not searched")
 
     def columns_of(self, query: TextQuery) -> Sequence[str]:
         """The columns that a text is searched in.
@@ -139,6 +144,38 @@ class TextSearch:
             found = Hits(found.rows[kept], found.scores[kept])
         return found
 
+    def _combined(self, query: CombinedFieldsQuery) -> Hits:
+        columns = [self.column(path) for path in query.columns]
+        indexed = [column for column in columns if column.segments]
+        if not indexed:
+            raise OptionError(
+                f"columns: none of {', '.join(query.columns)} has a full-text index. Create one of "
+                "type INVERTED"
+            )
+        segments = [opened for column in indexed for _, opened in column.segments]
+        if len({replace(opened.params, **_OF_POSTINGS) for opened in segments}) > 1:
+            raise OptionError(
+                f"columns: the indices of {', '.join(query.columns)} make tokens in different ways"
+            )
+        tokens = [token for token, _ in indexed[0].tokens(query.query, fuzzy=False)]
+        weighted = [
+            self._combined_column(column, weight, indexed[0].tokenizer, tokens)
+            for column, weight in zip(columns, query.boosts, strict=True)
+        ]
+        return combined_hits(weighted, tokens, every=query.operator is FullTextOperator.AND)
+
+    def _combined_column(
+        self, column: TextColumn, weight: float, tokenizer: Tokenizer, tokens: Sequence[str]
+    ) -> CombinedColumn:
+        known = column.searched(self._among) if column.segments else []
+        parts = [DocumentPart(one.partition, one.rows, one.allowed) for one in known]  # type: ignore[arg-type]  # of an index
+        total = column.statistics
+        texts = None if self.options.fast_search else self._read(column, tokenizer, tokens)
+        if texts is not None:
+            parts.append(DocumentPart(texts, texts.rows, None))
+            total |= texts.statistics
+        return CombinedColumn(weight, parts, total)
+
     def _leaf(self, query: MatchQuery | PhraseQuery, most: int | None) -> Hits:
         column = self.column(query.column)
         fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
@@ -184,23 +221,9 @@ class TextSearch:
 
     def _unindexed(self, column: TextColumn, terms: TermQuery, most: int | None) -> Iterator[Hits]:
         """Rows in fragments that the index does not know: their texts are read."""
-        covered = column.covered
-        fragments = [one for one in self._fragments if one not in covered]
-        if not fragments:
+        texts = self._read(column, column.tokenizer, [token for token, _ in terms.tokens])
+        if texts is None:
             return
-        if not column.plain:
-            raise UnsupportedFeatureError(
-                f"full_text_query: {len(fragments)} fragments are not in the index of column "
-                f"{column.path!r}, which holds no plain texts. Call optimize_indices(), or search "
-                "with fast_search=True."
-            )
-        rows = self._filtered((column.path,), tuple(fragments))
-        read = (
-            (join_large([texts]), addresses.to_numpy())
-            for texts, addresses in rows.chunks(stream=True)
-        )
-        texts = TextsInMemory(read, column.tokenizer, [token for token, _ in terms.tokens])
-        self.meter.count("documents_not_indexed", texts.size)
         indexed = [partition for _, opened in column.segments for partition in opened.partitions]
         yield search_terms(
             [SearchedPartition(texts, texts.rows, None)],
@@ -209,6 +232,23 @@ class TextSearch:
             most,
             indexed,
         )
+
+    def _read(
+        self, column: TextColumn, tokenizer: Tokenizer, tokens: Sequence[str]
+    ) -> TextsInMemory | None:
+        """The texts of fragments that no index knows, for some tokens; None: there are none."""
+        covered = column.covered
+        fragments = [one for one in self._fragments if one not in covered]
+        if not fragments:
+            return None
+        rows = self._filtered((column.path,), tuple(fragments))
+        read = (
+            (column.texts_of(join_large([values]), addresses.to_numpy()), addresses.to_numpy())
+            for values, addresses in rows.chunks(stream=True)
+        )
+        texts = TextsInMemory(read, tokenizer, tokens)
+        self.meter.count("documents_not_indexed", texts.size)
+        return texts
 
     # ------------------------------------------------------------------ rows
 

@@ -81,6 +81,16 @@ class TextsInMemory:
         weights = weights_of(counts.astype(np.uint32), shares)
         return weighted(documents.astype(np.uint32), weights)
 
+    @property
+    def lengths(self) -> Int64s:
+        """Tokens of each document."""
+        return self._lengths
+
+    def occurrences(self, token: str) -> tuple[UInt32s, UInt32s]:
+        """The documents that have a token, and how often."""
+        documents, counts = np.unique(self._places[token][0], return_counts=True)
+        return documents.astype(np.uint32), counts.astype(np.uint32)
+
     def count(self, token: str) -> int:
         """How many documents have a token."""
         return len(np.unique(self._places[token][0]))

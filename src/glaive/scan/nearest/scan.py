@@ -32,6 +32,7 @@ from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.scan.nearest.vectors import vector_type
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_searched
+from glaive.scan.reporting import report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch
@@ -169,9 +170,13 @@ class NearestScan:
     def table(self, meter: Meter | None = None) -> pa.Table:
         """The rows that were found."""
         meter = meter or Meter()
+        snapshot = self.views.snapshot
+        before = snapshot.store.counters.snapshot()
         found = self._found(meter)
         with meter.step("columns"):
-            return self.columns.table(found, meter)
+            table = self.columns.table(found, meter)
+        report(snapshot, self.options, meter, before, table.num_rows)
+        return table
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows that were found, in batches; all are searched before the first."""
