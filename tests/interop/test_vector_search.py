@@ -309,3 +309,28 @@ def test_damage_is_found_or_does_no_harm(tmp_path: Path, name: str) -> None:
                 wrong += isinstance(error, CorruptFileError) and "use_index=False" in str(error)
         file.write_bytes(sound)
     assert wrong
+
+
+@pytest.mark.parametrize("metric", ["l2", "dot"])
+def test_few_rows_that_pass_are_searched_in_all_fragments(tmp_path: Path, metric: str) -> None:
+    path = str(tmp_path / "d")
+    first, second = vectors(300, 1), vectors(60, 2)
+    first[5, 0] = np.inf
+
+    def rows(start: int, found: Any) -> pa.Table:
+        column = pa.FixedSizeListArray.from_arrays(pa.array(found.reshape(-1)), DIMENSION)
+        numbers = range(start, start + len(found))
+        return pa.table({"id": numbers, "k": [at % 7 for at in numbers], "v": column})
+
+    glaive.write_dataset(rows(0, first), path)
+    glaive.dataset(path).create_index("v", "IVF_FLAT", metric=metric, num_partitions=3)
+    glaive.write_dataset(rows(1000, second), path, mode="append")
+    options: dict[str, Any] = {
+        "columns": ["id", "_distance"], "filter": "k < 3 or id = 5", "prefilter": True,
+        "nearest": {"column": "v", "q": second[2], "k": 20, "nprobes": 3},
+    }  # fmt: skip
+    mine, theirs = (one.dataset(path).to_table(**options) for one in (glaive, lance))
+    assert any(number >= 1000 for number in mine["id"].to_pylist())
+    assert 5 not in mine["id"].to_pylist()
+    assert set(mine["id"].to_pylist()) == set(theirs["id"].to_pylist())
+    np.testing.assert_allclose(mine["_distance"], theirs["_distance"], rtol=1e-3)

@@ -19,7 +19,13 @@ __all__ = ["rescore"]
 
 
 def rescore(
-    source: BoundProjection, query: VectorQuery, found: Found, top: TopRows, meter: Meter
+    source: BoundProjection,
+    query: VectorQuery,
+    found: Found,
+    top: TopRows,
+    meter: Meter,
+    *,
+    finite: bool = False,
 ) -> None:
     """Add rows with their true distances, which takes reading their vectors.
 
@@ -27,6 +33,8 @@ def rescore(
     ----------
     source
         The column with the vectors, alone.
+    finite
+        Leave out rows whose distance is not finite: no index has their vectors.
     """
     if not found.size:
         return
@@ -41,6 +49,8 @@ def rescore(
         distances = measure_pairs(vectors.block, query.queries, query.metric, rows, found.query)
         if vectors.valid is not None:
             distances[~vectors.valid] = np.nan
+        if finite:
+            distances[~np.isfinite(distances)] = np.nan
         distances = query.in_range(distances)
     near = distances <= top.limits[found.query]
     top.add(found._replace(distance=distances).take(near))

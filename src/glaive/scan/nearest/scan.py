@@ -221,7 +221,9 @@ class NearestScan:
         rest = self._rest()
         source = self.views.scan((self.nearest.column,))
         if allowed is not None and allowed.count <= max(_FEW_ALLOWED, self.query.count):
-            rescore(source, self.query, self._all_of(allowed), top, meter)
+            rescore(source, self.query, self._all_of(allowed), top, meter, finite=True)
+            if rest is not None:
+                self._exact(rest, meter).find(top)
             return top.result()
         search = IndexSearch(
             indices=SnapshotIndices.of(self.views.snapshot),
