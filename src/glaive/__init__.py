@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from glaive.config import settings
+    from glaive.dataset.blobs.binary_column import BlobColumn
     from glaive.dataset.blobs.values import (
         Blob,
         BlobArray,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from glaive.dataset.fragments.fragment import LanceFragment
     from glaive.dataset.fragments.metadata import FragmentMetadata
     from glaive.dataset.indexing.progress import IndexProgress
+    from glaive.dataset.io_counters import bytes_read_counter, iops_counter, simd_info
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.open import dataset
     from glaive.dataset.scanner import LanceScanner, Scanner
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.errors import GlaiveError
     from glaive.format.fields import LanceSchema
+    from glaive.format.json_schema import json_to_schema, schema_to_json
     from glaive.index.text.tokenizers.query_tokens import FtsToken, tokenize
     from glaive.ingestion.job import IngestResult, ingest
+    from glaive.log import set_logger
     from glaive.scan.metrics import ScanStatistics
     from glaive.scan.run.compare import ColumnOrdering
     from glaive.scan.session import Session
@@ -51,6 +55,7 @@ __all__ = [
     "BatchUDF",
     "Blob",
     "BlobArray",
+    "BlobColumn",
     "BlobFile",
     "BlobType",
     "CleanupCandidateFile",
@@ -81,9 +86,15 @@ __all__ = [
     "batch_udf",
     "blob_array",
     "blob_field",
+    "bytes_read_counter",
     "dataset",
     "ingest",
+    "iops_counter",
+    "json_to_schema",
+    "schema_to_json",
+    "set_logger",
     "settings",
+    "simd_info",
     "tokenize",
     "write_dataset",
 ]
@@ -91,6 +102,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BatchUDF": "glaive.dataset.columns.udf",
+    "Blob": "glaive.format.blob_type",
+    "BlobArray": "glaive.format.blob_type",
+    "BlobColumn": "glaive.dataset.blobs.binary_column",
+    "BlobFile": "glaive.scan.blobs.file",
+    "BlobType": "glaive.format.blob_type",
     "CleanupCandidateFile": "glaive.dataset.versions.cleanup",
     "CleanupExplanation": "glaive.dataset.versions.cleanup",
     "CleanupReferencedBranch": "glaive.dataset.versions.cleanup",
@@ -102,46 +119,66 @@ _HOMES = {
     "LanceScanner": "glaive.dataset.scanner",
     "ScanStatistics": "glaive.scan.metrics",
     "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
-    "BatchUDF": "glaive.dataset.columns.udf",
     "batch_udf": "glaive.dataset.columns.udf",
     "CleanupStats": "glaive.dataset.versions.cleanup",
-    "Transaction": "glaive.dataset.commits.transactions",
-    "LanceOperation": "glaive.dataset.commits.lance_operation",
-    "Index": "glaive.dataset.commits.index_metadata",
-    "FragmentMetadata": "glaive.dataset.fragments.metadata",
-    "Blob": "glaive.format.blob_type",
-    "BlobArray": "glaive.format.blob_type",
-    "BlobFile": "glaive.scan.blobs.file",
-    "BlobType": "glaive.format.blob_type",
     "ColumnOrdering": "glaive.scan.run.compare",
-    "blob_array": "glaive.dataset.blobs.values",
-    "blob_field": "glaive.dataset.blobs.values",
     "DatasetBasePath": "glaive.dataset.writing.base_paths",
+    "FragmentMetadata": "glaive.dataset.fragments.metadata",
     "GlaiveError": "glaive.errors",
+    "Index": "glaive.dataset.commits.index_metadata",
     "LanceDataset": "glaive.dataset.dataset",
     "LanceFragment": "glaive.dataset.fragments.fragment",
+    "LanceOperation": "glaive.dataset.commits.lance_operation",
     "LanceSchema": "glaive.format.fields",
     "Scanner": "glaive.dataset.scanner",
     "Session": "glaive.scan.session",
+    "Transaction": "glaive.dataset.commits.transactions",
+    "blob_array": "glaive.dataset.blobs.values",
+    "blob_field": "glaive.dataset.blobs.values",
+    "bytes_read_counter": "glaive.dataset.io_counters",
+    "iops_counter": "glaive.dataset.io_counters",
+    "json_to_schema": "glaive.format.json_schema",
+    "sanitize_ts": "glaive.dataset.versions.moments",
+    "schema_to_json": "glaive.format.json_schema",
+    "set_logger": "glaive.log",
     "settings": "glaive.config",
     "IngestResult": "glaive.ingestion.job",
     "ingest": "glaive.ingestion.job",
     "tokenize": "glaive.index.text.tokenizers.query_tokens",
+    "simd_info": "glaive.dataset.io_counters",
     "write_dataset": "glaive.dataset.write",
 }
 
 _MODULES = (
+    "arrow",
+    "bitmap",
+    "blob",
     "commit",
+    "compat",
     "dataset",
+    "debug",
+    "dependencies",
     "errors",
     "file",
     "fragment",
     "indices",
+    "hf",
+    "io",
+    "lance",
+    "log",
+    "mem_wal",
+    "namespace",
     "optimize",
+    "otel",
     "progress",
     "query",
+    "pydantic",
+    "sampler",
     "schema",
     "spark",
+    "torch",
+    "tracing",
+    "types",
     "udf",
     "util",
     "vector",
@@ -156,7 +193,10 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES:
         return import_module(f"glaive.{name}")
-    raise AttributeError(f"module 'glaive' has no attribute {name!r}")
+    from glaive.compat.absent import absent_names
+    from glaive.compat.refusals import REFUSED
+
+    return absent_names(__name__, REFUSED[__name__], globals())(name)
 
 
 def __dir__() -> list[str]:

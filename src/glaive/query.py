@@ -1,5 +1,9 @@
 """Queries of full-text search: what the option ``full_text_query`` of scans takes."""
 
+from __future__ import annotations
+
+from glaive.compat.absent import absent_names
+from glaive.compat.refusals import REFUSED
 from glaive.scan.full_text.queries import (
     BooleanQuery,
     BoostQuery,
@@ -27,3 +31,5 @@ __all__ = [
     "Occur",
     "PhraseQuery",
 ]
+
+__getattr__ = absent_names(__name__, REFUSED[__name__], globals())

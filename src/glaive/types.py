@@ -1,12 +1,18 @@
-"""Small values that every layer uses: versions, ranges, positions in files."""
+"""Small values that every layer uses: versions, ranges, positions in files.
+
+``ReaderLike`` is pylance's name for what ``write_dataset`` takes, for annotations.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    ReaderLike = Any
 
 __all__ = [
     "MAX_OFFSET",
@@ -15,6 +21,7 @@ __all__ = [
     "Float32s",
     "FormatVersion",
     "Int64s",
+    "ReaderLike",
     "RowRange",
     "UInt8s",
     "UInt16s",
@@ -89,3 +96,11 @@ class Where:
         if self.note is not None:
             text += f", {self.note}"
         return text
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ReaderLike":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pyarrow as pa  # not for those who only want the values above
+
+    return pa.Table | pa.RecordBatch | pa.RecordBatchReader | object

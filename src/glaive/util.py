@@ -1,8 +1,13 @@
-"""K-means, and a check of vector indices, under the names of ``lance.util``."""
+"""K-means, a check of vector indices, and times, under the names of ``lance.util``."""
 
 from __future__ import annotations
 
+from glaive.compat.absent import absent_names
+from glaive.compat.refusals import REFUSED
 from glaive.dataset.indexing.clustering import KMeans
 from glaive.dataset.indexing.self_search import validate_vector_index
+from glaive.dataset.versions.moments import sanitize_ts, td_to_micros
 
-__all__ = ["KMeans", "validate_vector_index"]
+__all__ = ["KMeans", "sanitize_ts", "td_to_micros", "validate_vector_index"]
+
+__getattr__ = absent_names(__name__, REFUSED[__name__], globals())

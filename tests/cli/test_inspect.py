@@ -146,7 +146,7 @@ def test_the_page_holds_what_it_draws(call: Call, file: str, tmp_path: Path) -> 
     assert call("inspect", file, "--html", str(out)).exit_code == 0
     data = inside(out.read_text("utf-8"))
 
-    layout = LanceFileReader(file).metadata()
+    layout = LanceFileReader(file).layout()
     assert data == page_data(layout)
     (drawn,) = data["files"]
     assert drawn["size"] == layout.size
@@ -162,7 +162,7 @@ def test_the_page_holds_what_it_draws(call: Call, file: str, tmp_path: Path) -> 
 
 
 def test_the_page_needs_nothing_from_elsewhere(file: str) -> None:
-    page = render_page(LanceFileReader(file).metadata())
+    page = render_page(LanceFileReader(file).layout())
 
     assert "default-src 'none'" in page
     assert not re.search(r"https?:|//\w+\.|@import|url\(|<link|<img|<iframe|\bsrc=", page)
@@ -172,10 +172,8 @@ def test_the_page_needs_nothing_from_elsewhere(file: str) -> None:
 def test_names_cannot_leave_the_data(tmp_path: Path) -> None:
     rows = pa.table({HOSTILE: [1, 2, 3]})
     path = write(tmp_path / "<b>.lance", rows)
-    page = render_page(LanceFileReader(path).metadata())
-    plain = render_page(
-        LanceFileReader(write(tmp_path / "a.lance", pa.table({"a": [1]}))).metadata()
-    )
+    page = render_page(LanceFileReader(path).layout())
+    plain = render_page(LanceFileReader(write(tmp_path / "a.lance", pa.table({"a": [1]}))).layout())
 
     for mark in ("<script", "</script", "<!--", "<b>"):
         assert page.count(mark) == plain.count(mark)

@@ -92,7 +92,7 @@ def test_a_small_cache_makes_small_pages(tmp_path: Path) -> None:
     with LanceFileWriter(path, ROWS.schema, data_cache_bytes=3 * 4096) as writer:
         for batch in ROWS.to_batches(max_chunksize=500):
             writer.write_batch(batch)
-    layout = LanceFileReader(path).metadata()
+    layout = LanceFileReader(path).layout()
     assert layout.columns[0].num_pages == 10
     assert sum(page.rows for page in layout.columns[0].pages) == 5000
 
@@ -100,7 +100,7 @@ def test_a_small_cache_makes_small_pages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path, version: str) -> None:
     path = _write(tmp_path / "a.lance", version=version)
-    layout = LanceFileReader(path).metadata()
+    layout = LanceFileReader(path).layout()
     buffers = [buffer for column in layout.columns for buffer in column.all_buffers()]
     buffers += layout.sections
     buffers.sort(key=lambda buffer: buffer.position)
@@ -115,7 +115,7 @@ def test_the_layout_accounts_for_every_byte_but_padding(tmp_path: Path, version:
 
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "legacy"])
 def test_the_layout_knows_what_buffers_hold(tmp_path: Path, version: str) -> None:
-    layout = LanceFileReader(_write(tmp_path / "a.lance", version=version)).metadata()
+    layout = LanceFileReader(_write(tmp_path / "a.lance", version=version)).layout()
     kinds = {buffer.kind for column in layout.columns for buffer in column.all_buffers()}
     assert kinds <= {
         "chunk table", "chunks", "dictionary", "values", "offsets", "bytes", "indices",
@@ -134,7 +134,7 @@ def test_every_file_can_be_described(tmp_path: Path, name: str, version: str) ->
         return
     _write(path, rows, version=version)
     reader = LanceFileReader(path)
-    layout = reader.metadata()
+    layout = reader.layout()
     json.dumps(layout.to_dict())
     assert len(reader.file_statistics().columns) == len(layout.columns) > 0
     for column in layout.columns:
@@ -143,7 +143,7 @@ def test_every_file_can_be_described(tmp_path: Path, name: str, version: str) ->
 
 
 def test_ratio_is_bytes_in_memory_per_byte_in_the_file(tmp_path: Path) -> None:
-    layout = LanceFileReader(_write(tmp_path / "a.lance")).metadata()
+    layout = LanceFileReader(_write(tmp_path / "a.lance")).layout()
     number = layout.columns[0]
     assert number.ratio == pytest.approx(5000 * 8 / number.size)
     assert layout.columns[1].ratio is None
@@ -170,7 +170,7 @@ def test_files_of_format_0_1_show_pages_statistics_and_sections(tmp_path: Path) 
     lists = pa.array([[i] * (i % 3) for i in range(5000)])
     rows = ROWS.append_column("key", dictionary).append_column("list", lists)
     path = _write(tmp_path / "a.lance", rows, version="legacy")
-    layout = LanceFileReader(path).metadata()
+    layout = LanceFileReader(path).layout()
     assert [column.path for column in layout.columns] == [
         "id", "name", "f", "key", "list", "list.item",
     ]  # fmt: skip
@@ -189,12 +189,12 @@ def test_files_of_format_0_1_show_pages_statistics_and_sections(tmp_path: Path) 
 
 def test_a_damaged_page_table_of_format_0_1_is_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.lance", version="legacy")
-    table = LanceFileReader(path).metadata().column_metadata
+    table = LanceFileReader(path).layout().column_metadata
     data = bytearray(path.read_bytes())
     data[table.position : table.position + 8] = (1 << 62).to_bytes(8, "little")
     path.write_bytes(data)
     with pytest.raises(CorruptFileError, match="page table"):
-        LanceFileReader(path).metadata()
+        LanceFileReader(path).layout()
 
 
 def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path:
     read = lance_file.LanceFileReader(str(ours))
     assert read.read_all().to_table().equals(ROWS)
     assert read.read_global_buffer(number) == b"abc"
-    assert read.metadata().schema.metadata == {b"k": b"v"}
+    assert read.layout().schema.metadata == {b"k": b"v"}
     with lance_file.LanceFileWriter(str(theirs), ROWS.schema) as writer:
         writer.write_batch(ROWS)
         number = writer.add_global_buffer(b"def")

@@ -5,76 +5,49 @@ What is not there stands in a list below with the reason; the lists must be righ
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.interop.pylance_names import NOWHERE, PAGE, Name, modules, names, page
+
+from glaive.compat.absent import AbsentName
+from glaive.errors import GlaiveError
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
 
-MODULES = ("", ".commit", ".dataset", ".fragment", ".optimize", ".progress", ".schema", ".udf")
-"""Modules of the same name in both libraries."""
+SAME_NAMES = ("torch.data", "file", "blob", "arrow", "bitmap", "sampler", "pydantic")
+"""Modules whose names are shown with the module."""
 
-_WAL = "memory-WAL tables are another kind of table"
-_ARROW = "inherited from pyarrow, where it fails; to_pyarrow_dataset() has it"
-_DICTIONARY = "a name for dictionaries with these keys, in annotations only"
-_INNER = "a part of pylance's inner works that its module happens to show"
-_BLOBS = "writers of blob files by hand are no table operation"
-_TOOLS = "a tool of the library itself, not of tables"
-_SEARCH = "a query for an index"
-_NATIVE = "hands memory or objects to pylance's own Rust library"
-_MERGES = "inner method of a base class; execute and execute_uncommitted take batches, too"
-_ALIEN = "an argument that only pylance itself can make"
 
 ABSENT = {
-    _WAL: """
-        LanceDataset.initialize_mem_wal LanceDataset.mem_wal_index_details
-        LanceDataset.mem_wal_writer
-        CompactedSsTable ExecutionPlan LsmPointLookupPlanner LsmScanner LsmVectorSearchPlanner
-        ShardSnapshot ShardWriter ShardingField ShardingSpec evaluate_sharding_spec
-    """,
-    _ARROW: """
-        LanceDataset.filter LanceDataset.join LanceDataset.join_asof LanceDataset.sort_by
-        LanceScanner.from_batches LanceScanner.from_dataset LanceScanner.from_fragment
-        LanceScanner.take
-    """,
-    _DICTIONARY: """
-        AlterColumn AutoCleanupConfig Branch BulkCommitResult DatasetStats DeleteResult
-        ExecuteResult IndexInformation Tag UpdateResult Version VersionRef
-    """,
-    _INNER: """
-        PySearchFilter ScannerBuilder model_to_dict normalize_transform serialize_row_addrs
-        td_to_micros BatchUDFCheckpoint Bitmap FileSystemFragmentWriteProgress
-        LanceDataset.storage_options_accessor
-    """,
-    _BLOBS: """
-        BlobColumn BlobDescriptor BlobDescriptorArrayBuilder DedicatedBlobWriter
-        PackedBlobWriter BlobFile.detach BlobFile.readinto1
-    """,
-    _TOOLS: """
-        bytes_read_counter iops_counter json_to_schema schema_to_json set_logger simd_info
-        LanceDataset.from_pydantic_model LanceDataset.new_file_session
-    """,
-    _SEARCH: "MinHashQuery VectorSearchQuery",
-    _NATIVE: "FFILanceTableProvider FullTextQuery.inner",
-    _MERGES: """
-        MergeInsertBuilder.analyze_plan_batches MergeInsertBuilder.execute_batches
-        MergeInsertBuilder.execute_uncommitted_batches
+    "a part of pylance's inner works": """
+        BooleanQuery.inner BoostQuery.inner CombinedFieldsQuery.inner FullTextQuery.inner
+        MatchQuery.inner MultiMatchQuery.inner PhraseQuery.inner
+        blob.LanceBlobFile.is_closed blob.LanceBlobFile.read_into
+        blob.LanceBlobFile.set_buffer_size
     """,
     "schemas say the same by LanceSchema.find() and fields, which is a tuple": """
         LanceSchema.field LanceSchema.field_case_insensitive
         LanceSchema.unenforced_clustering_key LanceSchema.unenforced_primary_key
     """,
 }
-"""Names that glaive does not have, by reason."""
+"""Members of classes that glaive does not have, by reason."""
+
+_ALIEN = "an argument that only pylance itself can make"
 
 OTHER = {
     "the default is that of the library, 40": "tokenize.max_token_length",
+    "an enumeration of glaive's own, with the same members": """
+        CombinedFieldsQuery.__init__.operator MatchQuery.__init__.operator
+        MultiMatchQuery.__init__.operator
+    """,
     _ALIEN: """
+        blob.LanceBlobFile.seek.position file.LanceFileReader.__init__._inner_reader
+        file.LanceFileWriter.__init__._inner_writer
         LanceFragment.__init__.fragment DatasetDelta.__init__.delta LanceStats.__init__.dataset
         LanceScanner.__init__.dataset LanceScanner.__init__.scanner
         LanceScanner.__init__.snapshot FragmentSession.__init__.session
@@ -95,10 +68,6 @@ OTHER = {
 """Parameters that glaive does not have so, by reason."""
 
 
-NOWHERE: Any = object()
-"""In place of what one of the libraries does not have."""
-
-
 def listed(table: dict[str, str]) -> set[str]:
     return {name for names in table.values() for name in names.split()}
 
@@ -107,31 +76,20 @@ def is_public(name: str) -> bool:
     return not name.startswith("_")
 
 
-def belongs(found: object, module: str) -> bool:
-    """Whether something is of pylance, and not of what it imports or of another module here."""
-    home = str(getattr(found, "__module__", ""))
-    elsewhere = home in {f"lance{one}" for one in MODULES if one} - {f"lance{module}"}
-    own = home.startswith("lance") or home == "builtins"
-    return own and not elsewhere and not inspect.ismodule(found)
-
-
 def pairs() -> Iterator[tuple[str, Any, Any]]:
     """Public names of the modules and of their classes, with what each library has there."""
-    seen: set[str] = set()
-    for module in MODULES:
-        theirs = importlib.import_module(f"lance{module}")
-        mine = importlib.import_module(f"glaive{module}")
-        named = getattr(theirs, "__all__", ())
-        for name in named or filter(is_public, dir(theirs)):
-            found = getattr(theirs, name)
-            own = belongs(found, module) or (name in named and not inspect.ismodule(found))
-            if not own or not is_public(name) or name in seen:
-                continue
-            seen.add(name)
-            other = getattr(mine, name, NOWHERE)
-            yield name, found, other
-            if inspect.isclass(found) and other is not NOWHERE:
-                yield from members(name, found, other)
+    seen: set[int] = set()
+    for module, name, theirs, mine in names():
+        # The compiled module has inner classes; those of the other modules wrap them.
+        if module == "lance" or theirs is None or id(theirs) in seen:
+            continue
+        if isinstance(mine, AbsentName):
+            continue
+        seen.add(id(theirs))
+        label = f"{module}.{name}" if module in SAME_NAMES else name
+        yield label, theirs, mine
+        if inspect.isclass(theirs) and mine is not NOWHERE:
+            yield from members(label, theirs, mine)
 
 
 def members(name: str, theirs: Any, mine: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -153,7 +111,7 @@ FOUND = list(pairs())
 
 def differences(name: str, theirs: Any, mine: Any) -> Iterator[str]:
     """Parameters that are not there, or in another place, or with another default."""
-    if name.rpartition(".")[2][:1].isupper():
+    if name.rpartition(".")[2][:1].isupper() or hasattr(mine, "__refused__"):
         return  # a class: its __init__ comes by itself
     try:
         wanted, given = inspect.signature(theirs).parameters, inspect.signature(mine).parameters
@@ -183,6 +141,42 @@ def differences(name: str, theirs: Any, mine: Any) -> Iterator[str]:
             told and not made and own.default != it.default
         ):
             yield f"{name}.{one}"
+
+
+def test_all_modules_of_pylance_are_compared() -> None:
+    assert len(modules()) >= 34
+
+
+@pytest.mark.parametrize("module", modules())
+def test_every_name_of_a_module_can_be_imported(module: str) -> None:
+    assert [one.name for one in names() if one.module == module and one.mine is NOWHERE] == []
+
+
+REFUSED = [one for one in names() if isinstance(one.mine, AbsentName)]
+
+
+@pytest.mark.parametrize("one", REFUSED, ids=lambda one: f"{one.module}.{one.name}")
+def test_a_name_that_is_not_supported_says_so_when_it_is_used(one: Name) -> None:
+    assert not isinstance(1, one.mine)
+    with pytest.raises(GlaiveError, match=rf"{one.name} .*\. \w+"):
+        one.mine("anything", option=1)
+    with pytest.raises(GlaiveError, match=one.name):
+        getattr(one.mine, one.name)
+
+
+def test_the_page_of_names_is_that_of_both_libraries() -> None:
+    advice = "run python -m tests.interop.pylance_names"
+    assert page() == PAGE.read_text("utf-8"), advice
+
+
+def test_members_that_are_not_supported_say_so_when_they_are_called() -> None:
+    refused = [(name, mine) for name, _, mine in FOUND if hasattr(mine, "__refused__")]
+    assert "LanceDataset.mem_wal_writer" in dict(refused)
+    for name, mine in refused:
+        with pytest.raises(
+            GlaiveError, match=rf"{name.partition('.')[2]} is not supported: .*\. \w+"
+        ):
+            mine(None, 1, option=2)
 
 
 def test_names_are_there_or_in_the_list() -> None:

@@ -66,7 +66,7 @@ def pages(dataset: LanceDataset) -> list[tuple[str, int, list[tuple[int, str]]]]
     found = []
     for fragment in dataset.get_fragments():
         (file,) = fragment.data_files()
-        layout = LanceFileReader(f"{dataset.uri}/data/{file.path}").metadata()
+        layout = LanceFileReader(f"{dataset.uri}/data/{file.path}").layout()
         for column in layout.columns:
             # Nulls may be an item of their own.
             kinds = [(page.rows, _ITEMS.sub("", str(page.encoding))) for page in column.pages]

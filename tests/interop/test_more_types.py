@@ -132,7 +132,7 @@ def test_several_pages_are_read(
             file.write_batch(piece)
     ours, theirs = glaive.file.LanceFileReader(path), lance_file.LanceFileReader(path)
     if not name.endswith("null") and "empty" not in name:
-        pages = ours.metadata().columns[0].num_pages
+        pages = ours.layout().columns[0].num_pages
         assert pages > 1
     expected = theirs.read_all().to_table()
     if "json" not in name:  # binary in single files

@@ -100,14 +100,14 @@ def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetL
     if "://" not in path and Path(path).is_file():
         if version is not None:
             raise OptionError(f"--version: {path} is a file; only datasets have versions")
-        return LanceFileReader(path).metadata()
+        return LanceFileReader(path).layout()
     try:
         opened = open_dataset(path, version=version)
     except DatasetNotFoundError as no_dataset:
         if "://" not in path or version is not None:
             raise
         try:
-            return LanceFileReader(path).metadata()
+            return LanceFileReader(path).layout()
         except (DataFileMissingError, StoreError):
             raise no_dataset from None
     return dataset_layout(opened, max_files=files)

@@ -14,16 +14,24 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from glaive.compat.absent import absent_names
+from glaive.compat.refusals import REFUSED
+
 if TYPE_CHECKING:
     from inspect import Signature
 
     from glaive.dataset.dataset import LanceDataset
 
 _HOMES = {
+    "AlterColumn": "glaive.dataset.result_types",
+    "AutoCleanupConfig": "glaive.dataset.result_types",
     "BatchUDF": "glaive.dataset.columns.udf",
+    "Bitmap": "glaive.dataset.bitmap",
     "BlobFile": "glaive.scan.blobs.file",
+    "Branch": "glaive.dataset.result_types",
     "Branches": "glaive.dataset.versions.refs",
     "ChangeFeed": "glaive.dataset.changes.feed",
+    "BulkCommitResult": "glaive.dataset.result_types",
     "CleanupExplanation": "glaive.dataset.versions.cleanup",
     "CleanupStats": "glaive.dataset.versions.cleanup",
     "ColumnOrdering": "glaive.scan.run.compare",
@@ -31,17 +39,22 @@ _HOMES = {
     "CompactionMetrics": "glaive.dataset.compaction.result",
     "DataFile": "glaive.dataset.fragments.metadata",
     "DataStatistics": "glaive.dataset.stats",
+    "DatasetBasePath": "glaive.dataset.writing.base_paths",
     "DatasetDelta": "glaive.dataset.versions.delta",
     "DatasetOptimizer": "glaive.dataset.compaction.optimize",
+    "DatasetStats": "glaive.dataset.result_types",
+    "DeleteResult": "glaive.dataset.result_types",
+    "DocumentGranularity": "glaive.scan.full_text.queries",
+    "ExecuteResult": "glaive.dataset.result_types",
     "FieldStatistics": "glaive.dataset.stats",
     "FragmentMetadata": "glaive.dataset.fragments.metadata",
-    "DocumentGranularity": "glaive.scan.full_text.queries",
     "FullTextQuery": "glaive.scan.full_text.queries",
     "Index": "glaive.dataset.commits.index_metadata",
     "IndexConfig": "glaive.dataset.indexing.parameters",
     "IndexFile": "glaive.dataset.commits.index_metadata",
     "IndexProgress": "glaive.dataset.indexing.progress",
     "IndexSegment": "glaive.indices",
+    "IndexInformation": "glaive.dataset.result_types",
     "LANCE_COMMIT_MESSAGE_KEY": "glaive.format.transaction",
     "LanceDataset": "glaive.dataset.dataset",
     "LanceFragment": "glaive.dataset.fragments.fragment",
@@ -51,14 +64,25 @@ _HOMES = {
     "LanceStats": "glaive.dataset.stats",
     "MergeInsertBuilder": "glaive.dataset.merging.merge_insert",
     "SupportedDistributedIndices": "glaive.dataset.indexing.parameters",
+    "ScannerBuilder": "glaive.dataset.scanner_builder",
+    "Session": "glaive.scan.session",
     "SqlQuery": "glaive.dataset.interop",
     "SqlQueryBuilder": "glaive.dataset.interop",
+    "Tag": "glaive.dataset.result_types",
     "Tags": "glaive.dataset.versions.refs",
     "Transaction": "glaive.dataset.commits.transactions",
     "VectorIndexReader": "glaive.dataset.indexing.vector_parts",
+    "UpdateResult": "glaive.dataset.result_types",
+    "Version": "glaive.dataset.result_types",
+    "VersionRef": "glaive.dataset.result_types",
     "batch_udf": "glaive.dataset.columns.udf",
+    "model_to_dict": "glaive.dataset.writing.models",
+    "td_to_micros": "glaive.dataset.versions.moments",
     "write_dataset": "glaive.dataset.write",
 }
+
+
+_refused = absent_names(__name__, REFUSED[__name__], globals())
 
 
 @cache
@@ -85,7 +109,7 @@ class _Callable(ModuleType):
     def __getattr__(self, name: str) -> Any:
         # Names of classes and functions that pylance has in its module of this name.
         if name not in _HOMES:
-            raise AttributeError(f"module 'glaive.dataset' has no attribute {name!r}")
+            return _refused(name)
         return getattr(import_module(_HOMES[name]), name)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.opening import find
+from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
 from glaive.dataset.sampling import sample_positions, slice_length
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.stats import LanceStats
@@ -83,11 +84,14 @@ Target = str | os.PathLike[str] | OpenDataset
 """The target of a commit."""
 
 
+@with_pylance_members
 class LanceDataset:
     """One version of a dataset. :func:`glaive.dataset` opens one and explains the parameters.
 
     Safe to share between threads; can be pickled, and is opened again at the same version.
     """
+
+    __class__ = class_for_arrow
 
     def __init__(
         self,

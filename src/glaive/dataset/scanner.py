@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.compat.absent import refuse_members
+from glaive.compat.refusals import REFUSED_MEMBERS
 from glaive.scan.options import ScanOptions
 from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
@@ -15,6 +17,7 @@ from glaive.scan.views import Views
 __all__ = ["LanceScanner", "Scanner"]
 
 
+@refuse_members(REFUSED_MEMBERS)
 class Scanner:
     """One scan; can be run several times. Returned by ``dataset.scanner(...)``."""
 

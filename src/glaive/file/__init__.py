@@ -1,23 +1,47 @@
-"""Layer 4: one ``.lance`` file, all versions."""
+"""Layer 4: one ``.lance`` file, all versions; the names of ``lance.file`` are here."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glaive.file.files import LanceFileReader, LanceFileWriter
-    from glaive.file.session import LanceFileSession
+    from glaive.file.files import LanceFileReader, LanceFileWriter, ReaderResults
+    from glaive.file.metadata import (
+        LanceBufferDescriptor,
+        LanceColumnMetadata,
+        LanceFileMetadata,
+        LanceFileStatistics,
+        LancePageMetadata,
+    )
+    from glaive.file.session import LanceFileSession, ListResult
+    from glaive.file.versions import stable_version
 
-__all__ = ["LanceFileReader", "LanceFileSession", "LanceFileWriter"]
+__all__ = [
+    "LanceBufferDescriptor",
+    "LanceColumnMetadata",
+    "LanceFileMetadata",
+    "LanceFileReader",
+    "LanceFileSession",
+    "LanceFileStatistics",
+    "LanceFileWriter",
+    "LancePageMetadata",
+    "ListResult",
+    "ReaderResults",
+    "stable_version",
+]
+
+_HOMES = {
+    "LanceFileReader": "files",
+    "LanceFileSession": "session",
+    "LanceFileWriter": "files",
+    "ListResult": "session",
+    "ReaderResults": "files",
+    "stable_version": "versions",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "LanceFileSession":
-        from glaive.file.session import LanceFileSession
-
-        return LanceFileSession
-    from glaive.file import files
-
-    return getattr(files, name)
+    return getattr(import_module(f"glaive.file.{_HOMES.get(name, 'metadata')}"), name)

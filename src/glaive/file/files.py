@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +21,22 @@ from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
 from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
+from glaive.file.location import refuse_namespace, split_path
+from glaive.file.metadata import (
+    LanceFileMetadata,
+    LanceFileStatistics,
+    file_metadata,
+    file_statistics,
+)
 from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.v2.reading.reader import FileV2
 from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_store
 from glaive.types import Int64s
 
 __all__ = [
-    "ColumnStatistics",
-    "FileStatistics",
     "LanceFileReader",
     "LanceFileWriter",
     "ReaderResults",
@@ -40,19 +44,6 @@ __all__ = [
 
 WINDOW_ROWS = 65_536
 """Rows decoded at a time when a file is read in batches."""
-
-
-class ColumnStatistics(NamedTuple):
-    """Pages of one physical column and their size in bytes."""
-
-    num_pages: int
-    size_bytes: int
-
-
-class FileStatistics(NamedTuple):
-    """One entry per physical column."""
-
-    columns: list[ColumnStatistics]
 
 
 class ReaderResults:
@@ -100,8 +91,12 @@ class LanceFileReader:
         path: str | os.PathLike[str],
         storage_options: Mapping[str, str] | None = None,
         columns: Sequence[str] | None = None,
+        *,
+        namespace_client: object = None,
+        table_id: object = None,
     ) -> None:
-        store, name = _split(path, storage_options)
+        refuse_namespace(namespace_client, table_id)
+        store, name = split_path(path, storage_options)
         self._open(store, name, columns)
 
     def _open(self, store: ObjectStore, name: str, columns: Sequence[str] | None) -> None:
@@ -184,16 +179,17 @@ class LanceFileReader:
         """Bytes of a global buffer; 0 is the schema, added buffers follow."""
         return bytes(self._v2().container.global_buffer(index).to_pybytes())
 
-    def metadata(self) -> FileLayout:
+    def layout(self) -> FileLayout:
         """The layout of the whole file: columns, pages, buffers, encodings."""
         return file_layout(self._file)
 
-    def file_statistics(self) -> FileStatistics:
+    def metadata(self) -> LanceFileMetadata:
+        """The schema, and where pages and buffers are, with pylance's names."""
+        return file_metadata(self.layout())
+
+    def file_statistics(self) -> LanceFileStatistics:
         """Pages and bytes per physical column."""
-        columns = self.metadata().columns
-        return FileStatistics(
-            [ColumnStatistics(column.num_pages, column.size) for column in columns]
-        )
+        return file_statistics(self.layout())
 
     def _v2(self) -> FileV2:
         if not isinstance(self._file, FileV2):
@@ -241,6 +237,8 @@ class LanceFileWriter:
         Format version such as ``"2.1"`` or ``"stable"``; 2.2 when omitted.
     storage_options
         For object stores.
+    max_page_bytes
+        Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
     encoding_options
         How columns are encoded; see ``docs/guide/files.md``.
 
@@ -254,7 +252,7 @@ class LanceFileWriter:
     As a context manager: closed when the block ends, aborted when it ends with an error.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # pylance's parameters
         self,
         path: str | os.PathLike[str],
         schema: pa.Schema | None = None,
@@ -262,11 +260,16 @@ class LanceFileWriter:
         data_cache_bytes: int | None = None,
         version: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        namespace_client: object = None,
+        table_id: object = None,
+        max_page_bytes: int | None = None,
         encoding_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self._store, self._name = _split(path, storage_options)
+        refuse_namespace(namespace_client, table_id)
+        self._store, self._name = split_path(path, storage_options)
         self._version = version
         self._cache_bytes = data_cache_bytes
+        self._page_bytes = max_page_bytes
         self._options = encoding_options
         self._writer: Any = None
         self._given = self._stored = pa.schema([])
@@ -282,7 +285,12 @@ class LanceFileWriter:
         lance = LanceSchema.from_arrow(schema)
         self._given, self._stored = schema, lance.to_arrow()
         self._writer = create_writer(
-            self._store, self._name, lance, self._version, encoding_options=options
+            self._store,
+            self._name,
+            lance,
+            self._version,
+            encoding_options=options,
+            page_bytes=self._page_bytes,
         )
         if isinstance(self._writer, FileV2Writer) and self._cache_bytes is not None:
             self._writer.limit_cache(self._cache_bytes)
@@ -363,18 +371,6 @@ def _as_stored(batch: Any, schema: pa.Schema) -> Any:
         for at, field in enumerate(schema)
     ]
     return type(batch).from_arrays(arrays, schema=schema)
-
-
-def _split(
-    path: str | os.PathLike[str], storage_options: Mapping[str, str] | None
-) -> tuple[ObjectStore, str]:
-    """The store of the directory that holds a file, and the file's name."""
-    text = os.fspath(path)
-    folder, slash, name = text.rpartition("/")
-    if not name:
-        raise OptionError(f"{text!r} names a directory; give the path of a file")
-    root = folder or ("/" if slash else ".")
-    return open_store(root, storage_options), name
 
 
 def _check_counts(batch_size: int, batch_readahead: int) -> None:

@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
+from glaive.compat.absent import Absence, refuse_members
 from glaive.file.files import LanceFileReader, LanceFileWriter
+from glaive.file.location import refuse_namespace
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
 
-__all__ = ["LanceFileSession"]
+__all__ = ["LanceFileSession", "ListResult"]
+
+_BLOB_FILES = (
+    Absence(
+        "files of blobs are written with the rows that own them",
+        "Pass blob_array(...) to write_dataset or fragment.write_fragments, which pack the values",
+        "LanceFileSession.open_dedicated_blob_writer LanceFileSession.open_packed_blob_writer",
+    ),
+)
 
 
+@dataclass
+class ListResult:
+    """A directory: its sub-directories and its files, relative to the session's base path."""
+
+    common_prefixes: list[str]
+    objects: list[str]
+
+
+@refuse_members(_BLOB_FILES)
 class LanceFileSession:
     """Several files below one directory: the store is connected once.
 
@@ -27,8 +47,13 @@ class LanceFileSession:
     """
 
     def __init__(
-        self, base_path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+        self,
+        base_path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        namespace_client: object = None,
+        table_id: object = None,
     ) -> None:
+        refuse_namespace(namespace_client, table_id)
         self._base = os.fspath(base_path)
         self._storage_options = storage_options
         self._store = open_store(base_path, storage_options)
@@ -44,14 +69,17 @@ class LanceFileSession:
         schema: pa.Schema | None = None,
         data_cache_bytes: int | None = None,
         version: str | None = None,
+        keep_original_array: bool | None = None,
+        max_page_bytes: int | None = None,
     ) -> LanceFileWriter:
-        """Begin a file below the base path."""
+        """Begin a file below the base path; ``keep_original_array`` is ignored."""
         return LanceFileWriter(
             f"{self._base.rstrip('/')}/{path}",
             schema,
             data_cache_bytes=data_cache_bytes,
             version=version,
             storage_options=self._storage_options,
+            max_page_bytes=max_page_bytes,
         )
 
     def contains(self, path: str) -> bool:
@@ -63,6 +91,15 @@ class LanceFileSession:
     def list(self, path: str | None = None) -> list[str]:
         """Paths of all files below a directory, in order."""
         return [entry.path for entry in self._store.walk(path or "")]
+
+    def list_with_delimiter(self, path: str | None = None) -> ListResult:
+        """Files directly in a directory, and its sub-directories, in order."""
+        prefix = (path or "").strip("/")
+        start = f"{prefix}/" if prefix else ""
+        objects = [entry.path for entry in self._store.list(prefix)]
+        below = (entry.path.removeprefix(start) for entry in self._store.walk(prefix))
+        folders = {name.partition("/")[0] for name in below if "/" in name}
+        return ListResult([f"{start}{folder}" for folder in sorted(folders)], objects)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Raw bytes of a file."""

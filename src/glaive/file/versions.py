@@ -15,7 +15,15 @@ from glaive.file.v2.profiles.v2_2 import V2_2
 from glaive.file.v2.profiles.v2_3 import V2_3
 from glaive.types import FormatVersion
 
-__all__ = ["DEFAULT", "PROFILES", "Profile", "profile_of", "profile_of_footer", "resolve_version"]
+__all__ = [
+    "DEFAULT",
+    "PROFILES",
+    "Profile",
+    "profile_of",
+    "profile_of_footer",
+    "resolve_version",
+    "stable_version",
+]
 
 Profile = FormatProfile | LegacyProfile
 
@@ -42,6 +50,11 @@ def resolve_version(name: str | None) -> str:
         return version
     choices = ", ".join([*PROFILES, *_ALIASES])
     raise OptionError(f"data_storage_version: expected one of {choices}, found {name!r}")
+
+
+def stable_version() -> str:
+    """The newest version whose files later releases will read, such as ``"2.2"``."""
+    return resolve_version("stable")
 
 
 def profile_of(version: FormatVersion) -> Profile:

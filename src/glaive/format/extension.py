@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.errors import SchemaError
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 
 __all__ = ["JSON", "extended", "field_metadata", "storage_type"]
@@ -58,7 +59,7 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     try:
         # Importing by Arrow's C interface converts metadata to types.
         return pa.schema(_Exported(given))  # type: ignore[arg-type]  # anything with a capsule
-    except pa.ArrowException:
+    except (pa.ArrowException, SchemaError):
         return schema  # a known name with metadata that does not fit it
 
 

@@ -35,7 +35,7 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
     ids = manifest.fragment_ids
     # Tasks do not carry options that only affect the plan.
     task_options = replace(options, excluded_fragment_ids=())
-    tasks = tuple(
+    tasks = [
         CompactionTask(
             dataset.manifest.version,
             tuple(ids[group].tolist()),
@@ -43,7 +43,7 @@ def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> Compa
             tuple(map(manifest.fragment, group)),
         )
         for group in _within_limits(dataset, groups, options)
-    )
+    ]
     return CompactionPlan(dataset.manifest.version, tasks)
 
 

@@ -85,15 +85,21 @@ class RewriteResult(JsonValue):
     new: tuple[Fragment, ...]
     moved: bytes = b""
 
-    @property
-    def original_fragments(self) -> tuple[FragmentMetadata, ...]:
-        """Fragments whose rows were rewritten."""
-        return tuple(map(FragmentMetadata.of, self.old))
+    def __repr__(self) -> str:
+        return (
+            f"RewriteResult(read_version={self.read_version}, "
+            f"original_fragments=<{len(self.old)}>, new_fragments=<{len(self.new)}>)"
+        )
 
     @property
-    def new_fragments(self) -> tuple[FragmentMetadata, ...]:
+    def original_fragments(self) -> list[FragmentMetadata]:
+        """Fragments whose rows were rewritten."""
+        return list(map(FragmentMetadata.of, self.old))
+
+    @property
+    def new_fragments(self) -> list[FragmentMetadata]:
         """Fragments with these rows."""
-        return tuple(map(FragmentMetadata.of, self.new))
+        return list(map(FragmentMetadata.of, self.new))
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -27,9 +27,13 @@ class CompactionTask(JsonValue):
     old: tuple[Fragment, ...] = ()
 
     @property
-    def fragments(self) -> tuple[FragmentMetadata, ...]:
+    def fragments(self) -> list[FragmentMetadata]:
         """The fragments to be merged."""
-        return tuple(map(FragmentMetadata.of, self.old))
+        return list(map(FragmentMetadata.of, self.old))
+
+    def __repr__(self) -> str:
+        fragments = ", ".join(map(str, self.fragment_ids))
+        return f"CompactionTask(read_version={self.read_version}, fragments=[{fragments}])"
 
     def execute(self, dataset: OpenDataset) -> RewriteResult:
         """Write the rows of ``read_version`` into new fragments, uncommitted.
@@ -66,7 +70,13 @@ class CompactionPlan(JsonValue):
     """The groups of a compaction, one task each."""
 
     read_version: int
-    tasks: tuple[CompactionTask, ...]
+    tasks: list[CompactionTask]
+
+    def __repr__(self) -> str:
+        return (
+            f"CompactionPlan(read_version={self.read_version}, "
+            f"tasks=<{len(self.tasks)} compaction tasks>)"
+        )
 
     def num_tasks(self) -> int:
         """The number of tasks."""
@@ -78,4 +88,4 @@ class CompactionPlan(JsonValue):
 
     @classmethod
     def _of(cls, values: Any) -> Self:
-        return cls(values["read_version"], tuple(map(CompactionTask.from_json, values["tasks"])))
+        return cls(values["read_version"], list(map(CompactionTask.from_json, values["tasks"])))

@@ -16,7 +16,7 @@ from glaive.types import FormatVersion
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
 
-__all__ = ["DataFile", "DeletionFile", "checked_integer"]
+__all__ = ["DataFile", "DeletionFile", "FilePath", "checked_integer"]
 
 _KINDS = ("array", "bitmap")
 _MAX_32 = 2**32 - 1
@@ -41,6 +41,19 @@ def checked_integer(value: object, name: str, highest: int, lowest: int = 0) -> 
 
 def _optional(value: object, name: str, highest: int) -> int | None:
     return None if value is None else checked_integer(value, name, highest)
+
+
+class FilePath(str):
+    """A path that may also be called: older clients of pylance write ``file.path()``."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        """The path."""
+        return str(self)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FilePath, (str(self),)
 
 
 @dataclass
@@ -72,6 +85,7 @@ class DataFile:
     base_id: int | None = None
 
     def __post_init__(self) -> None:
+        self.path = FilePath(self.path)
         self.fields, self.column_indices = list(self.fields), list(self.column_indices or ())
 
     @classmethod
@@ -152,7 +166,7 @@ class DataFile:
     def to_json(self) -> dict[str, Any]:
         """Convert to values that JSON can represent."""
         values = asdict(self)
-        return values | {"path": values.pop("path")}
+        return values | {"path": str(values.pop("path"))}
 
 
 @dataclass

@@ -234,6 +234,18 @@ class MergeInsertBuilder:
         with self._read(data_obj, schema) as source:
             return analyze(self._dataset.opened, self._clauses, source)
 
+    def execute_batches(self, new_data: object) -> dict[str, int]:
+        """The same as :meth:`execute`."""
+        return self.execute(new_data)
+
+    def execute_uncommitted_batches(self, new_data: object) -> tuple[Transaction, dict[str, int]]:
+        """The same as :meth:`execute_uncommitted`."""
+        return self.execute_uncommitted(new_data)
+
+    def analyze_plan_batches(self, new_data: object) -> str:
+        """The same as :meth:`analyze_plan`."""
+        return self.analyze_plan(new_data)
+
 
 def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
     """The key columns, as spelled in the dataset; default: its primary key."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
+from glaive.dataset.versions.moments import sanitize_ts
 from glaive.errors import OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import NamingScheme
@@ -66,12 +66,11 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
         The argument is no point in time.
     """
     try:
-        moment = datetime.fromisoformat(asof) if isinstance(asof, str) else asof
-    except ValueError:
-        moment = None
-    if not isinstance(moment, datetime):
-        raise OptionError(f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}")
-    moment = moment.astimezone()
+        moment = sanitize_ts(asof).astimezone()
+    except OptionError:
+        raise OptionError(
+            f"asof: expected a datetime or a string like 2026-05-01, found {asof!r}"
+        ) from None
     versions = describe_versions(store)
     before = [version.version for version in versions if version.timestamp < moment]
     if not before:

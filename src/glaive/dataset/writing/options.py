@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
@@ -21,6 +21,10 @@ _NUMBERS = (
     "max_page_bytes",
     "data_cache_bytes",
 )
+
+
+DEFAULT_MAX_BYTES_PER_FILE: Final = 90 * 1024**3
+"""Bytes of a data file at most, unless ``max_bytes_per_file`` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,7 @@ class WriteOptions:
     mode: Mode = "create"
     max_rows_per_file: int = 1024 * 1024
     max_rows_per_group: int = 1024
-    max_bytes_per_file: int = 90 * 1024**3
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
     max_page_bytes: int | None = None
     data_cache_bytes: int | None = None
     data_storage_version: str | None = None

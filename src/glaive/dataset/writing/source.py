@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from glaive.arrow.nesting import check_nesting
+from glaive.dataset.writing.models import is_model, pydantic_to_schema, rows_of_models
 from glaive.errors import OptionError
 
 __all__ = ["Rows", "batches_of", "read_source"]
@@ -40,8 +41,8 @@ def read_source(data: object, schema: pa.Schema | None = None) -> tuple[pa.Schem
     ----------
     data
         Table, record batch, record batch reader, pandas or polars frame, any object with an
-        Arrow stream, a pyarrow dataset or scanner, a mapping of columns, or an iterable of
-        record batches or of mappings (rows).
+        Arrow stream, a pyarrow dataset or scanner, a Hugging Face dataset, a mapping of columns,
+        or an iterable of record batches, of frames, of mappings or pydantic models (rows).
     schema
         Names and types for mappings and rows without types, and for an empty iterable.
 
@@ -62,6 +63,8 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
         return data.schema, iter([data])
     if isinstance(data, pa.RecordBatch):
         return data.schema, iter([data])
+    if type(data).__module__.startswith("datasets."):
+        return _hugging_face(data)
     if isinstance(data, Mapping):
         table = pa.Table.from_pydict(dict(data), schema=schema)
         return table.schema, iter([table])
@@ -111,11 +114,65 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
             return schema, _typed_rows(chain([first], rest), schema)
         table = _from_rows([first, *rest])
         return table.schema, iter([table])
+    if is_model(first):
+        model: Any = type(first)
+        columns = pydantic_to_schema(model) if schema is None else schema
+        return columns, _model_rows(chain([first], rest), model, columns)
     if not isinstance(first, pa.RecordBatch | pa.Table):
-        raise OptionError(
-            f"data to write: expected record batches or mappings, found {type(first).__name__}"
-        )
+        return _from_frames(first, rest)
     return first.schema, _checked(first, rest)
+
+
+def _hugging_face(data: Any) -> tuple[pa.Schema, Iterator[Rows]]:
+    """Rows of a Hugging Face dataset with the types of its features."""
+    kind = type(data).__name__
+    features = getattr(data, "features", None)
+    if kind.endswith("DatasetDict"):
+        raise OptionError(
+            "DatasetDict is not yet supported: it has several datasets. Write them one by one, "
+            f"such as data[{next(iter(data), 'train')!r}]"
+        )
+    if features is None:
+        raise OptionError(
+            f"data to write: the features of this {kind} are not known. Set them with "
+            "data.cast(features), or pass record batches"
+        )
+    schema = features.arrow_schema
+    if hasattr(data, "with_format"):  # rows as Arrow, with selections and filters applied
+        batches = data.with_format("arrow").iter(batch_size=_MAPPINGS)
+        return schema, (batch.cast(schema) for batch in batches)
+    raise OptionError(f"data to write: expected a Dataset or IterableDataset, found {kind}")
+
+
+def _from_frames(first: Any, rest: Iterator[Any]) -> tuple[pa.Schema, Iterator[Rows]]:
+    """Rows of an iterable of frames, or of other objects with an Arrow stream."""
+    if not _is_frame(first):
+        raise OptionError(
+            "data to write: expected record batches, mappings, models or data frames, found "
+            f"{type(first).__name__}"
+        )
+    schema, rows = _read(first, None)
+
+    def later() -> Iterator[Rows]:
+        yield from rows
+        for position, item in enumerate(rest, 1):
+            if not _is_frame(item):
+                raise OptionError(
+                    f"data to write: expected a data frame as item {position}, found "
+                    f"{type(item).__name__}"
+                )
+            yield from _read(item, schema)[1]
+
+    return schema, later()
+
+
+def _is_frame(item: object) -> bool:
+    return type(item).__module__.startswith("pandas.") or hasattr(item, "__arrow_c_stream__")
+
+
+def _model_rows(rows: Iterator[Any], model: type, schema: pa.Schema) -> Iterator[Rows]:
+    while some := list(islice(rows, _MAPPINGS)):
+        yield rows_of_models(some, model, schema=schema)
 
 
 def _typed_rows(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterator[Rows]:

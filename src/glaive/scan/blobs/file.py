@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.compat.absent import refuse_members
+from glaive.compat.refusals import REFUSED_MEMBERS
 from glaive.errors import DataFileMissingError, ObjectNotFoundError, OptionError
 from glaive.io.store import ObjectStore, RangeReader
 from glaive.scan.blobs.location import BlobLocation, open_location
@@ -17,6 +19,7 @@ from glaive.types import ByteRange
 __all__ = ["BlobFile"]
 
 
+@refuse_members(REFUSED_MEMBERS)
 class BlobFile(io.RawIOBase):
     """A value to read from, to seek in, and to hand to whatever takes a binary file.
 
@@ -129,6 +132,10 @@ class BlobFile(io.RawIOBase):
             target[:wanted] = memoryview(self._read_on(wanted)).cast("B")
         self._position += wanted
         return wanted
+
+    def readinto1(self, buffer: Any) -> int:
+        """Fill a buffer; the same as :meth:`readinto`."""
+        return self.readinto(buffer)
 
     def read_range(self, offset: int, length: int) -> bytes:
         """Bytes of a range; the position stays where it is.

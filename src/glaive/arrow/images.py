@@ -1,0 +1,358 @@
+"""Images in Arrow: addresses of images, encoded images, and pixels.
+
+Three extension types, under the names that Lance registered: ``lance.arrow.image_uri``,
+``lance.arrow.encoded_image`` and ``lance.arrow.fixed_shape_image_tensor``. Importing this module
+registers them with pyarrow; columns of these types are then read as arrays of these classes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.arrow import image_codecs
+from glaive.errors import SchemaError
+
+__all__ = [
+    "EncodedImageArray",
+    "EncodedImageScalar",
+    "EncodedImageType",
+    "FixedShapeImageTensorArray",
+    "FixedShapeImageTensorScalar",
+    "FixedShapeImageTensorType",
+    "ImageArray",
+    "ImageScalar",
+    "ImageURIArray",
+    "ImageURIScalar",
+    "ImageURIType",
+]
+
+_BINARY: Any = pa.binary()
+_STRING: Any = pa.string()
+
+_REPR_BYTES = 30
+
+
+class ImageScalar(pa.ExtensionScalar):
+    """One image."""
+
+    def as_py(self, **options: Any) -> Any:
+        """The stored value; None if it is null. Options are those of pyarrow."""
+        stored = self.value
+        return None if stored is None else stored.as_py(**options)
+
+
+class ImageURIScalar(ImageScalar):
+    """The address of one image."""
+
+
+class EncodedImageScalar(ImageScalar):
+    """One encoded image."""
+
+
+class FixedShapeImageTensorScalar(ImageScalar):
+    """The pixels of one image, as a flat list."""
+
+
+class ImageArray(pa.ExtensionArray):
+    """Base of the three kinds of arrays."""
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"<lance.arrow.{name} object at {id(self):#018x}>\n{_values(self)!r}"
+
+    @classmethod
+    def from_array(cls, images: Any) -> Any:
+        """The array as the kind of images that its type suggests.
+
+        Parameters
+        ----------
+        images
+            Strings (addresses), binary values (encoded images), a fixed-shape tensor array
+            (pixels), such an array already, or an iterable of addresses.
+
+        Raises
+        ------
+        SchemaError
+            It is none of these.
+        """
+        if isinstance(images, ImageArray):
+            return images
+        if isinstance(images, pa.FixedShapeTensorArray):
+            tensor: Any = images.type
+            kind: Any = FixedShapeImageTensorType(tensor.value_type, tensor.shape)
+            return pa.ExtensionArray.from_storage(kind, images.storage)
+        if isinstance(images, pa.Array) and _is_binary(images.type):
+            encoded: Any = EncodedImageType(images.type)
+            return pa.ExtensionArray.from_storage(encoded, images)
+        if isinstance(images, pa.Array) and not _is_string(images.type):
+            raise SchemaError(f"Cannot build an ImageArray from an array of {images.type}")
+        if isinstance(images, str | bytes) or not isinstance(images, Iterable):
+            raise SchemaError(f"Cannot build an ImageArray from {type(images)}")
+        return ImageURIArray.from_uris(images)
+
+
+class ImageURIArray(ImageArray):
+    """Addresses of images: paths, or URIs that this machine can open."""
+
+    @classmethod
+    def from_uris(cls, uris: Iterable[str | PathLike[str] | None] | Any) -> ImageURIArray:
+        """An array of addresses.
+
+        Raises
+        ------
+        SchemaError
+            They are no strings or paths.
+        """
+        if isinstance(uris, pa.Array) and _is_string(uris.type):
+            storage: Any = uris
+        elif isinstance(uris, str | bytes) or not isinstance(uris, Iterable):
+            raise SchemaError(f"Cannot build an ImageURIArray from {type(uris)}")
+        else:
+            texts = [None if uri is None else str(uri) for uri in uris]
+            storage = pa.array(texts, pa.string())
+        kind: Any = ImageURIType(storage.type)
+        made: Any = pa.ExtensionArray.from_storage(kind, storage)
+        return made  # type: ignore[no-any-return]  # the type says which class
+
+    def read_uris(self, storage_type: Any = _BINARY) -> EncodedImageArray:
+        """Read the images. Nulls stay null.
+
+        Parameters
+        ----------
+        storage_type
+            Arrow type of the values: binary, or large_binary for more than 2 GiB in all.
+
+        Raises
+        ------
+        SchemaError
+            An address is of a scheme that pyarrow does not open, such as ``https``.
+        FileNotFoundError, OSError
+            pyarrow's, for a file that cannot be read.
+        """
+        kind = storage_type
+        images = [None if uri is None else image_codecs.read(uri) for uri in _values(self)]
+        wanted: Any = EncodedImageType(kind)
+        made: Any = pa.ExtensionArray.from_storage(wanted, pa.array(images, kind))
+        return made  # type: ignore[no-any-return]  # the type says which class
+
+
+class EncodedImageArray(ImageArray):
+    """Encoded images, of any format; the format shows in the bytes of each."""
+
+    def __repr__(self) -> str:
+        head = f"<lance.arrow.EncodedImageArray object at {id(self):#018x}>"
+        first = next((value for value in _values(self) if value is not None), None)
+        return head if first is None else f"{head}\n[{first[:_REPR_BYTES]!r}, ..]"
+
+    def to_tensor(self, decoder: Callable[[Any], Any] | None = None) -> FixedShapeImageTensorArray:
+        """Decode images of one size.
+
+        Parameters
+        ----------
+        decoder
+            From an array of binary values to pixels: a NumPy array, images first, or a
+            fixed-shape tensor array. Default: Pillow.
+
+        Raises
+        ------
+        MissingDependencyError
+            There is no decoder, and Pillow is not installed.
+        SchemaError
+            Images have several sizes, or there is a null.
+        """
+        pixels = (decoder or image_codecs.decode)(self.storage)
+        if not isinstance(pixels, pa.FixedShapeTensorArray):
+            pixels = np.ascontiguousarray(pixels)
+            pixels = pa.FixedShapeTensorArray.from_numpy_ndarray(pixels)
+        return ImageArray.from_array(pixels)  # type: ignore[no-any-return]  # of a tensor array
+
+
+class FixedShapeImageTensorArray(ImageArray):
+    """Pixels of images of one size."""
+
+    def to_numpy(  # type: ignore[override]  # pyarrow's has lists of pixels
+        self, zero_copy_only: bool = False
+    ) -> np.ndarray[Any, Any]:
+        """The pixels: images, rows, columns, channels; without a copy.
+
+        Raises
+        ------
+        SchemaError
+            There are nulls.
+        """
+        if self.null_count:
+            raise SchemaError("to_numpy: pixels of a null image; drop the nulls first")
+        kind: Any = self.type
+        numbers = self.storage.flatten().to_numpy(zero_copy_only=zero_copy_only)
+        return numbers.reshape(len(self), *kind.shape)  # type: ignore[no-any-return]  # NumPy's
+
+    def to_tf(self) -> Any:
+        """The pixels as a tensor of TensorFlow, which must be installed."""
+        import tensorflow as tf
+
+        return tf.convert_to_tensor(self.to_numpy())
+
+    def to_encoded(
+        self, encoder: Callable[[Any], bytes] | None = None, storage_type: Any = _BINARY
+    ) -> EncodedImageArray:
+        """Encode each image.
+
+        Parameters
+        ----------
+        encoder
+            From the pixels of one image to bytes. Default: PNG, by Pillow.
+        storage_type
+            Arrow type of the values: binary, or large_binary for more than 2 GiB in all.
+
+        Raises
+        ------
+        MissingDependencyError
+            There is no encoder, and Pillow is not installed.
+        """
+        kind = storage_type
+        encode = encoder or image_codecs.encode_png
+        wanted: Any = EncodedImageType(kind)
+        values = pa.array([encode(image) for image in self.to_numpy()], kind)
+        made: Any = pa.ExtensionArray.from_storage(wanted, values)
+        return made  # type: ignore[no-any-return]  # the type says which class
+
+
+class ImageURIType(pa.ExtensionType):
+    """Arrow's type of addresses of images.
+
+    Parameters
+    ----------
+    storage_type
+        string or large_string.
+    """
+
+    def __init__(self, storage_type: Any = _STRING) -> None:
+        kind = storage_type
+        if not _is_string(kind):
+            raise SchemaError(f"storage_type must be a string type, found {kind}")
+        super().__init__(kind, "lance.arrow.image_uri")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        """Nothing: the type has no parameters but its storage."""
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> ImageURIType:
+        """The type over a storage type."""
+        return cls(storage_type)
+
+    def __arrow_ext_class__(self) -> type[Any]:
+        """The class of arrays."""
+        return ImageURIArray
+
+    def __arrow_ext_scalar_class__(self) -> type[Any]:
+        """The class of single values."""
+        return ImageURIScalar
+
+
+class EncodedImageType(pa.ExtensionType):
+    """Arrow's type of encoded images.
+
+    Parameters
+    ----------
+    storage_type
+        binary or large_binary.
+    """
+
+    def __init__(self, storage_type: Any = _BINARY) -> None:
+        kind = storage_type
+        if not _is_binary(kind):
+            raise SchemaError(f"storage_type must be a binary type, found {kind}")
+        super().__init__(kind, "lance.arrow.encoded_image")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        """Nothing: the type has no parameters but its storage."""
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> EncodedImageType:
+        """The type over a storage type."""
+        return cls(storage_type)
+
+    def __arrow_ext_class__(self) -> type[Any]:
+        """The class of arrays."""
+        return EncodedImageArray
+
+    def __arrow_ext_scalar_class__(self) -> type[Any]:
+        """The class of single values."""
+        return EncodedImageScalar
+
+
+class FixedShapeImageTensorType(pa.ExtensionType):
+    """Arrow's type of the pixels of images of one size.
+
+    Parameters
+    ----------
+    arrow_type
+        Type of a number, such as uint8.
+    shape
+        Of one image: rows, columns, and mostly channels.
+    """
+
+    def __init__(self, arrow_type: Any, shape: Sequence[int]) -> None:
+        self.arrow_type = arrow_type
+        self.shape = [int(one) for one in shape]
+        if not self.shape or min(self.shape) < 0:
+            raise SchemaError(f"shape: expected numbers of rows and columns, found {shape!r}")
+        storage = pa.list_(arrow_type, math.prod(self.shape))
+        super().__init__(storage, "lance.arrow.fixed_shape_image_tensor")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        """The shape, as JSON."""
+        return json.dumps({"shape": self.shape}).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(
+        cls, storage_type: Any, serialized: bytes
+    ) -> FixedShapeImageTensorType:
+        """The type over a storage type; ``serialized`` has the shape."""
+        try:
+            shape = json.loads(serialized)["shape"]
+            made = cls(storage_type.value_type, shape)
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise SchemaError(f"the shape of image tensors, {serialized!r:.80}: {error}") from error
+        stored: Any = made.storage_type
+        if stored.list_size != storage_type.list_size:
+            raise SchemaError(f"images of the shape {shape} are not stored as {storage_type}")
+        return made
+
+    def __arrow_ext_class__(self) -> type[Any]:
+        """The class of arrays."""
+        return FixedShapeImageTensorArray
+
+    def __arrow_ext_scalar_class__(self) -> type[Any]:
+        """The class of single values."""
+        return FixedShapeImageTensorScalar
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FixedShapeImageTensorType, (self.arrow_type, self.shape)
+
+
+def _values(array: Any) -> list[Any]:
+    return array.to_pylist()  # type: ignore[no-any-return]  # pyarrow's
+
+
+def _is_string(kind: Any) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_binary(kind: Any) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+for _kind in (ImageURIType(), EncodedImageType(), FixedShapeImageTensorType(pa.uint8(), (0,))):
+    with suppress(pa.ArrowKeyError):  # another library may have registered the name
+        pa.register_extension_type(_kind)  # type: ignore[arg-type]  # the stubs lack it

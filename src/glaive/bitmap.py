@@ -1,0 +1,7 @@
+"""Sets of integers, under the name of ``lance.bitmap``."""
+
+from __future__ import annotations
+
+from glaive.dataset.bitmap import Bitmap
+
+__all__ = ["Bitmap"]

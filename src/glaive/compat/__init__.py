@@ -1,0 +1,10 @@
+"""pylance's names where programs look for them.
+
+``install`` makes ``import lance`` give glaive; ``absent`` stands in for what glaive does not have.
+"""
+
+from __future__ import annotations
+
+from glaive.compat.alias import PYLANCE_VERSION, install, is_installed, uninstall
+
+__all__ = ["PYLANCE_VERSION", "install", "is_installed", "uninstall"]

@@ -1,0 +1,196 @@
+"""The names of pylance that glaive does not have, by module, with the reason and the way round.
+
+``docs/guide/names.md`` lists all of pylance's names; tests compare it with both libraries.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from glaive.compat.absent import Absence
+
+__all__ = ["REFUSED", "REFUSED_MEMBERS"]
+
+_WAL = (
+    "memory-WAL tables are another kind of table",
+    "Write with write_dataset(mode='append') or merge_insert, which commit each call",
+)
+_SHARDS = Absence(
+    *_WAL,
+    "CompactedSsTable ExecutionPlan LsmPointLookupPlanner LsmScanner LsmVectorSearchPlanner "
+    "ShardSnapshot ShardWriter ShardingField ShardingSpec evaluate_sharding_spec",
+)
+_BLOB_WRITERS = Absence(
+    "files of blobs are written with the rows that own them",
+    "Pass blob_array(...) to write_dataset or fragment.write_fragments, which pack the values",
+    "BlobDescriptor BlobDescriptorArrayBuilder DedicatedBlobWriter PackedBlobWriter",
+)
+_TABLE_PROVIDER = Absence(
+    "it hands a pointer to pylance's own Rust library",
+    "Register dataset.to_pyarrow_dataset() with DataFusion: ctx.register_dataset(name, …)",
+    "FFILanceTableProvider",
+)
+_TOKENS = Absence(
+    "tokenizers work inside of full-text indices",
+    "Search with full_text_query, or tokenize the texts by a library for that",
+    "FtsToken tokenize",
+)
+_MINHASH = Absence(
+    "MinHash indices are kept, not searched",
+    "Compare the texts by a filter, or search with pylance",
+    "MinHashQuery",
+)
+_SEARCH_QUERY = Absence(
+    "search and filter are options of their own",
+    "Use scanner(nearest=…, filter=…) or scanner(full_text_query=…, filter=…)",
+    "PySearchFilter VectorSearchQuery",
+)
+_PARTITIONS = (
+    "rows of a vector index are read by searches only",
+    "Search with scanner(nearest=…), or take vectors with to_table(columns=…)",
+)
+_ACCELERATOR = Absence(
+    "vector indices are trained and built on the processor, by all cores",
+    "Use create_index without accelerator, or IndicesBuilder in steps",
+    "compute_partitions compute_pq_codes one_pass_assign_ivf_pq_on_accelerator "
+    "one_pass_train_ivf_pq_on_accelerator train_ivf_centroids_on_accelerator "
+    "train_pq_codebook_on_accelerator",
+)
+_DUPLICATES = Absence(
+    "near-duplicates are not searched for",
+    "Search each vector with scanner(nearest=…) and a distance_range",
+    "find_duplicate_pairs find_duplicate_pairs_in_partition get_ivf_partition_info "
+    "hamming_clustering_for_ivf_partition hamming_clustering_for_range "
+    "hamming_clustering_for_sample",
+)
+_NAMESPACES = (
+    "catalogues are used through clients, which glaive does not bring yet",
+    "Pass an object of the package lance-namespace: dataset(namespace_client=…, table_id=…)",
+)
+_MODELS = Absence(
+    "glaive downloads nothing",
+    "Install the extra 'jieba' or 'icu' for these tokenizers",
+    "check_lindera download_jieba download_lindera import_requests language_model_home main",
+)
+_TORCH_CLUSTERS = (
+    "clusters are computed on the processor",
+    "Use glaive.util.KMeans",
+)
+_BENCHES = (
+    "it belongs to pylance's own benchmarks",
+    "Compare neighbours with scanner(nearest={…, 'use_index': False})",
+)
+_TRANSFORM = Absence(
+    "an inner step of add_columns, which takes functions, expressions and rows as they are",
+    "Call dataset.add_columns(…)",
+    "normalize_transform",
+)
+_CHECKPOINT = Absence(
+    "checkpoints are made and read by add_columns",
+    "Use batch_udf(checkpoint_file=…)",
+    "BatchUDFCheckpoint",
+)
+_NATIVE = (
+    "it is an inner object of pylance's Rust library",
+    "Use the public classes of glaive.dataset, glaive.file and glaive.namespace",
+)
+
+REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
+    "glaive": (_SHARDS, _BLOB_WRITERS, _TABLE_PROVIDER, _TOKENS),
+    "glaive.blob": (_BLOB_WRITERS,),
+    "glaive.dataset": (
+        _CHECKPOINT,
+        _MINHASH,
+        _SEARCH_QUERY,
+        _TRANSFORM,
+        Absence(*_PARTITIONS, "VectorIndexReader"),
+        Absence(
+            "kinds of indices and their parameters are text",
+            "Use glaive.indices.IndexConfig, or the name of the kind such as 'IVF_PQ'",
+            "SupportedDistributedIndices",
+        ),
+        Absence(
+            "an inner step of scans and commits of pylance",
+            "Use dataset.scanner(…) and dataset.take",
+            "serialize_row_addrs",
+        ),
+    ),
+    "glaive.download": (_MODELS,),
+    "glaive.fragment": (_TRANSFORM,),
+    "glaive.lance": (
+        _BLOB_WRITERS,
+        _TABLE_PROVIDER,
+        _TOKENS,
+        Absence(
+            *_NATIVE,
+            "BitmapIterator LanceFileWriteSummary PyDirectoryNamespace PyFullTextQuery "
+            "PyRestAdapter PyRestNamespace PySearchFilter RowIdSequenceIterator "
+            "StorageOptionsAccessor TraceGuard manifest_needs_migration language_model_home",
+        ),
+    ),
+    "glaive.mem_wal": (_SHARDS,),
+    "glaive.namespace": (
+        Absence(
+            *_NAMESPACES, "DirectoryNamespace DynamicContextProvider RestAdapter RestNamespace"
+        ),
+    ),
+    "glaive.query": (
+        _MINHASH,
+        Absence(
+            "it is an inner object of pylance's Rust library",
+            "Use the queries of this module, such as MatchQuery",
+            "PyFullTextQuery",
+        ),
+    ),
+    "glaive.torch.async_dataset": (
+        Absence(
+            "loaders have workers of their own",
+            "Use torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)",
+            "AsyncDataset async_dataset",
+        ),
+    ),
+    "glaive.torch.bench_utils": (
+        Absence(*_BENCHES, "ground_truth infer_vector_column recall sort_tensors"),
+    ),
+    "glaive.torch.distance": (
+        Absence(
+            *_TORCH_CLUSTERS,
+            "argmin_l2 cosine_distance dot_distance l2_distance pairwise_cosine pairwise_l2",
+        ),
+    ),
+    "glaive.torch.kmeans": (Absence(*_TORCH_CLUSTERS, "KMeans"),),
+    "glaive.udf": (_CHECKPOINT, _TRANSFORM),
+    "glaive.util": (
+        Absence(
+            "graphs are built as parts of vector indices",
+            "Use create_index(…, 'IVF_HNSW_SQ')",
+            "HNSW",
+        ),
+    ),
+    "glaive.vector": (_ACCELERATOR, _DUPLICATES),
+}
+"""By module of glaive."""
+
+REFUSED_MEMBERS: Final[tuple[Absence, ...]] = (
+    Absence(
+        *_WAL,
+        "LanceDataset.initialize_mem_wal LanceDataset.mem_wal_index_details "
+        "LanceDataset.mem_wal_writer",
+    ),
+    Absence(
+        "a scan belongs to a dataset",
+        "Use dataset.scanner(…) or fragment.scanner(…)",
+        "Scanner.from_batches Scanner.from_dataset Scanner.from_fragment",
+    ),
+    Absence(
+        "a scan has no positions",
+        "Use dataset.take(…), or take of the table: to_table().take(…)",
+        "Scanner.take",
+    ),
+    Absence(
+        "the file reads from where it is stored",
+        "Use read() or readall()",
+        "BlobFile.detach",
+    ),
+)
+"""Members of classes, as ``Class.member``."""

@@ -1,0 +1,212 @@
+"""Members of ``LanceDataset`` that clients of pylance use and that no other module is about.
+
+pylance's datasets are pyarrow datasets: DuckDB, LanceDB and others ask ``isinstance``. Deriving
+from pyarrow's class would load pyarrow.dataset, a quarter of a second, whenever a dataset is
+opened. So ``__class__`` says so only once pyarrow.dataset is loaded, before which nobody can ask.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from glaive.compat.absent import refuse_members
+from glaive.compat.refusals import REFUSED_MEMBERS
+from glaive.errors import OptionError
+
+if TYPE_CHECKING:
+    from glaive.file.session import LanceFileSession
+
+__all__ = [
+    "class_for_arrow",
+    "filter",
+    "from_pydantic_model",
+    "join",
+    "join_asof",
+    "new_file_session",
+    "sort_by",
+    "storage_options_accessor",
+    "with_pylance_members",
+]
+
+D = TypeVar("D", bound=type)
+
+
+def with_pylance_members(cls: D) -> D:
+    """Class decorator: the members of this module, and those that are refused by name."""
+    members: tuple[Any, ...] = (
+        _ds,
+        storage_options_accessor,
+        filter,
+        sort_by,
+        join,
+        join_asof,
+        new_file_session,
+        from_pydantic_model,
+    )
+    for member in members:
+        named: Any = member.fget if isinstance(member, property) else member
+        setattr(cls, named.__name__, member)
+    refuse_members(REFUSED_MEMBERS)(cls)
+    return cls
+
+
+@cache
+def _as_arrow_dataset(opened_class: Hashable) -> type:
+    from pyarrow.dataset import Dataset
+
+    cls: Any = opened_class
+    return type(
+        cls.__name__, (cls, Dataset), {"__module__": cls.__module__, "__doc__": cls.__doc__}
+    )
+
+
+@property  # type: ignore[misc]  # becomes one of the class
+def class_for_arrow(self: Any) -> type:
+    """The class; a pyarrow dataset, too, once pyarrow.dataset is loaded."""
+    cls: Any = type(self)
+    return _as_arrow_dataset(cls) if "pyarrow._dataset" in sys.modules else cls
+
+
+class _Inner:
+    """What well-known clients read of pylance's inner dataset, ``dataset._ds``."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def take_scan(
+        self,
+        row_slices: Iterable[tuple[int, int]],
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        batch_readahead: int = 10,
+    ) -> pa.RecordBatchReader:
+        """Ranges of rows, from (inclusive) and to (exclusive), one batch each."""
+        schema = self._dataset.scanner(columns=columns).projected_schema
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start, stop in row_slices:
+                window = self._dataset.scanner(columns, offset=start, limit=stop - start)
+                yield from window.to_table().combine_chunks().to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+@property  # type: ignore[misc]  # becomes one of the class
+def _ds(self: Any) -> _Inner:
+    """The dataset, with the methods of pylance's inner one."""
+    return _Inner(self)
+
+
+class _StorageOptions:
+    """Storage options as clients ask for them."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def get_storage_options(self) -> dict[str, str]:
+        """The options."""
+        return dict(self._options)
+
+
+@property  # type: ignore[misc]  # becomes one of the class
+def storage_options_accessor(self: Any) -> _StorageOptions | None:
+    """The storage options as an object; ``None`` if none were given."""
+    options = self.storage_options
+    return None if options is None else _StorageOptions(options)
+
+
+def filter(self: Any, expression: Any) -> Any:
+    """The dataset with a filter, as a pyarrow dataset."""
+    return self.to_pyarrow_dataset().filter(expression)
+
+
+def sort_by(self: Any, sorting: Any, **kwargs: Any) -> Any:
+    """All rows, sorted, in memory, as a pyarrow dataset."""
+    return self.to_pyarrow_dataset().sort_by(sorting, **kwargs)
+
+
+def join(
+    self: Any,
+    right_dataset: Any,
+    keys: Any,
+    right_keys: Any = None,
+    join_type: str = "left outer",
+    left_suffix: str | None = None,
+    right_suffix: str | None = None,
+    coalesce_keys: bool = True,
+    use_threads: bool = True,
+) -> Any:
+    """Join with another dataset or table, in memory; options as in pyarrow."""
+    given = (right_keys, join_type, left_suffix, right_suffix, coalesce_keys, use_threads)
+    return self.to_pyarrow_dataset().join(right_dataset, keys, *given)
+
+
+def join_asof(
+    self: Any,
+    right_dataset: Any,
+    on: str,
+    by: Any,
+    tolerance: int,
+    right_on: str | None = None,
+    right_by: Any = None,
+) -> Any:
+    """Join on the nearest key, in memory; options as in pyarrow."""
+    arrow = self.to_pyarrow_dataset()
+    return arrow.join_asof(right_dataset, on, by, tolerance, right_on, right_by)
+
+
+def new_file_session(self: Any) -> LanceFileSession:
+    """Single files below the dataset's folder, with its storage options."""
+    from glaive.file.session import LanceFileSession
+
+    return LanceFileSession(self.uri, self.storage_options)
+
+
+@classmethod  # type: ignore[misc]  # becomes one of the class
+def from_pydantic_model(
+    cls: Any, model_class: Any, data: Any, uri: Any = None, mode: str = "create", **kwargs: Any
+) -> Any:
+    """Write instances of a pydantic model; the schema is that of the model.
+
+    Parameters
+    ----------
+    model_class
+        A class derived from ``pydantic.BaseModel``.
+    data
+        A list of its instances; of the class itself, not of derived ones.
+    uri
+        Where to write; default: the name of the class in small letters and underscores.
+    mode
+        ``create``, ``overwrite`` or ``append``.
+    **kwargs
+        Of :func:`glaive.write_dataset`.
+
+    Raises
+    ------
+    OptionError
+        ``data`` is no list of such instances.
+    SchemaError
+        The model has a field without counterpart in Arrow.
+    """
+    from glaive.dataset.writing.models import pydantic_to_schema, rows_of_models
+    from glaive.dataset.writing.rows import insert_rows
+
+    if not isinstance(data, list):
+        raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
+    rows = rows_of_models(data, model_class, schema=pydantic_to_schema(model_class))
+    target: Any = _path_of(model_class) if uri is None else uri
+    return cls.holding(insert_rows(target, rows, mode, kwargs))
+
+
+def _path_of(model: type) -> str:
+    import re
+
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", model.__name__)
+    return words.lower()

@@ -1,0 +1,214 @@
+"""``ScannerBuilder``: the options of a scan, one call each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from glaive.compat.absent import Absence, refuse_members
+from glaive.errors import OptionError
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.scanner import Scanner
+
+__all__ = ["ScannerBuilder"]
+
+_REFUSED = (
+    Absence(
+        "MinHash indices are kept, not searched",
+        "Compare the texts by a filter, or search with pylance",
+        "ScannerBuilder.minhash_search",
+    ),
+)
+
+
+@refuse_members(_REFUSED)
+class ScannerBuilder:
+    """Options of a scan; each method sets one and returns the builder.
+
+    :class:`glaive.scan.options.ScanOptions` says what they mean; they are checked by
+    :meth:`to_scanner`. ``dataset.scanner(...)`` takes the same options at once.
+
+    Parameters
+    ----------
+    ds
+        The dataset to scan; its ``default_scan_options`` hold for what is not set.
+    """
+
+    def __init__(self, ds: LanceDataset) -> None:
+        self.ds = ds
+        self._options: dict[str, Any] = {}
+
+    def _set(self, **options: Any) -> Self:
+        self._options |= options
+        return self
+
+    def apply_defaults(self, default_opts: Mapping[str, Any]) -> Self:
+        """Set options that are not set yet."""
+        self._options = dict(default_opts) | self._options
+        return self
+
+    def batch_size(self, batch_size: int) -> Self:
+        """Rows of a batch."""
+        return self._set(batch_size=batch_size)
+
+    def batch_size_bytes(self, batch_size_bytes: int) -> Self:
+        """Approximate bytes of a batch."""
+        return self._set(batch_size_bytes=batch_size_bytes)
+
+    def io_buffer_size(self, io_buffer_size: int) -> Self:
+        """Bytes that are fetched ahead at most."""
+        return self._set(io_buffer_size=io_buffer_size)
+
+    def batch_readahead(self, nbatches: int | None = None) -> Self:
+        """Batches that are read ahead."""
+        return self._set(batch_readahead=nbatches)
+
+    def fragment_readahead(self, nfragments: int | None = None) -> Self:
+        """Fragments that are read ahead."""
+        return self._set(fragment_readahead=nfragments)
+
+    def scan_in_order(self, scan_in_order: bool = True) -> Self:
+        """Whether batches come in the order of the rows."""
+        return self._set(scan_in_order=scan_in_order)
+
+    def limit(self, n: int | None = None) -> Self:
+        """Rows at most."""
+        return self._set(limit=n)
+
+    def offset(self, n: int | None = None) -> Self:
+        """Rows to skip."""
+        return self._set(offset=n)
+
+    def columns(self, cols: Sequence[str] | Mapping[str, str] | None = None) -> Self:
+        """Columns, or names and expressions."""
+        return self._set(columns=cols)
+
+    def filter(self, filter: object) -> Self:
+        """Which rows: a text in SQL, or an expression of pyarrow."""
+        return self._set(filter=filter)
+
+    def row_addr_prefilter(
+        self, allowlist: bytes | None = None, blocklist: bytes | None = None
+    ) -> Self:
+        """Row addresses that a search may find, or may not."""
+        return self._set(row_addr_allowlist=allowlist, row_addr_blocklist=blocklist)
+
+    def prefilter(self, prefilter: bool) -> Self:
+        """Whether the filter holds before a search."""
+        return self._set(prefilter=prefilter)
+
+    def with_row_id(self, with_row_id: bool = True) -> Self:
+        """Whether there is a column ``_rowid``."""
+        return self._set(with_row_id=with_row_id)
+
+    def with_row_address(self, with_row_address: bool = True) -> Self:
+        """Whether there is a column ``_rowaddr``."""
+        return self._set(with_row_address=with_row_address)
+
+    def late_materialization(self, late_materialization: bool | Sequence[str]) -> Self:
+        """Columns that are read for rows that pass the filter only."""
+        return self._set(late_materialization=late_materialization)
+
+    def blob_handling(self, blob_handling: str | None) -> Self:
+        """How blob columns are returned."""
+        return self._set(blob_handling=blob_handling)
+
+    def use_stats(self, use_stats: bool = True) -> Self:
+        """Whether statistics prune pages."""
+        return self._set(use_stats=use_stats)
+
+    def use_scalar_index(self, use_scalar_index: bool = True) -> Self:
+        """Whether indices may answer the filter."""
+        return self._set(use_scalar_index=use_scalar_index)
+
+    def with_fragments(self, fragments: Iterable[object] | None) -> Self:
+        """Fragments to scan; None for all."""
+        return self._set(fragments=None if fragments is None else list(fragments))
+
+    def with_index_segments(self, index_segments: Iterable[object] | None) -> Self:
+        """Segments of an index to search; None for all."""
+        return self._set(index_segments=index_segments)
+
+    def nearest(
+        self,
+        column: str,
+        q: object,
+        k: int | None = None,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
+        refine_factor: int | None = None,
+        use_index: bool = True,
+        ef: int | None = None,
+        query_parallelism: int | None = None,
+        approx_mode: str = "normal",
+        distance_range: tuple[float | None, float | None] | None = None,
+        search_effort: float | None = None,
+    ) -> Self:
+        """Search for nearest vectors; the options are those of ``nearest`` in ``scanner``."""
+        if not isinstance(column, str):
+            raise OptionError(f"nearest: expected the name of a column, found {column!r:.60}")
+        given = {
+            "column": column,
+            "q": q,
+            "k": k,
+            "metric": metric,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "refine_factor": refine_factor,
+            "use_index": use_index,
+            "ef": ef,
+            "query_parallelism": query_parallelism,
+            "approx_mode": approx_mode,
+            "distance_range": distance_range,
+            "search_effort": search_effort,
+        }
+        return self._set(nearest={name: it for name, it in given.items() if it is not None})
+
+    def fast_search(self, flag: bool) -> Self:
+        """Whether rows that no index covers are left out."""
+        return self._set(fast_search=flag)
+
+    def include_deleted_rows(self, flag: bool) -> Self:
+        """Whether deleted rows are returned, too."""
+        return self._set(include_deleted_rows=flag)
+
+    def full_text_search(self, query: object, columns: Sequence[str] | None = None) -> Self:
+        """Search texts: words, or a query of :mod:`glaive.query`."""
+        if columns is not None:
+            query = {"query": query, "columns": list(columns)}
+        return self._set(full_text_query=query)
+
+    def scan_stats_callback(self, callback: Callable[..., object]) -> Self:
+        """Called with the statistics when the scan ends."""
+        return self._set(scan_stats_callback=callback)
+
+    def strict_batch_size(self, strict_batch_size: bool = False) -> Self:
+        """Whether all batches but the last have ``batch_size`` rows."""
+        return self._set(strict_batch_size=strict_batch_size)
+
+    def order_by(self, orderings: Sequence[Any] | None) -> Self:
+        """Columns to sort by."""
+        return self._set(order_by=orderings)
+
+    def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
+        """Whether scores and distances are left out unless named."""
+        return self._set(disable_scoring_autoprojection=disable)
+
+    def substrait_aggregate(self, aggregate: bytes) -> Self:
+        """Aggregates, as a Substrait plan."""
+        return self._set(aggregate=aggregate)
+
+    def to_scanner(self) -> Scanner:
+        """The scan.
+
+        Raises
+        ------
+        OptionError, FilterError, ColumnNotFoundError
+            An option has an invalid value.
+        """
+        return self.ds.scanner(**self._options)

@@ -1,0 +1,12 @@
+"""Texts for people who look for a fault, under the names of ``lance.debug``."""
+
+from __future__ import annotations
+
+from glaive.dataset.debug_texts import (
+    format_fragment,
+    format_manifest,
+    format_schema,
+    list_transactions,
+)
+
+__all__ = ["format_fragment", "format_manifest", "format_schema", "list_transactions"]

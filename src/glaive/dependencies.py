@@ -1,0 +1,117 @@
+"""Optional packages, loaded at their first use, under the names of ``lance.dependencies``."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from glaive.dataset.writing.models import model_to_dict
+from glaive.errors import MissingDependencyError, OptionError
+
+__all__ = [
+    "datasets",
+    "model_to_dict",
+    "numpy",
+    "pandas",
+    "polars",
+    "torch",
+]
+
+
+class _LazyModule(ModuleType):
+    """A module that is imported when one of its names is first used."""
+
+    __lazy__ = True
+
+    def __init__(self, module_name: str, *, module_available: bool) -> None:
+        super().__init__(module_name)
+        self._module_name = module_name
+        self._module_available = module_available
+
+    def __getattr__(self, name: str) -> Any:
+        special = name.startswith("__") and name.endswith("__")
+        if name == "__wrapped__" or (special and not self._module_available):
+            raise AttributeError(f"{self._module_name!r} object has no attribute {name!r}")
+        if not self._module_available:
+            raise MissingDependencyError(
+                f"{self._module_name}.{name} requires {self._module_name!r} module to be "
+                f"installed: pip install {self._module_name}"
+            )
+        return getattr(import_module(self._module_name), name)
+
+
+def _lazy_import(module_name: str) -> tuple[ModuleType, bool]:
+    """The module, or what imports it at its first use, and whether it is installed."""
+    if module_name in sys.modules:
+        return sys.modules[module_name], True
+    try:
+        available = find_spec(module_name) is not None
+    except (ImportError, ValueError):
+        available = False
+    return _LazyModule(module_name, module_available=available), available
+
+
+numpy, _NUMPY_AVAILABLE = _lazy_import("numpy")
+pandas, _PANDAS_AVAILABLE = _lazy_import("pandas")
+polars, _POLARS_AVAILABLE = _lazy_import("polars")
+torch, _TORCH_AVAILABLE = _lazy_import("torch")
+datasets, _HUGGING_FACE_AVAILABLE = _lazy_import("datasets")
+_PYDANTIC_AVAILABLE = _lazy_import("pydantic")[1]
+
+
+def _is_of(obj: Any, package: str, *, check_type: bool) -> bool:
+    """Whether an object, or a class itself, comes from a package; imports nothing."""
+    kind: Any = type(obj) if check_type else obj
+    bases = getattr(kind, "__mro__", ())
+    return any(str(base.__module__).partition(".")[0] == package for base in bases)
+
+
+def _check_for_numpy(obj: Any, *, check_type: bool = True) -> bool:
+    return _is_of(obj, "numpy", check_type=check_type)
+
+
+def _check_for_pandas(obj: Any, *, check_type: bool = True) -> bool:
+    return _is_of(obj, "pandas", check_type=check_type)
+
+
+def _check_for_polars(obj: Any, *, check_type: bool = True) -> bool:
+    return _is_of(obj, "polars", check_type=check_type)
+
+
+def _check_for_torch(obj: Any, *, check_type: bool = True) -> bool:
+    return _is_of(obj, "torch", check_type=check_type)
+
+
+def _check_for_hugging_face(obj: Any, *, check_type: bool = True) -> bool:
+    return _is_of(obj, "datasets", check_type=check_type)
+
+
+def _check_for_pydantic(obj: Any, *, check_type: bool = True) -> bool:
+    return _is_of(obj, "pydantic", check_type=check_type)
+
+
+def _is_pydantic_base_model(obj: Any) -> bool:
+    return _check_for_pydantic(obj) and hasattr(type(obj), "model_fields")
+
+
+def _is_pydantic_base_model_class(obj: Any) -> bool:
+    return (
+        isinstance(obj, type)
+        and _check_for_pydantic(obj, check_type=False)
+        and hasattr(obj, "model_fields")
+    )
+
+
+def _validate_pydantic_list(data: Any, model_class: type) -> None:
+    """Raise unless ``data`` is a list of objects of exactly this class."""
+    if not isinstance(data, list):
+        raise OptionError(f"Pydantic model data must be provided as a list, got {type(data)!r}")
+    for position, item in enumerate(data):
+        if type(item) is not model_class:
+            raise OptionError(
+                f"data[{position}] must be an instance of {model_class!r} exactly (subclasses are "
+                f"not accepted), got {type(item)!r}"
+            )

@@ -1,0 +1,262 @@
+"""Samplers: which rows a process reads, and in which order; the names of ``lance.sampler``."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.fragments.fragment import LanceFragment
+from glaive.dataset.open import dataset as open_dataset
+from glaive.dataset.sampled_batches import sampled_batches
+from glaive.errors import MissingDependencyError, OptionError
+
+__all__ = [
+    "FragmentSampler",
+    "FullScanSampler",
+    "Sampler",
+    "ShardedBatchSampler",
+    "ShardedFragmentSampler",
+    "maybe_sample",
+]
+
+Columns = Sequence[str] | Mapping[str, str] | None
+
+
+def maybe_sample(
+    dataset: str | os.PathLike[str] | LanceDataset,
+    n: int,
+    columns: Sequence[str] | Mapping[str, str] | str | None,
+    batch_size: int = 10240,
+    max_takes: int = 2048,
+    filt: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows chosen at random, or all rows if there are not more than ``n``.
+
+    Parameters
+    ----------
+    dataset
+        A dataset, or where it is.
+    n
+        Number of rows.
+    columns
+        Names of columns, or expressions by name.
+    batch_size
+        Rows of a batch.
+    max_takes
+        Runs of neighbouring rows that ``n`` rows are taken as, at most.
+    filt
+        Rows to choose from. The ids of all that pass are held in memory.
+
+    Raises
+    ------
+    OptionError
+        A number is not positive.
+    """
+    opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
+    names = [columns] if isinstance(columns, str) else columns
+    for name, number in (("n", n), ("batch_size", batch_size), ("max_takes", max_takes)):
+        if number < 1:
+            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r}")
+    if n >= len(opened):
+        return iter(opened.to_batches(columns=names, batch_size=batch_size, filter=filt))
+    return sampled_batches(opened, n, names, batch_size, max_takes, filt)
+
+
+class Sampler(ABC):
+    """Derive from it and yield record batches from :meth:`__call__`."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        ds: LanceDataset,
+        *args: Any,
+        batch_size: int = 128,
+        columns: Columns = None,
+        filter: str | None = None,
+        batch_readahead: int = 16,
+        with_row_id: bool = False,
+        **kwargs: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the dataset."""
+
+
+class FragmentSampler(Sampler):
+    """Reads whole fragments; derive from it and yield them from :meth:`iter_fragments`."""
+
+    def __call__(  # type: ignore[override]  # pylance's name of the parameter
+        self,
+        dataset: LanceDataset,
+        *args: Any,
+        batch_size: int = 128,
+        columns: Columns = None,
+        filter: str | None = None,
+        batch_readahead: int = 16,
+        with_row_id: bool = False,
+        **kwargs: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the fragments, in their order."""
+        fragments = list(self.iter_fragments(dataset, *args, **kwargs))
+        if not fragments:
+            return
+        scanner = dataset.scanner(
+            columns=columns,
+            filter=filter,
+            batch_size=batch_size,
+            batch_readahead=batch_readahead,
+            with_row_id=with_row_id,
+            fragments=fragments,
+        )
+        yield from scanner.to_batches()
+
+    @abstractmethod
+    def iter_fragments(
+        self, ds: LanceDataset, *args: Any, **kwargs: Any
+    ) -> Iterable[LanceFragment]:
+        """Yield fragments in the order in which they are to be read."""
+
+
+class FullScanSampler(FragmentSampler):
+    """Reads all rows in order."""
+
+    def iter_fragments(  # type: ignore[override]  # pylance's name of the parameter
+        self, dataset: LanceDataset, **kwargs: Any
+    ) -> Iterable[LanceFragment]:
+        """All fragments."""
+        return dataset.get_fragments()
+
+
+class _Sharded:
+    """A share of the work: that of one process of several, in an order of this epoch."""
+
+    def __init__(self, rank: int, world_size: int, randomize: bool = False, seed: int = 0) -> None:
+        if not 0 <= rank < world_size:
+            raise OptionError(
+                f"rank: expected 0 to {world_size - 1} of world_size {world_size}, found {rank}"
+            )
+        self._rank = rank
+        self._world_size = world_size
+        self._randomize = randomize
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Number of the pass: each has an order of its own, the same in all processes."""
+        self._epoch = epoch
+
+    def _share(self, count: int) -> list[int]:
+        """Which of ``count`` parts are of this process, in order."""
+        order = np.arange(count)
+        if self._randomize:
+            np.random.default_rng([self._seed, self._epoch]).shuffle(order)
+        return [int(one) for one in order[self._rank :: self._world_size]]
+
+
+class ShardedFragmentSampler(_Sharded, FragmentSampler):
+    """Every ``world_size``-th fragment, from ``rank`` on.
+
+    Quicker than :class:`ShardedBatchSampler`, but shares differ where fragments do.
+
+    Parameters
+    ----------
+    rank, world_size
+        Number of this process, and how many there are.
+    randomize
+        Whether fragments are shuffled.
+    seed
+        Of the order, with the epoch.
+
+    Raises
+    ------
+    OptionError
+        There is no such rank.
+    """
+
+    @staticmethod
+    def from_torch(randomize: bool = False, seed: int = 0) -> ShardedFragmentSampler:
+        """For a process of ``torch.distributed``."""
+        return ShardedFragmentSampler(*_of_torch(), randomize=randomize, seed=seed)
+
+    def iter_fragments(  # type: ignore[override]  # pylance's name of the parameter
+        self, dataset: LanceDataset, **kwargs: Any
+    ) -> Iterable[LanceFragment]:
+        """The fragments of this process."""
+        fragments = dataset.get_fragments()
+        return [fragments[one] for one in self._share(len(fragments))]
+
+
+class ShardedBatchSampler(_Sharded, Sampler):
+    """Every ``world_size``-th batch, from ``rank`` on: shares differ by one batch at most.
+
+    With a filter the number of rows is not known before: each process scans all rows that pass
+    and keeps its share of the batches, and ``randomize`` shuffles the rows of each batch only.
+
+    Parameters
+    ----------
+    rank, world_size
+        Number of this process, and how many there are.
+    randomize
+        Whether batches are shuffled.
+    seed
+        Of the order, with the epoch.
+
+    Raises
+    ------
+    OptionError
+        There is no such rank.
+    """
+
+    @staticmethod
+    def from_torch(randomize: bool = False, seed: int = 0) -> ShardedBatchSampler:
+        """For a process of ``torch.distributed``."""
+        return ShardedBatchSampler(*_of_torch(), randomize=randomize, seed=seed)
+
+    def __call__(  # type: ignore[override]  # pylance's name of the parameter
+        self,
+        dataset: LanceDataset,
+        *args: Any,
+        batch_size: int = 128,
+        columns: Columns = None,
+        filter: str | None = None,
+        batch_readahead: int = 16,
+        with_row_id: bool = False,
+        **kwargs: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of this process."""
+        options: dict[str, Any] = {"columns": columns, "with_row_id": with_row_id}
+        if filter is not None:
+            scanner = dataset.scanner(
+                filter=filter, batch_size=batch_size, strict_batch_size=True, **options
+            )
+            yield from self._every_nth(scanner.to_batches())
+            return
+        rows = len(dataset)
+        for batch in self._share(-(-rows // batch_size)):
+            window = dataset.scanner(offset=batch * batch_size, limit=batch_size, **options)
+            yield from window.to_table().combine_chunks().to_batches()
+
+    def _every_nth(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        random = np.random.default_rng([self._seed, self._epoch, self._rank])
+        for number, batch in enumerate(batches):
+            if number % self._world_size != self._rank:
+                continue
+            if self._randomize:
+                order: Any = random.permutation(batch.num_rows)
+                yield batch.take(pa.array(order))
+            else:
+                yield batch
+
+
+def _of_torch() -> tuple[int, int]:
+    try:
+        from torch import distributed
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"from_torch: torch is not installed ({error}). Install it, or give rank and world_size"
+        ) from error
+    return distributed.get_rank(), distributed.get_world_size()

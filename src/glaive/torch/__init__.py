@@ -1,0 +1,25 @@
+"""Datasets for PyTorch, under the names of ``lance.torch``. Importing it does not import torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["preferred_device"]
+
+
+def preferred_device(device: Any = None) -> Any:
+    """The device to compute on: the one given, else CUDA, MPS or the processor.
+
+    Raises
+    ------
+    MissingDependencyError
+        torch is not installed.
+    """
+    from glaive.torch.installed import installed_torch
+
+    torch = installed_torch("preferred_device")
+    if device is not None:
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

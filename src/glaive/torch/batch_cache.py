@@ -1,0 +1,61 @@
+"""Batches of a first pass in a temporary file, for later passes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+from weakref import finalize
+
+import pyarrow as pa
+
+__all__ = ["BatchCache"]
+
+
+class BatchCache:
+    """Iterate over it: the first complete pass writes a file, later ones read it.
+
+    A pass that ends early leaves no file; the next one begins again.
+
+    Parameters
+    ----------
+    read
+        Begins a pass.
+    folder
+        Where the file is; default: a temporary folder, deleted with the object.
+    """
+
+    def __init__(
+        self, read: Callable[[], Iterator[pa.RecordBatch]], folder: str | None = None
+    ) -> None:
+        self._read = read
+        self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
+        if folder is None:
+            finalize(self, rmtree, self._folder, ignore_errors=True)
+        self._file: Path | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._file is not None:
+            with pa.memory_map(str(self._file)) as source:
+                yield from pa.ipc.open_stream(source)
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".arrow", delete=False) as out:
+            file: Any = out
+            path, stream = Path(out.name), pa.PythonFile(file, mode="w")
+            complete = False
+            try:
+                writer: pa.RecordBatchStreamWriter | None = None
+                for batch in self._read():
+                    writer = writer or pa.ipc.new_stream(stream, batch.schema)
+                    writer.write(batch)
+                    yield batch
+                if writer is not None:
+                    writer.close()
+                complete = writer is not None
+            finally:
+                if not complete:
+                    path.unlink()
+        self._file = path

@@ -1,0 +1,37 @@
+"""Datasets of PyTorch over Lance datasets, under the names of ``lance.torch.data``.
+
+torch is imported when one of the names is used; without it they raise at their first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from glaive.torch.installed import from_torch_module
+
+if TYPE_CHECKING:
+    from glaive.torch.iterable import LanceDataset, TensorDataset
+    from glaive.torch.map_style import SafeLanceDataset, get_safe_loader
+    from glaive.torch.tensors import concat_batches
+
+__all__ = [
+    "LanceDataset",
+    "SafeLanceDataset",
+    "TensorDataset",
+    "concat_batches",
+    "get_safe_loader",
+]
+
+_HOMES = {
+    "LanceDataset": "iterable",
+    "SafeLanceDataset": "map_style",
+    "TensorDataset": "iterable",
+    "concat_batches": "tensors",
+    "get_safe_loader": "map_style",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return from_torch_module(__name__, name, f"glaive.torch.{_HOMES[name]}")

@@ -1,0 +1,65 @@
+"""Ranks of processes and workers, under the names of ``lance.torch.dist``.
+
+Without torch there is one process.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = [
+    "get_dist_rank",
+    "get_dist_world_size",
+    "get_global_rank",
+    "get_global_world_size",
+    "get_mp_rank",
+    "get_mp_world_size",
+]
+
+
+def _distributed() -> Any:
+    """``torch.distributed`` if this process uses it."""
+    distributed = sys.modules.get("torch.distributed")
+    used = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    return distributed if used else None
+
+
+def _worker() -> Any:
+    """What a loader says of this worker; None in a process that is none."""
+    data = sys.modules.get("torch.utils.data")
+    return None if data is None else data.get_worker_info()
+
+
+def get_dist_world_size() -> int:
+    """Processes of ``torch.distributed``; 1 if it is not used."""
+    distributed = _distributed()
+    return 1 if distributed is None else int(distributed.get_world_size())
+
+
+def get_dist_rank() -> int:
+    """Number of this process of ``torch.distributed``; 0 if it is not used."""
+    distributed = _distributed()
+    return 0 if distributed is None else int(distributed.get_rank())
+
+
+def get_mp_world_size() -> int:
+    """Workers of the loader; 1 in a process that is none."""
+    worker = _worker()
+    return 1 if worker is None else int(worker.num_workers)
+
+
+def get_mp_rank() -> int:
+    """Number of this worker of the loader; 0 in a process that is none."""
+    worker = _worker()
+    return 0 if worker is None else int(worker.id)
+
+
+def get_global_world_size() -> int:
+    """Processes times workers."""
+    return get_dist_world_size() * get_mp_world_size()
+
+
+def get_global_rank() -> int:
+    """Number of this worker among those of all processes."""
+    return get_dist_rank() * get_mp_world_size() + get_mp_rank()

@@ -1,0 +1,127 @@
+"""Images in Arrow: addresses, encoded images, pixels."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.arrow import (
+    EncodedImageType,
+    FixedShapeImageTensorType,
+    ImageArray,
+    ImageURIArray,
+    ImageURIType,
+)
+from glaive.errors import MissingDependencyError, SchemaError
+
+
+def pixels() -> np.ndarray:
+    return np.arange(48, dtype=np.uint8).reshape(2, 3, 4, 2)
+
+
+def tensors() -> pa.Array:
+    return ImageArray.from_array(pa.FixedShapeTensorArray.from_numpy_ndarray(pixels()))
+
+
+def test_the_kind_of_images_is_that_of_the_array() -> None:
+    assert ImageArray.from_array(pa.array(["a"])).type == ImageURIType()
+    assert ImageArray.from_array(["a"]).type == ImageURIType()
+    assert ImageArray.from_array(pa.array([b"a"])).type == EncodedImageType()
+    large = pa.array([b"a"], pa.large_binary())
+    assert ImageArray.from_array(large).type == EncodedImageType(pa.large_binary())
+    assert tensors().type == FixedShapeImageTensorType(pa.uint8(), (3, 4, 2))
+    assert ImageArray.from_array(tensors()).equals(tensors())
+    for wrong in (pa.array([1]), 1, "a.png"):
+        with pytest.raises(SchemaError, match="Cannot build an Image"):
+            ImageArray.from_array(wrong)
+
+
+def test_images_are_read_from_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"image")
+    uris = ImageURIArray.from_uris([tmp_path / "a.bin", (tmp_path / "a.bin").as_uri(), None])
+    images: Any = uris.read_uris()
+    assert images.to_pylist() == [b"image", b"image", None]
+    assert uris.read_uris(pa.large_binary()).type == EncodedImageType(pa.large_binary())
+    assert "b'image', .." in repr(images)
+    assert "a.bin" in repr(uris)
+    with pytest.raises(FileNotFoundError):
+        ImageURIArray.from_uris([tmp_path / "b.bin"]).read_uris()
+    with pytest.raises(SchemaError, match="Download it"):
+        ImageURIArray.from_uris(["https://127.0.0.1/a.png"]).read_uris()
+
+
+def test_images_are_encoded_and_decoded_by_a_function() -> None:
+    encoded = tensors().to_encoded(lambda image: image.tobytes())
+
+    def decode(values: pa.Array) -> np.ndarray:
+        numbers = np.frombuffer(b"".join(values.to_pylist()), np.uint8)
+        return numbers.reshape(-1, 3, 4, 2)
+
+    np.testing.assert_array_equal(encoded.to_tensor(decode).to_numpy(), pixels())
+    np.testing.assert_array_equal(tensors().slice(1).to_numpy(), pixels()[1:])
+
+
+def test_pixels_are_a_view() -> None:
+    images = tensors()
+    assert images.to_numpy().base is not None
+    assert images[1].as_py() == pixels()[1].ravel().tolist()
+
+
+def test_pillow_encodes_and_decodes_without_a_function() -> None:
+    images = ImageArray.from_array(
+        pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((2, 3, 4, 3), np.uint8))
+    )
+    try:
+        import PIL
+    except ImportError:
+        with pytest.raises(MissingDependencyError, match="pip install pillow"):
+            images.to_encoded()
+        return
+    assert PIL.__version__
+    encoded = images.to_encoded()
+    assert encoded[0].as_py().startswith(b"\x89PNG")
+    assert encoded.to_tensor().equals(images)
+    with pytest.raises(SchemaError, match="null images"):
+        ImageArray.from_array(pa.array([b"a", None])).to_tensor()
+
+
+def test_columns_of_images_come_back(tmp_path: Path) -> None:
+    uris = ImageURIArray.from_uris(["a.png", "b.png"])
+    encoded = ImageArray.from_array(pa.array([b"a", None]))
+    given = pa.table({"uri": uris, "image": encoded, "pixels": tensors()})
+    table = glaive.write_dataset(given, str(tmp_path / "a.lance")).to_table()
+    assert table.schema.types == given.schema.types
+    np.testing.assert_array_equal(table["pixels"].combine_chunks().to_numpy(), pixels())
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        b"",
+        b"{}",
+        b'{"shape": 3}',
+        b'{"shape": [3, -1]}',
+        b'{"shape": [99999999999]}',
+        b'{"shape": [5]}',
+    ],
+)
+def test_a_damaged_shape_is_refused(shape: bytes) -> None:
+    with pytest.raises(SchemaError):
+        FixedShapeImageTensorType.__arrow_ext_deserialize__(pa.list_(pa.uint8(), 4), shape)
+
+
+def test_types_of_images_are_checked_and_can_be_pickled() -> None:
+    for kind in (ImageURIType(pa.large_string()), EncodedImageType(), tensors().type):
+        assert pickle.loads(pickle.dumps(kind)) == kind
+    with pytest.raises(SchemaError, match="string type"):
+        ImageURIType(pa.int8())
+    with pytest.raises(SchemaError, match="binary type"):
+        EncodedImageType(pa.int8())
+    with pytest.raises(SchemaError, match="rows and columns"):
+        FixedShapeImageTensorType(pa.uint8(), ())

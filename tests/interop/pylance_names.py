@@ -1,0 +1,149 @@
+"""The public names of pylance, module by module, and what glaive has for each.
+
+``python -m tests.interop.pylance_names`` writes ``docs/guide/names.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from glaive.compat.absent import AbsentName
+from glaive.errors import UnsupportedFeatureError
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "guide" / "names.md"
+
+READ_ONLY = ("torch", "vector")
+"""Modules that need packages which the tests do without: their source is read, not run."""
+
+NO_MODULES = ("conftest",)
+"""Files of pylance that belong to its tests."""
+
+HEAD = """# Names of pylance
+
+Every public name of pylance {version}, by module, with its state in glaive. *works* says that it
+does what pylance's does; the others can be imported, and raise `UnsupportedFeatureError` with this
+reason when they are used. `python -m tests.interop.pylance_names` writes this page; a test compares
+it with both libraries.
+"""
+
+
+class Name(NamedTuple):
+    """A name, pylance's object (None where its module is only read), and glaive's."""
+
+    module: str
+    name: str
+    theirs: Any
+    mine: Any
+
+
+@cache
+def modules() -> tuple[str, ...]:
+    """Public modules of pylance, without the name of the package; the first one is itself."""
+    import lance
+
+    found = ["", *(one.name.partition(".")[2] for one in walk(lance.__path__))]
+    parts = [(name, name.split(".")) for name in found]
+    return tuple(
+        name
+        for name, path in parts
+        if not any(part.startswith("_") for part in path if part) and name not in NO_MODULES
+    )
+
+
+def walk(path: Any, prefix: str = "lance.") -> Iterator[pkgutil.ModuleInfo]:
+    """Modules of a package, without importing any."""
+    for one in pkgutil.iter_modules(path, prefix):
+        yield one
+        if one.ispkg:
+            yield from walk(
+                [f"{folder}/{one.name.rpartition('.')[2]}" for folder in path], f"{one.name}."
+            )
+
+
+def is_read_only(module: str) -> bool:
+    return module.partition(".")[0] in READ_ONLY
+
+
+def source_names(module: str) -> set[str]:
+    """Public functions and classes of a module that is not run."""
+    import lance
+
+    path = Path(lance.__path__[0], *module.split("."))
+    file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    found: set[str] = set()
+    for node in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            found |= set(ast.literal_eval(node.value))
+    return {name for name in found if not name.startswith("_")} - {"ToTensorFn"}
+
+
+def belongs(found: object, module: str) -> bool:
+    """Whether something is of pylance, and not of what it imports or of another module here."""
+    home = str(getattr(found, "__module__", ""))
+    others = {f"lance.{one}" for one in modules() if one and not is_read_only(one)}
+    own = home.startswith("lance") or home == "builtins"
+    return own and home not in others - {f"lance.{module}"} and not inspect.ismodule(found)
+
+
+@cache
+def names() -> tuple[Name, ...]:
+    """All of them."""
+    return tuple(_names())
+
+
+def _names() -> Iterator[Name]:
+    for module in modules():
+        mine = importlib.import_module(f"glaive.{module}" if module else "glaive")
+        if is_read_only(module):
+            for name in sorted(source_names(module)):
+                yield Name(module, name, None, getattr(mine, name, NOWHERE))
+            continue
+        theirs = importlib.import_module(f"lance.{module}" if module else "lance")
+        listed = getattr(theirs, "__all__", ())
+        for name in sorted(listed or filter(lambda one: one[0] != "_", dir(theirs))):
+            found = getattr(theirs, name)
+            wanted = belongs(found, module) or (name in listed and not inspect.ismodule(found))
+            if wanted and not name.startswith("_"):
+                yield Name(module, name, found, getattr(mine, name, NOWHERE))
+
+
+NOWHERE: Any = object()
+"""In place of what glaive does not have."""
+
+
+def state(one: Name) -> str:
+    """What the page says of a name."""
+    if isinstance(one.mine, AbsentName) and one.mine.__error__ is UnsupportedFeatureError:
+        about = str(one.mine.__doc__).removeprefix(f"Not supported. {one.name} is not supported: ")
+        return f"refused: {about}"
+    return "missing" if one.mine is NOWHERE else "works"
+
+
+def page() -> str:
+    """The text of ``docs/guide/names.md``."""
+    import lance
+
+    lines = [HEAD.format(version=lance.__version__), "| module | name | state |", "|---|---|---|"]
+    lines += [
+        f"| `{'.'.join(filter(None, ('lance', one.module)))}` | `{one.name}` | {state(one)} |"
+        for one in names()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
