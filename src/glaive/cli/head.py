@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import click
 
+from glaive.cli.options import (
+    columns_option,
+    dataset_argument,
+    json_option,
+    names_of,
+    opened,
+    version_option,
+)
 from glaive.cli.output import examples, print_rows
 
 
@@ -14,17 +22,21 @@ from glaive.cli.output import examples, print_rows
         "glaive head flights.lance -n 3 --columns carrier,flight --json",
     ),
 )
-@click.argument("dataset")
+@dataset_argument
 @click.option("-n", "--rows", default=10, show_default=True, type=click.IntRange(min=0))
-@click.option("--columns", help="Columns to print, such as 'carrier,flight'; all when omitted.")
-@click.option("--version", type=int, help="The version to read; the newest when omitted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
+@columns_option
+@version_option
+@json_option
 def command(
-    dataset: str, *, rows: int, columns: str | None, version: int | None, as_json: bool
+    dataset: str,
+    *,
+    storage_options: tuple[str, ...],
+    rows: int,
+    columns: str | None,
+    version: str | None,
+    as_json: bool,
 ) -> None:
     """Print the first rows of DATASET."""
-    from glaive.dataset.open import dataset as open_dataset
-
-    names = columns.split(",") if columns else None
-    table = open_dataset(dataset, version=version).scanner(columns=names, limit=rows).to_table()
+    at = opened(dataset, version, storage_options)
+    table = at.scanner(columns=names_of(columns), limit=rows).to_table()
     print_rows(table, as_json=as_json)

@@ -71,6 +71,8 @@ def command(
     """
     from glaive.cli.inspect_columns import with_columns
 
+    if as_json and html is not None:
+        raise click.UsageError("give one of --json and --html")
     layout = with_columns(_layout(path, version, files), columns.split(",") if columns else None)
     if html is not None:
         from glaive.cli.inspect_page import write_page

@@ -18,12 +18,29 @@ from glaive.errors import GlaiveError
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
 
 COMMANDS = {
+    "branch": "List, create or delete branches.",
+    "cleanup": "Delete old versions and files that nothing uses.",
+    "compact": "Merge small files and remove deleted rows.",
+    "convert": "Convert between Lance, Parquet, CSV, JSON and Arrow files.",
+    "count": "Count the rows of a dataset.",
     "demo": "Convert real files to datasets with Spark, and read them back.",
+    "diff": "Compare two versions of a dataset.",
+    "doctor": "Check the installation: versions, kernels, Java, access to a store.",
     "head": "Print the first rows of a dataset.",
+    "history": "List the commits of a dataset, with operation, rows, tags and message.",
+    "index": "List, build, update or drop indices.",
     "ingest": "Write CSV, JSON or Parquet files to a dataset, with Spark.",
     "inspect": "Show the layout of a file or dataset in bytes.",
+    "ls": "List the datasets in a folder.",
+    "repair": "Make the newest sound version the current one.",
+    "restore": "Make an older version the current one.",
     "scan": "Print or export rows of a dataset.",
     "schema": "Print the columns of a dataset.",
+    "search": "Search texts or nearest vectors.",
+    "show": "Show a dataset on one screen: size, columns, versions, advice.",
+    "tag": "List, create, move or delete tags.",
+    "take": "Print rows by position.",
+    "verify": "Check all files of all versions.",
     "versions": "List the versions of a dataset.",
     "warmup": "Compile all kernels, so that later processes start fast.",
 }
@@ -56,7 +73,13 @@ class Commands(click.Group):
         except GlaiveError as error:
             notes = getattr(error, "__notes__", [])
             raise click.ClickException(" ".join([str(error), *notes])) from error
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise click.ClickException(str(error)) from error
         except Exception as error:
+            if type(error).__module__ == "pyarrow.lib":
+                raise click.ClickException(str(error).partition("\n")[0]) from error
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
             # The lines after the first are the stack traces of Java and Python.

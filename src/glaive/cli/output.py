@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,16 @@ import click
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["examples", "human_bytes", "human_count", "print_rows", "print_table"]
+__all__ = [
+    "examples",
+    "human_bytes",
+    "human_count",
+    "json_line",
+    "print_facts",
+    "print_json",
+    "print_rows",
+    "print_table",
+]
 
 CELL_CHARACTERS = 60
 LIST_ITEMS = 3
@@ -40,6 +50,27 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def json_line(value: object) -> str:
+    """One line of JSON; numbers that JSON does not have become null."""
+    return json.dumps(_finite(value), default=_plain, ensure_ascii=False, allow_nan=False)
+
+
+def print_json(value: object) -> None:
+    """Print one line of JSON; see :func:`json_line`."""
+    click.echo(json_line(value))
+
+
+def print_facts(facts: dict[str, object], *, as_json: bool) -> None:
+    """Print names and values, one pair per line; or one JSON object."""
+    if as_json:
+        print_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        text = human_count(value) if type(value) is int else str(value)
+        click.echo(f"{name.replace('_', ' '):<{width}}  {text}")
+
+
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print aligned columns; numbers are right-aligned."""
     from rich import box
@@ -62,7 +93,7 @@ def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
     """Print rows as JSON lines, or as a table with long values truncated."""
     if as_json:
         for row in batch.to_pylist():
-            click.echo(json.dumps(row, default=_plain, ensure_ascii=False))
+            print_json(row)
     else:
         names = list(batch.schema.names)
         rows = [[_short(row[name]) for name in names] for row in batch.to_pylist()]
@@ -87,7 +118,17 @@ def _short(value: Any) -> str:
         more = f", … {len(value):,} items" if len(value) > LIST_ITEMS else ""
         return f"[{items}{more}]"
     text = f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
+    text = text.replace("\r", "\\r").replace("\n", "\\n")
     return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def _finite(value: Any) -> Any:
+    """The value without infinities and NaN, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> object:

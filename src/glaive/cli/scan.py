@@ -6,6 +6,14 @@ from pathlib import Path
 
 import click
 
+from glaive.cli.options import (
+    columns_option,
+    dataset_argument,
+    json_option,
+    names_of,
+    opened,
+    version_option,
+)
 from glaive.cli.output import examples, human_count, print_rows
 
 
@@ -13,37 +21,48 @@ from glaive.cli.output import examples, human_count, print_rows
     "scan",
     epilog=examples(
         "glaive scan flights.lance --columns carrier,flight --limit 100",
+        "glaive scan flights.lance --filter \"carrier = 'UA'\" --order-by flight --json",
         "glaive scan flights.lance --json | gzip > flights.jsonl.gz",
         "glaive scan flights.lance --output flights.parquet",
     ),
 )
-@click.argument("dataset")
-@click.option("--columns", help="Columns to read, such as 'carrier,flight'; all when omitted.")
-@click.option("--version", type=int, help="The version to read; the newest when omitted.")
+@dataset_argument
+@click.option("--filter", "condition", help="Rows for which this SQL expression is true.")
+@click.option("--order-by", help="Columns to sort by, such as 'carrier,flight'.")
+@columns_option
+@version_option
 @click.option("--offset", type=click.IntRange(min=0), help="Number of rows to skip.")
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of rows to read.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
+@json_option
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a Parquet file (zstd) instead of printing.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 def command(
     dataset: str,
     *,
+    storage_options: tuple[str, ...],
+    condition: str | None,
+    order_by: str | None,
     columns: str | None,
-    version: int | None,
+    version: str | None,
     offset: int | None,
     limit: int | None,
     as_json: bool,
     output: Path | None,
+    overwrite: bool,
 ) -> None:
     """Stream the rows of DATASET, a batch at a time."""
-    from glaive.dataset.open import dataset as open_dataset
-
-    names = columns.split(",") if columns else None
-    scanner = open_dataset(dataset, version=version).scanner(
-        columns=names, offset=offset, limit=limit
+    if output is not None and output.exists() and not overwrite:
+        raise click.ClickException(f"{output} exists; --overwrite replaces it")
+    scanner = opened(dataset, version, storage_options).scanner(
+        columns=names_of(columns),
+        filter=condition,
+        offset=offset,
+        limit=limit,
+        order_by=names_of(order_by),
     )
     if output is None:
         for batch in scanner.to_batches():

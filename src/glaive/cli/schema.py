@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from glaive.cli.output import examples, print_table
+from glaive.cli.options import dataset_argument, json_option, opened, version_option
+from glaive.cli.output import examples, print_json, print_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
         "glaive schema flights.lance", "glaive schema flights.lance --json | jq -r .name"
     ),
 )
-@click.argument("dataset")
-@click.option("--version", type=int, help="The version to read; the newest when omitted.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per column.")
-def command(dataset: str, *, version: int | None, as_json: bool) -> None:
+@dataset_argument
+@version_option
+@json_option
+def command(
+    dataset: str, *, storage_options: tuple[str, ...], version: str | None, as_json: bool
+) -> None:
     """Print the columns of DATASET: name, type, nullability, metadata."""
-    from glaive.dataset.open import dataset as open_dataset
-
-    schema = open_dataset(dataset, version=version).schema
+    schema = opened(dataset, version, storage_options).schema
     if as_json:
         for field in schema:
             column = {"name": field.name, "type": str(field.type), "nullable": field.nullable}
-            click.echo(json.dumps(column | {"metadata": _metadata(field)}))
+            print_json(column | {"metadata": _metadata(field)})
         return
     rows = [
         [

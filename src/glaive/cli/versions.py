@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from glaive.cli.output import examples, human_count, print_table
+from glaive.cli.options import dataset_argument, json_option, opened
+from glaive.cli.output import examples, human_count, print_json, print_table
 
 
 @click.command(
@@ -15,27 +14,25 @@ from glaive.cli.output import examples, human_count, print_table
         "glaive versions flights.lance", "glaive versions flights.lance --json | jq .version"
     ),
 )
-@click.argument("dataset")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per version.")
-def command(dataset: str, *, as_json: bool) -> None:
-    """List the versions of DATASET, oldest first."""
-    from glaive.dataset.open import dataset as open_dataset
-
-    newest = open_dataset(dataset)
+@dataset_argument
+@json_option
+def command(dataset: str, *, storage_options: tuple[str, ...], as_json: bool) -> None:
+    """List the versions of DATASET, oldest first. `glaive history` lists their commits."""
+    newest = opened(dataset, None, storage_options)
     rows = []
     for version in newest.versions():
-        opened = newest.checkout_version(version["version"])
+        at = newest.checkout_version(version["version"])
         rows.append(
             {
                 "version": version["version"],
                 "timestamp": version["timestamp"].isoformat(timespec="milliseconds"),
-                "rows": opened.count_rows(),
-                "fragments": len(opened.get_fragments()),
+                "rows": at.count_rows(),
+                "fragments": len(at.get_fragments()),
             }
         )
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row))
+            print_json(row)
     else:
         print_table(
             ["version", "timestamp", "rows", "fragments"],

@@ -1,0 +1,106 @@
+"""``glaive cleanup``: delete old versions and files that nothing uses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from glaive.cli.options import dataset_argument, json_option, opened
+from glaive.cli.output import examples, human_bytes, print_json, print_table
+
+
+@click.command(
+    "cleanup",
+    epilog=examples(
+        "glaive cleanup flights.lance --dry-run",
+        "glaive cleanup flights.lance --older-than-days 30",
+        "glaive cleanup flights.lance --keep 5 --json",
+    ),
+)
+@dataset_argument
+@click.option(
+    "--older-than-days",
+    type=click.FloatRange(min=0),
+    help="Delete versions older than this; two weeks when nothing is given.",
+)
+@click.option("--keep", type=click.IntRange(min=1), help="Keep this many of the newest versions.")
+@click.option(
+    "--delete-unverified",
+    is_flag=True,
+    help="Delete unused files younger than a week, too; only while nobody is writing.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted, and why.")
+@click.option(
+    "--max-files", default=1000, show_default=True, help="Files listed by a dry run at most."
+)
+@json_option
+def command(
+    dataset: str,
+    *,
+    storage_options: tuple[str, ...],
+    older_than_days: float | None,
+    keep: int | None,
+    delete_unverified: bool,
+    dry_run: bool,
+    max_files: int,
+    as_json: bool,
+) -> None:
+    """Delete old versions of DATASET, and files that no version uses.
+
+    The newest version, tagged ones, and those that branches start from are kept.
+    """
+    at = opened(dataset, None, storage_options)
+    older_than = None if older_than_days is None else timedelta(days=older_than_days)
+    if not dry_run:
+        stats = at.cleanup_old_versions(
+            older_than,
+            keep,
+            delete_unverified=delete_unverified,
+            error_if_tagged_old_versions=False,
+        )
+        _report(asdict(stats), "deleted", as_json=as_json)
+        return
+    plan = at.explain_cleanup_old_versions(
+        older_than,
+        keep,
+        delete_unverified=delete_unverified,
+        error_if_tagged_old_versions=False,
+        include_files=True,
+        max_files=max_files,
+    )
+    files: list[dict[str, Any]] = [
+        {
+            "path": file.path,
+            "kind": file.kind,
+            "size_bytes": file.size_bytes,
+            "reason": "no version has used it"
+            if file.unverified
+            else "only deleted versions use it",
+        }
+        for file in plan.candidate_files
+    ]
+    if as_json:
+        print_json({**asdict(plan.stats), "files": files, "warnings": plan.warnings})
+        return
+    if files:
+        rows = [
+            [it["path"], it["kind"], human_bytes(it["size_bytes"]), it["reason"]] for it in files
+        ]
+        print_table(["file", "kind", "size", "reason"], rows)
+    _report(asdict(plan.stats), "would be deleted", as_json=False)
+
+
+def _report(stats: dict[str, object], what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(stats)
+        return
+    files = sum(int(str(stats[name])) for name in stats if name.endswith("_files_removed"))
+    click.echo(
+        f"{stats['old_versions']} versions and {files} files "
+        f"({human_bytes(float(str(stats['bytes_removed'])))}) {what}"
+    )
+    for warning in stats["warnings"]:  # type: ignore[attr-defined]  # a tuple of texts
+        click.echo(f"kept: {warning}")

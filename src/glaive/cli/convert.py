@@ -1,0 +1,157 @@
+"""``glaive convert``: between Lance and other files, and between format versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from glaive.cli.output import examples, human_count, print_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KINDS = {
+    ".arrow": "arrow",
+    ".csv": "csv",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".json": "json",
+    ".jsonl": "json",
+    ".lance": "lance",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+
+
+@click.command(
+    "convert",
+    epilog=examples(
+        "glaive convert flights.parquet flights.lance",
+        "glaive convert flights.lance flights.csv --filter \"carrier = 'UA'\"",
+        "glaive convert old.lance new.lance --format-version 2.2",
+    ),
+)
+@click.argument("source")
+@click.argument("target")
+@click.option("--from", "source_kind", type=click.Choice(sorted(set(KINDS.values()))))
+@click.option("--to", "target_kind", type=click.Choice(sorted(set(KINDS.values()))))
+@click.option("--columns", help="Columns, such as 'carrier,flight'; all when omitted.")
+@click.option("--filter", "condition", help="Rows of a Lance dataset, as an SQL expression.")
+@click.option("--format-version", help="Format version of a Lance target, such as 2.1.")
+@click.option("--overwrite", is_flag=True, help="Replace a target that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    source: str,
+    target: str,
+    *,
+    source_kind: str | None,
+    target_kind: str | None,
+    columns: str | None,
+    condition: str | None,
+    format_version: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Convert SOURCE to TARGET: Lance, Parquet, CSV, JSON lines or Arrow, by their endings.
+
+    Batch by batch, in one process without Spark; JSON is read whole.
+    """
+    have, want = source_kind or _kind(source, "--from"), target_kind or _kind(target, "--to")
+    if condition is not None and have != "lance":
+        raise click.UsageError("--filter: only rows of a Lance dataset are filtered")
+    reader = _reader(source, have, columns.split(",") if columns else None, condition)
+    if want == "lance":
+        import glaive
+
+        mode = "overwrite" if overwrite else "create"
+        made = glaive.write_dataset(reader, target, mode=mode, data_storage_version=format_version)
+        rows = made.count_rows()
+    else:
+        if not overwrite and Path(target).exists():
+            raise click.ClickException(f"{target} exists; --overwrite replaces it")
+        rows = _write(reader, target, want)
+    if as_json:
+        print_json({"source": source, "target": target, "rows": rows})
+    else:
+        click.echo(f"{human_count(rows)} rows written to {target}")
+
+
+def _kind(path: str, option: str) -> str:
+    kind = KINDS.get(Path(path.rstrip("/")).suffix.lower())
+    if kind is None:
+        raise click.UsageError(f"{option}: the ending of {path} is none of {', '.join(KINDS)}")
+    return kind
+
+
+def _reader(
+    source: str, kind: str, columns: list[str] | None, condition: str | None
+) -> pa.RecordBatchReader:
+    if kind == "lance":
+        from glaive.dataset.open import dataset as open_dataset
+
+        scanner = open_dataset(source).scanner(columns=columns, filter=condition)
+        return scanner.to_reader()
+    import pyarrow.dataset as pads
+
+    files: Any = pads.dataset
+    reader: pa.RecordBatchReader = files(source, format=kind).scanner(columns=columns).to_reader()
+    return reader
+
+
+def _write(reader: pa.RecordBatchReader, target: str, kind: str) -> int:
+    """Write to a file beside the target, which takes its place when it is complete."""
+    path = Path(target)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    rows = 0
+    try:
+        with _writer(unfinished, kind, reader.schema) as writer:
+            for batch in _counted(reader):
+                writer.write(batch)
+                rows += batch.num_rows
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return rows
+
+
+def _counted(reader: pa.RecordBatchReader) -> Iterator[Any]:
+    yield from reader
+
+
+def _writer(path: Path, kind: str, schema: pa.Schema) -> Any:
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(path, schema, compression="zstd")
+    if kind == "csv":
+        from pyarrow import csv
+
+        return csv.CSVWriter(path, schema)
+    if kind == "arrow":
+        import pyarrow as pa
+
+        return pa.ipc.new_file(str(path), schema)
+    return _JsonLines(path)
+
+
+class _JsonLines:
+    """A writer of JSON lines, with the methods of Arrow's. Row by row."""
+
+    def __init__(self, path: Path) -> None:
+        self._out = path.open("w", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._out.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        from glaive.cli.output import json_line
+
+        for row in batch.to_pylist():
+            self._out.write(json_line(row) + "\n")

@@ -1,0 +1,84 @@
+"""``glaive doctor``: check the installation."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from importlib import metadata
+from typing import Any
+
+import click
+
+from glaive.cli.output import examples, print_json
+
+PACKAGES = ("numpy", "pyarrow", "numba", "obstore", "protobuf", "pyroaring", "PyStemmer")
+OPTIONAL = ("pyspark", "duckdb", "pandas", "polars", "torch", "boto3", "fsspec", "hypothesis")
+
+
+@click.command(
+    "doctor", epilog=examples("glaive doctor", "glaive doctor s3://bucket/table.lance --json")
+)
+@click.argument("location", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line.")
+@click.pass_context
+def command(context: click.Context, location: str | None, *, as_json: bool) -> None:
+    """Check versions, kernels and Java; and whether LOCATION can be read. Changes nothing.
+
+    Exit code 1 if something that is needed does not work.
+    """
+    checks = [*_packages(), _kernels(), _java()]
+    if location is not None:
+        checks.append(_location(location))
+    for check in checks:
+        if as_json:
+            print_json(check)
+        else:
+            mark = {"ok": "✓", "absent": "-", "failed": "✗"}[check["state"]]
+            click.echo(f"{mark} {check['check']}: {check['found']}")
+    if any(check["state"] == "failed" for check in checks):
+        context.exit(1)
+
+
+def _check(name: str, state: str, found: str) -> dict[str, Any]:
+    return {"check": name, "state": state, "found": found}
+
+
+def _packages() -> list[dict[str, Any]]:
+    import glaive
+
+    found = [
+        _check("glaive", "ok", glaive.__version__),
+        _check("python", "ok", f"{platform.python_version()} on {platform.machine()}"),
+    ]
+    for name in (*PACKAGES, *OPTIONAL):
+        try:
+            found.append(_check(name, "ok", metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            state = "failed" if name in PACKAGES else "absent"
+            found.append(_check(name, state, f"not installed: pip install {name}"))
+    return found
+
+
+def _kernels() -> dict[str, Any]:
+    from glaive.config import settings
+
+    place = str(settings.kernel_cache) if settings.kernel_cache else "beside the sources"
+    return _check("kernels", "ok", f"machine code is kept {place}; `glaive warmup` compiles all")
+
+
+def _java() -> dict[str, Any]:
+    java = shutil.which("java")
+    return _check("java", "ok" if java else "absent", java or "none; only Spark needs it")
+
+
+def _location(location: str) -> dict[str, Any]:
+    from glaive.dataset.open import dataset as open_dataset
+    from glaive.errors import DatasetNotFoundError, GlaiveError
+
+    try:
+        at = open_dataset(location)
+    except DatasetNotFoundError:
+        return _check(location, "ok", "can be read; there is no dataset")
+    except (GlaiveError, OSError) as error:
+        return _check(location, "failed", str(error))
+    return _check(location, "ok", f"version {at.version}, {at.count_rows():,} rows")

@@ -1,0 +1,94 @@
+"""Arguments and options that commands share, and opening the dataset they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+__all__ = [
+    "columns_option",
+    "dataset_argument",
+    "json_option",
+    "names_of",
+    "opened",
+    "version_option",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def dataset_argument(function: F) -> F:
+    """The argument DATASET, and options for its store."""
+    function = click.argument("dataset")(function)
+    return click.option(
+        "--storage-option",
+        "storage_options",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="An option of the object store, such as region=eu-west-1; may be repeated.",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """The option ``--json``."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON objects, one per line."
+    )(function)
+
+
+def version_option(function: F) -> F:
+    """The option ``--version``: a number, a tag, or a branch with a number."""
+    return click.option(
+        "--version",
+        metavar="NUMBER|TAG",
+        help="The version: its number, a tag, or branch:number; the newest when omitted.",
+    )(function)
+
+
+def columns_option(function: F) -> F:
+    """The option ``--columns``."""
+    return click.option("--columns", help="Columns, such as 'carrier,flight'; all when omitted.")(
+        function
+    )
+
+
+def names_of(columns: str | None) -> list[str] | None:
+    """The names in ``--columns``."""
+    return None if columns is None else [name.strip() for name in columns.split(",")]
+
+
+def opened(
+    dataset: str, version: str | None = None, storage_options: Sequence[str] = ()
+) -> LanceDataset:
+    """The dataset at a version.
+
+    Raises
+    ------
+    click.BadParameter
+        A storage option is no KEY=VALUE.
+    """
+    from glaive.dataset.open import dataset as open_dataset
+
+    pairs = dict(_pair(text) for text in storage_options)
+    return open_dataset(dataset, version=_reference(version), storage_options=pairs or None)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, mark, value = text.partition("=")
+    if not mark or not key:
+        raise click.BadParameter(
+            f"expected KEY=VALUE, found {text!r}", param_hint="--storage-option"
+        )
+    return key, value
+
+
+def _reference(version: str | None) -> Any:
+    if version is None or version.isdecimal():
+        return None if version is None else int(version)
+    branch, mark, number = version.rpartition(":")
+    return (branch, int(number) if number.isdecimal() else None) if mark else version

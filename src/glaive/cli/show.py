@@ -1,0 +1,115 @@
+"""``glaive show``: a dataset on one screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from glaive.cli.options import dataset_argument, json_option, opened, version_option
+from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+SMALL_ROWS = 100_000
+MANY = 32
+SHOWN_COLUMNS = 30
+
+
+@click.command(
+    "show",
+    epilog=examples("glaive show flights.lance", "glaive show flights.lance --json | jq .advice"),
+)
+@dataset_argument
+@version_option
+@json_option
+def command(
+    dataset: str, *, storage_options: tuple[str, ...], version: str | None, as_json: bool
+) -> None:
+    """Show DATASET on one screen: version, rows, bytes by column, indices, tags, advice.
+
+    Reads the manifest and the metadata of the data files, no values.
+    """
+    at = opened(dataset, version, storage_options)
+    facts = _facts(at)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"{facts['uri']}  version {facts['version']} of {facts['latest_version']}")
+    click.echo(
+        f"{human_count(facts['rows'])} rows, {human_count(facts['deleted_rows'])} deleted, in "
+        f"{human_count(facts['fragments'])} fragments; {human_bytes(facts['bytes'])}; format "
+        f"{facts['format']}; changed {facts['timestamp']}"
+    )
+    total = max(facts["bytes"], 1)
+    print_table(
+        ["column", "type", "bytes", "share"],
+        [
+            [
+                one["column"],
+                one["type"],
+                human_bytes(one["bytes"]),
+                "█" * round(20 * one["bytes"] / total),
+            ]
+            for one in facts["columns"][:SHOWN_COLUMNS]
+        ],
+    )
+    if len(facts["columns"]) > SHOWN_COLUMNS:
+        click.echo(f"and {len(facts['columns']) - SHOWN_COLUMNS} smaller columns")
+    for name in ("indices", "tags", "branches"):
+        click.echo(f"{name}: {', '.join(map(str, facts[name])) or 'none'}")
+    for line in facts["advice"]:
+        click.echo(f"advice: {line}")
+
+
+def _facts(at: LanceDataset) -> dict[str, Any]:
+    sizes = {one.id: one.bytes_on_disk for one in at.stats.data_stats().fields}
+    columns = [
+        {
+            "column": field.name,
+            "type": str(at.schema.field(field.name).type),
+            "bytes": sum(sizes.get(one, 0) for one in _ids(field)),
+        }
+        for field in at.lance_schema.fields
+    ]
+    columns.sort(key=lambda one: -int(str(one["bytes"])))
+    stats = at.stats.dataset_stats(SMALL_ROWS)
+    facts = {
+        "uri": at.uri,
+        "version": at.version,
+        "latest_version": at.latest_version,
+        "timestamp": at.get_version()["timestamp"].isoformat(timespec="seconds"),
+        "format": at.data_storage_version,
+        "rows": at.count_rows(),
+        "deleted_rows": stats["num_deleted_rows"],
+        "fragments": stats["num_fragments"],
+        "small_fragments": stats["num_small_files"],
+        "bytes": sum(sizes.values()),
+        "versions": len(at.versions()),
+        "columns": columns,
+        "indices": [one.name for one in at.describe_indices()],
+        "tags": sorted(at.tags.list()),
+        "branches": sorted(at.branches.list()),
+    }
+    return {**facts, "advice": _advice(facts)}
+
+
+def _ids(field: Any) -> list[int]:
+    return [field.id, *(one for child in field.children for one in _ids(child))]
+
+
+def _advice(facts: dict[str, Any]) -> list[str]:
+    found = []
+    if facts["small_fragments"] >= MANY:
+        found.append(
+            f"{human_count(facts['small_fragments'])} small files: run `glaive compact` on it"
+        )
+    if facts["deleted_rows"] * 10 > facts["rows"]:
+        found.append("more than a tenth of the rows are deleted: run `glaive compact` on it")
+    if facts["versions"] >= 10 * MANY:
+        found.append(
+            f"{human_count(facts['versions'])} versions are kept: run "
+            "`glaive cleanup --dry-run` on it"
+        )
+    return found

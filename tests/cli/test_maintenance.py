@@ -1,0 +1,297 @@
+"""Commands that tell about datasets, keep them in order, and change their versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import Result
+
+import glaive
+
+Call = Callable[..., Result]
+
+
+def objects(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def one(result: Result) -> Any:
+    (found,) = objects(result)
+    return found
+
+
+def test_count_takes_a_filter_and_a_tag(call: Call, things: str) -> None:
+    glaive.dataset(things).tags.create("first", 1)
+    assert call("count", things).stdout == "5\n"
+    assert one(call("count", things, "--filter", "id < 3", "--json")) == {"version": 2, "rows": 4}
+    assert call("count", things, "--version", "first").stdout == "3\n"
+    assert call("count", things, "--version", "main:1").stdout == "3\n"
+
+
+def test_take_prints_rows_in_the_order_of_positions(call: Call, things: str) -> None:
+    rows = objects(call("take", things, "2", "0", "--columns", "id", "--json"))
+    assert rows == [{"id": 3}, {"id": 1}]
+    assert "position 9 is out of range" in call("take", things, "9").stderr
+
+
+def test_scan_filters_and_sorts(call: Call, things: str) -> None:
+    options = ("--filter", "id > 1", "--order-by", "id", "--columns", "id", "--json")
+    assert [row["id"] for row in objects(call("scan", things, *options))] == [2, 2, 3]
+
+
+def test_a_file_that_exists_is_not_replaced_silently(
+    call: Call, things: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    assert call("scan", things, "--output", str(out)).exit_code == 0
+    refused = call("scan", things, "--output", str(out))
+    assert refused.exit_code == 1
+    assert "--overwrite replaces it" in refused.stderr
+    assert call("scan", things, "--output", str(out), "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--output", "--html"])
+def test_a_folder_that_is_missing_is_one_line(
+    call: Call, things: str, tmp_path: Path, option: str
+) -> None:
+    name = "scan" if option == "--output" else "inspect"
+    result = call(name, things, option, str(tmp_path / "nowhere" / "out"))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_json_has_no_nan_and_tables_no_line_breaks(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    table = pa.table({"x": [float("nan"), float("inf"), 1.5], "t": ["a\nb", "c", "d"]})
+    glaive.write_dataset(table, uri)
+    assert [row["x"] for row in objects(call("head", uri, "--json"))] == [None, None, 1.5]
+    assert "a\\nb" in call("head", uri).stdout
+
+
+def test_a_storage_option_is_key_and_value(call: Call, things: str) -> None:
+    result = call("count", things, "--storage-option", "nothing")
+    assert result.exit_code == 2
+    assert "expected KEY=VALUE" in result.stderr
+    assert call("count", things, "--storage-option", "client_max_retries=1").stdout == "5\n"
+
+
+def test_tags_are_made_moved_and_deleted(call: Call, things: str) -> None:
+    assert one(call("tag", things, "gold", "--version", "1", "--json"))["done"] == "created"
+    assert one(call("tag", things, "--json"))["version"] == 1
+    assert "moved: version 2" in call("tag", things, "gold", "--move").stdout
+    assert "gold" in call("tag", things).stdout
+    again = call("tag", things, "gold")
+    assert again.exit_code == 1
+    assert "exists already" in again.stderr
+    assert call("tag", things, "gold", "--delete").exit_code == 0
+    assert objects(call("tag", things, "--json")) == []
+    assert "NAME is missing" in call("tag", things, "--delete").stderr
+
+
+def test_branches_are_made_and_deleted(call: Call, things: str) -> None:
+    assert "created from version 1" in call("branch", things, "trial", "--version", "1").stdout
+    assert one(call("branch", things, "--json"))["parent_version"] == 1
+    assert "trial" in call("branch", things).stdout
+    assert call("count", things, "--version", "trial:1").stdout == "3\n"
+    assert one(call("branch", things, "trial", "--delete", "--json"))["done"] == "deleted"
+    assert "NAME is missing" in call("branch", things, "--delete").stderr
+
+
+def test_a_version_is_restored(call: Call, things: str) -> None:
+    assert one(call("restore", things, "1", "--json")) == {"restored": 1, "version": 3}
+    assert glaive.dataset(things).count_rows() == 3
+    assert "content of version 2" in call("restore", things, "2").stdout
+
+
+def test_history_tells_operations_rows_tags_and_messages(call: Call, things: str) -> None:
+    dataset = glaive.dataset(things)
+    dataset.tags.create("first", 1)
+    dataset.delete("id = 1")
+    rows = objects(call("history", things, "--json"))
+    assert [(row["version"], row["operation"], row["rows"]) for row in rows] == [
+        (3, "Delete", 3),
+        (2, "Append", 5),
+        (1, "Overwrite", 3),
+    ]
+    assert rows[2]["tags"] == ["first"]
+    assert len(objects(call("history", things, "-n", "1", "--json"))) == 1
+    assert "Append" in call("history", things).stdout
+
+
+def test_diff_compares_manifests(call: Call, things: str) -> None:
+    dataset = glaive.dataset(things)
+    dataset.delete("id = 1")
+    dataset.add_columns({"twice": "id * 2"})
+    facts = one(call("diff", things, "1", "4", "--json"))
+    assert facts["rows"] == 0
+    assert facts["fragments_added"] == 1
+    assert facts["fragments_with_other_deletions"] == 1
+    assert facts["columns_added"] == ["twice"]
+    assert "twice" in call("diff", things, "1", "4").stdout
+
+
+def test_show_fits_on_a_screen(call: Call, things: str) -> None:
+    glaive.dataset(things).delete("id = 1")
+    facts = one(call("show", things, "--json"))
+    assert (facts["rows"], facts["deleted_rows"], facts["fragments"]) == (3, 2, 2)
+    assert {row["column"] for row in facts["columns"]} == {"id", "name", "v"}
+    assert all(row["bytes"] > 0 for row in facts["columns"])
+    assert "glaive compact" in facts["advice"][0]
+    text = call("show", things).stdout
+    assert "fixed_size_list" in text
+    assert len(text.splitlines()) < 40
+
+
+def test_small_files_are_compacted(call: Call, things: str) -> None:
+    assert one(call("compact", things, "--json"))["fragments_removed"] == 2
+    assert "nothing to do" in call("compact", things).stdout
+    glaive.write_dataset(glaive.dataset(things).to_table(), things, mode="append")
+    assert "2 fragments became 1" in call("compact", things).stdout
+
+
+def test_clean_up_says_first_what_it_would_delete(call: Call, things: str) -> None:
+    glaive.dataset(things).optimize.compact_files()
+    options = ("--older-than-days", "0", "--delete-unverified")
+    plan = one(call("cleanup", things, "--dry-run", "--json", *options))
+    assert plan["old_versions"] == 3
+    assert {file["reason"] for file in plan["files"]} == {"only deleted versions use it"}
+    assert "would be deleted" in call("cleanup", things, "--dry-run", *options).stdout
+    assert len(glaive.dataset(things).versions()) == 4
+    assert one(call("cleanup", things, "--json", *options))["old_versions"] == 3
+    assert len(glaive.dataset(things).versions()) == 1
+    assert "0 versions and 0 files" in call("cleanup", things).stdout
+
+
+def damage(uri: str) -> None:
+    """Cut the data file that only the newest version has."""
+    newest = glaive.dataset(uri).get_fragments()[-1].metadata.files[0]
+    file = Path(uri, "data", newest.path)
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def test_verify_finds_damage_and_unused_files(call: Call, things: str) -> None:
+    assert call("verify", things, "--deep").stdout == "version 1: sound\nversion 2: sound\n"
+    Path(things, "data", "unused.lance").write_bytes(b"123")
+    found = objects(call("verify", things, "--json"))
+    assert found[-1] == {"state": "unused", "files": 1, "bytes": 3}
+    assert "glaive cleanup" in call("verify", things).stdout
+    damage(things)
+    result = call("verify", things, "--newest", "--json")
+    assert result.exit_code == 1
+    facts = json.loads(result.stdout)
+    assert (facts["state"], facts["version"]) == ("damaged", 2)
+    assert "glaive repair" in call("verify", things).stdout
+
+
+def test_repair_restores_the_newest_sound_version_if_asked(call: Call, things: str) -> None:
+    assert "nothing to do" in call("repair", things).stdout
+    damage(things)
+    assert "--apply makes it the current one" in call("repair", things).stdout
+    assert glaive.dataset(things).version == 2
+    facts = one(call("repair", things, "--apply", "--json"))
+    assert (facts["sound_version"], facts["restored_as"]) == (1, 3)
+    assert glaive.dataset(things).to_table().num_rows == 3
+
+
+def test_repair_says_if_nothing_is_sound(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    glaive.write_dataset(pa.table({"a": [1]}), uri)
+    damage(uri)
+    result = call("repair", uri)
+    assert result.exit_code == 1
+    assert "no version of" in result.stderr
+
+
+def test_ls_lists_datasets_only(call: Call, things: str, tmp_path: Path) -> None:
+    assert Path(things).parent == tmp_path
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file.txt").write_text("text")
+    Path(tmp_path, "bad.lance", "_versions").mkdir(parents=True)
+    rows = objects(call("ls", str(tmp_path), "--json"))
+    assert [row["dataset"] for row in rows] == ["bad.lance", "things.lance"]
+    assert "no dataset at" in rows[0]["error"]
+    assert (rows[1]["version"], rows[1]["rows"]) == (2, 5)
+    assert "things.lance" in call("ls", str(tmp_path)).stdout
+
+
+def test_ls_lists_datasets_of_an_object_store(call: Call) -> None:
+    glaive.write_dataset(pa.table({"a": [1]}), "memory://listed/one.lance")
+    assert one(call("ls", "memory://listed", "--json"))["dataset"] == "one.lance"
+
+
+def test_indices_are_built_listed_updated_and_dropped(call: Call, things: str) -> None:
+    row = one(call("index", things, "--column", "id", "--json"))
+    assert (row["index"], row["rows"], row["rows_not_covered"]) == ("id_idx", 5, 0)
+    glaive.write_dataset(glaive.dataset(things).to_table(), things, mode="append")
+    assert one(call("index", things, "--json"))["rows_not_covered"] == 5
+    assert one(call("index", things, "--update", "--json"))["rows_not_covered"] == 0
+    assert "id_idx" in call("index", things).stdout
+    assert objects(call("index", things, "--drop", "id_idx", "--json")) == []
+    assert "give one of" in call("index", things, "--update", "--drop", "a").stderr
+
+
+def test_search_finds_vectors_and_texts(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    numbers = np.arange(40, dtype=np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers), 4)
+    texts = [f"word{at} common" for at in range(10)]
+    dataset = glaive.write_dataset(pa.table({"id": range(10), "v": vectors, "t": texts}), uri)
+    dataset.create_scalar_index("t", "INVERTED")
+    options = ("--columns", "id", "--json")
+    near = objects(call("search", uri, "--column", "v", "--like", "7", "-k", "2", *options))
+    assert near[0]["id"] == 7
+    vector = ("--vector", "[4, 5, 6, 7]", "-k", "1")
+    assert objects(call("search", uri, "--column", "v", *vector, *options))[0]["id"] == 1
+    found = objects(call("search", uri, "--column", "t", "--text", "word3", *options))
+    assert [row["id"] for row in found] == [3]
+    assert "give one of" in call("search", uri, "--column", "t").stderr
+    assert "JSON list" in call("search", uri, "--column", "v", "--vector", "x").stderr
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "arrow", "lance"])
+def test_files_are_converted_there_and_back(call: Call, tmp_path: Path, ending: str) -> None:
+    table = pa.table({"id": [1, 2, 3], "name": ["a", "b", None]})
+    source, middle, back = (
+        str(tmp_path / name) for name in ("a.parquet", f"b.{ending}", "c.lance")
+    )
+    pq.write_table(table, source)
+    assert one(call("convert", source, middle, "--json"))["rows"] == 3
+    assert "3 rows written" in call("convert", middle, back).stdout
+    again = call("convert", source, middle)
+    assert again.exit_code == 1
+    assert call("convert", source, middle, "--overwrite").exit_code == 0
+    names = glaive.dataset(back).to_table()["name"].to_pylist()
+    assert names == ["a", "b", "" if ending == "csv" else None]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_convert_says_what_it_cannot_do(call: Call, things: str, tmp_path: Path) -> None:
+    assert "ending of" in call("convert", things, "out.xyz").stderr
+    source = str(tmp_path / "a.parquet")
+    assert "only rows of a Lance" in call("convert", source, "b.lance", "--filter", "a = 1").stderr
+    missing = call("convert", source, str(tmp_path / "b.lance"))
+    assert missing.exit_code == 1
+    assert missing.stderr.startswith("Error: ")
+    nested = call("convert", things, str(tmp_path / "b.csv"))
+    assert nested.exit_code == 1
+    assert not (tmp_path / "b.csv").exists()
+
+
+def test_doctor_checks_packages_and_a_location(call: Call, things: str, tmp_path: Path) -> None:
+    checks = {row["check"]: row for row in objects(call("doctor", things, "--json"))}
+    assert checks["pyarrow"]["state"] == "ok"
+    assert checks[things]["found"] == "version 2, 5 rows"
+    assert "✓ python" in call("doctor").stdout
+    assert "there is no dataset" in call("doctor", str(tmp_path / "nowhere")).stdout
+    failed = call("doctor", "nothing://a")
+    assert failed.exit_code == 1
+    assert "✗ nothing://a" in failed.stdout
