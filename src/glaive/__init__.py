@@ -10,6 +10,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from glaive import (
+        arrow,
+        bitmap,
+        blob,
+        commit,
+        compat,
+        debug,
+        dependencies,
+        errors,
+        file,
+        fragment,
+        hf,
+        indices,
+        io,
+        log,
+        optimize,
+        otel,
+        progress,
+        pydantic,
+        query,
+        sampler,
+        schema,
+        spark,
+        torch,
+        tracing,
+        types,
+        udf,
+        util,
+        vector,
+    )
     from glaive.config import settings
     from glaive.dataset.blobs.binary_column import BlobColumn
     from glaive.dataset.blobs.values import (
@@ -200,4 +230,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    own = [name for name in globals() if name.startswith("__")]
+    return sorted({*own, *__all__, *_MODULES})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import glaive
 from glaive.errors import OptionError, StoreError
 from glaive.io.local import LocalStore
 from glaive.io.uri import open_store
@@ -62,7 +64,6 @@ def test_object_stores_are_rooted_at_the_prefix(uri: str, shown: str) -> None:
         ("s3:/bucket/t", r"expected two slashes after the scheme, s3://bucket/t\."),
         ("nowhere://node/t", r"unknown scheme 'nowhere'; known are .* s3"),
         ("s3://", "no bucket or name"),
-        ("memory:///", "no bucket or name"),
         ("file://host/t", "cannot name another machine"),
         ("a\0b", "null character"),
         ("a\ud800", "the character at 1 is half of a surrogate pair"),
@@ -98,3 +99,19 @@ def test_an_unreachable_store_is_a_store_error() -> None:
     store = open_store("http://127.0.0.1:1/t", {"client_max_retries": "0"})
     with pytest.raises(StoreError, match=r"http://127.0.0.1:1/t/x: .*[Cc]heck storage_options"):
         store.get("x")
+
+
+@pytest.mark.parametrize("uri", ["memory://", "memory:///"])
+def test_memory_without_a_name_is_a_place_of_its_own_each_time(uri: str) -> None:
+    first, second = open_store(uri), open_store(uri)
+    first.put("a", [b"1"])
+    assert first.uri != second.uri
+    assert [entry.path for entry in second.walk("")] == []
+    assert bytes(open_store(first.uri).get("a")) == b"1"
+
+
+def test_a_dataset_in_memory_without_a_name_can_be_opened_again() -> None:
+    first = glaive.write_dataset(pa.table({"a": [1]}), "memory://")
+    second = glaive.write_dataset(pa.table({"a": [2]}), "memory://")
+    assert glaive.dataset(first.uri).to_table()["a"].to_pylist() == [1]
+    assert glaive.dataset(second.uri).to_table()["a"].to_pylist() == [2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import total_ordering
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -200,9 +201,8 @@ class BFloat16Type(pa.ExtensionType):
 
     def to_pandas_dtype(self) -> Any:
         """The type of pandas columns."""
-        from glaive.arrow.bfloat16_pandas import PandasBFloat16Type
-
-        return PandasBFloat16Type()
+        # That module imports this one, and pandas.
+        return import_module("glaive.arrow.bfloat16_pandas").PandasBFloat16Type()
 
 
 def from_bits(bits: UInt16s, valid: pa.Buffer | None = None) -> BFloat16Array:

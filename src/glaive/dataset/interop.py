@@ -197,6 +197,9 @@ class SqlQueryBuilder:
         self._batch_size = 8192
         self._options: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"SqlQueryBuilder({self._sql!r}, table_name={self._table!r})"
+
     def table_name(self, name: str) -> SqlQueryBuilder:
         """Name of the dataset in the query; ``dataset`` by default."""
         self._table = name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -32,6 +32,14 @@ class Scanner:
     def of(cls, views: Views, **options: Any) -> Scanner:
         """Check the options of a scan and resolve its columns, filter and order."""
         return cls(views, ScanOptions.of(**options))
+
+    def __repr__(self) -> str:
+        manifest = self._views.snapshot.manifest
+        columns = ", ".join(self._query.schema.names)
+        return f"Scanner(version={manifest.version}, columns=[{columns}])"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a scan cannot be pickled: pickle the dataset, and make the scan there")
 
     @property
     def projected_schema(self) -> pa.Schema:

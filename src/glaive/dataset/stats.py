@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from glaive.format.fragment import LEGACY
 from glaive.scan.snapshot import Snapshot
@@ -33,6 +33,13 @@ class LanceStats:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def __repr__(self) -> str:
+        manifest = self._snapshot.manifest
+        return f"LanceStats(version={manifest.version}, fragments={manifest.num_fragments})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("statistics cannot be pickled: pickle the dataset, and take its stats")
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> dict[str, int]:
         """Deleted rows, fragments, and fragments with fewer rows than ``max_rows_per_group``."""

@@ -56,7 +56,8 @@ class OpenedVersion:
     ) -> OpenedVersion:
         """The version that a manifest describes; nothing is read."""
         views = Views(Snapshot(store, manifest, Session() if session is None else session))
-        location = store.uri if uri is None else uri
+        # ``memory://`` is another place for each who opens it: keep this one's name.
+        location = store.uri if uri is None or uri.rstrip("/") == "memory:" else uri
         return cls(views, location, storage_options, dict(scan_defaults or {}))
 
     @property

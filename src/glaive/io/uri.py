@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import count
 from urllib.parse import unquote, urlsplit
 
 from glaive.errors import OptionError
@@ -11,6 +12,9 @@ from glaive.io.local import LocalStore
 from glaive.io.location import LOCAL_SCHEMES, RENAMED, SCHEMES, with_slashes
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
+
+_unnamed = count(1)
+"""Numbers of the locations in memory without a name."""
 
 __all__ = ["SCHEMES", "open_object", "open_sibling", "open_store"]
 
@@ -50,6 +54,8 @@ def open_store(
                 f"{text}: a file URI cannot name another machine; write file:///{parts.netloc}/…"
             )
         return LocalStore(unquote(parts.path), options)
+    if scheme == "memory" and not rest.strip("/"):
+        rest = f"unnamed-{next(_unnamed)}"  # one of its own each time, as in pylance
     if not rest.strip("/"):
         raise OptionError(f"{text}: no bucket or name after {scheme}://")
     if scheme not in SCHEMES:

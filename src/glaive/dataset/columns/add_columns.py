@@ -241,7 +241,7 @@ def _function(
         for start, batch in batches(position):
             result = None if checkpoint is None else checkpoint.batch(fragment, start)
             if result is None:
-                result = as_batch(udf(batch), schema, batch.num_rows)
+                result = _called(udf, batch, schema, f"fragment {fragment.id}, row {start}")
                 if checkpoint is not None:
                     checkpoint.keep_batch(fragment, start, result)
             yield result
@@ -258,6 +258,16 @@ def _function(
 
     # User functions need not be thread-safe.
     return _Recipe(grown, write, threads=1, checkpoint=checkpoint)
+
+
+def _called(udf: BatchUDF, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """The result of the user's function; where it was called, if it raises."""
+    try:
+        result = udf(batch)
+    except Exception as error:
+        error.add_note(f"in the function for new columns, for {batch.num_rows} rows from {where}")
+        raise
+    return as_batch(result, schema, batch.num_rows)
 
 
 def _inferred_schema(udf: BatchUDF, batches: Callable[[int], Batches], fragments: int) -> pa.Schema:

@@ -78,6 +78,9 @@ class DatasetOptimizer:
     def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
+    def __repr__(self) -> str:
+        return f"DatasetOptimizer({self._dataset!r})"
+
     def compact_files(
         self,
         *,

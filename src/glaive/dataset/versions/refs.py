@@ -38,6 +38,13 @@ class _Refs:
     def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(sorted(self.list()))})"
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """The entries by name."""
+        raise NotImplementedError
+
     @property
     def _root(self) -> ObjectStore:
         opened = self._dataset.opened

@@ -180,8 +180,8 @@ def plan_write(
 def exists_already(where: str, version: int) -> DatasetExistsError:
     """The error of mode ``create`` if there is a dataset."""
     return DatasetExistsError(
-        f"{where} is a dataset already (version {version}). Use mode='append' or "
-        "mode='overwrite', or choose another location."
+        f"Dataset already exists: {where} is a dataset already (version {version}). Use "
+        "mode='append' or mode='overwrite', or choose another location."
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.nesting import check_nesting
@@ -66,7 +67,8 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
     if type(data).__module__.startswith("datasets."):
         return _hugging_face(data)
     if isinstance(data, Mapping):
-        table = pa.Table.from_pydict(dict(data), schema=schema)
+        columns = {name: _as_vectors(values) for name, values in data.items()}
+        table = pa.Table.from_pydict(columns, schema=schema)
         return table.schema, iter([table])
     if type(data).__module__.startswith("pandas."):
         frame = pa.Table.from_pandas(data, schema=schema)
@@ -80,6 +82,17 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
         f"data to write: expected a table, record batches, a data frame or rows, "
         f"found {type(data).__name__}"
     )
+
+
+def _as_vectors(values: Any) -> Any:
+    """A matrix of NumPy or torch as fixed-size lists; anything else as it is."""
+    if getattr(values, "ndim", None) != 2:
+        return values
+    numbers = np.asarray(values)
+    if numbers.shape[1] < 1:
+        return values
+    flat: Any = pa.array(np.ascontiguousarray(numbers).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, numbers.shape[1])
 
 
 def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:

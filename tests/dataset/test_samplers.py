@@ -1,0 +1,105 @@
+"""Samplers: shares of processes, orders of epochs, rows at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import OptionError
+from glaive.sampler import (
+    FullScanSampler,
+    ShardedBatchSampler,
+    ShardedFragmentSampler,
+    maybe_sample,
+)
+
+ROWS = 100
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> glaive.LanceDataset:
+    table = pa.table({"id": range(ROWS), "name": [str(row) for row in range(ROWS)]})
+    return glaive.write_dataset(table, str(tmp_path / "a.lance"), max_rows_per_file=15)
+
+
+def ids(batches: Iterable[Any]) -> list[int]:
+    return [row for batch in batches for row in batch["id"].to_pylist()]
+
+
+def test_a_full_scan_has_all_rows_in_order(dataset: glaive.LanceDataset) -> None:
+    assert ids(FullScanSampler()(dataset)) == list(range(ROWS))
+    named = list(FullScanSampler()(dataset, columns=["id"], with_row_id=True, filter="id < 3"))
+    assert named[0].schema.names == ["id", "_rowid"]
+    assert ids(named) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", [ShardedBatchSampler, ShardedFragmentSampler])
+@pytest.mark.parametrize("condition", [None, "id % 3 = 0"])
+@pytest.mark.parametrize("randomize", [False, True])
+def test_shares_have_each_row_once(
+    dataset: glaive.LanceDataset, kind: Any, condition: str | None, randomize: bool
+) -> None:
+    shares = [
+        ids(kind(rank, 3, randomize)(dataset, batch_size=7, columns=["id"], filter=condition))
+        for rank in range(3)
+    ]
+    wanted = [row for row in range(ROWS) if condition is None or row % 3 == 0]
+    assert sorted(row for share in shares for row in share) == wanted
+    assert all(shares)
+
+
+@pytest.mark.parametrize("kind", [ShardedBatchSampler, ShardedFragmentSampler])
+def test_each_epoch_has_an_order_of_its_own_that_a_seed_repeats(
+    dataset: glaive.LanceDataset, kind: Any
+) -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        sampler = kind(0, 1, randomize=True, seed=seed)
+        sampler.set_epoch(epoch)
+        return ids(sampler(dataset, batch_size=5))
+
+    assert order(1, 2) == order(1, 2)
+    assert order(1, 2) != order(1, 3)
+    assert order(1, 2) != order(2, 2)
+    assert sorted(order(1, 2)) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("rank", [-1, 2])
+def test_a_rank_is_below_the_number_of_processes(rank: int) -> None:
+    with pytest.raises(OptionError, match="rank: expected 0 to 1"):
+        ShardedBatchSampler(rank, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "among"),
+    [
+        ({}, range(ROWS)),
+        ({"max_takes": 7}, range(ROWS)),
+        ({"filt": "id >= 50"}, range(50, ROWS)),
+        ({"batch_size": 4}, range(ROWS)),
+    ],
+)
+def test_a_sample_has_so_many_different_rows(
+    dataset: glaive.LanceDataset, options: dict[str, Any], among: range
+) -> None:
+    found = ids(maybe_sample(dataset.uri, 20, "id", **options))
+    assert len(found) == len(set(found)) == 20
+    assert set(found) <= set(among)
+
+
+def test_a_sample_of_more_rows_than_there_are_has_all(dataset: glaive.LanceDataset) -> None:
+    assert ids(maybe_sample(dataset, ROWS, ["id"])) == list(range(ROWS))
+    assert len(ids(maybe_sample(dataset, 90, ["id"], filt="id < 10"))) == 10
+    for name in ("n", "batch_size", "max_takes"):
+        options = {"n": 1, "columns": ["id"], name: 0}
+        with pytest.raises(OptionError, match=f"{name}: expected an integer from 1 on"):
+            maybe_sample(dataset, **options)
+
+
+def test_samples_differ(dataset: glaive.LanceDataset) -> None:
+    samples = {tuple(sorted(ids(maybe_sample(dataset, 20, ["id"])))) for _ in range(5)}
+    assert len(samples) > 1

@@ -1,0 +1,163 @@
+"""Datasets of PyTorch: batches as tensors, shares of workers, samples, caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.arrow import ImageArray, bfloat16_array
+from glaive.errors import OptionError, SchemaError
+from glaive.sampler import FullScanSampler
+from glaive.torch import preferred_device
+from glaive.torch.data import (
+    LanceDataset,
+    SafeLanceDataset,
+    TensorDataset,
+    concat_batches,
+    get_safe_loader,
+)
+
+torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
+
+ROWS = 100
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    numbers = np.arange(ROWS)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(ROWS * 4, dtype=np.float32)), 4)
+    pixels = np.arange(ROWS * 6, dtype=np.uint8).reshape(ROWS, 1, 2, 3)
+    table = pa.table(
+        {
+            "id": pa.array(numbers),
+            "big": pa.array(numbers.astype(np.uint64)),
+            "flag": pa.array(numbers % 2 == 0),
+            "gap": pa.array([None if row % 10 == 0 else float(row) for row in range(ROWS)]),
+            "brain": bfloat16_array([None if row == 3 else row for row in range(ROWS)]),
+            "v": vectors,
+            "image": ImageArray.from_array(pa.FixedShapeTensorArray.from_numpy_ndarray(pixels)),
+        }
+    )
+    target = str(tmp_path_factory.mktemp("torch") / "a.lance")
+    return glaive.write_dataset(table, target, max_rows_per_file=15).uri
+
+
+def ids(batches: Iterable[Any]) -> list[int]:
+    return [int(row) for batch in batches for row in batch]
+
+
+def test_columns_become_tensors_of_the_size_asked_for(uri: str) -> None:
+    batches = list(LanceDataset(uri, 30))
+    assert [len(batch["id"]) for batch in batches] == [30, 30, 30, 10]
+    first = batches[0]
+    assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in first.items()} == {
+        "id": (torch.int64, (30,)),
+        "big": (torch.int64, (30,)),
+        "flag": (torch.bool, (30,)),
+        "gap": (torch.float64, (30,)),
+        "brain": (torch.bfloat16, (30,)),
+        "v": (torch.float32, (30, 4)),
+        "image": (torch.uint8, (30, 1, 2, 3)),
+    }
+    assert torch.isnan(first["gap"]).nonzero().ravel().tolist() == [0, 10, 20]
+    assert torch.isnan(first["brain"]).nonzero().ravel().tolist() == [3]
+    assert batches[1]["v"][0].tolist() == [120.0, 121.0, 122.0, 123.0]
+
+
+def test_one_column_is_the_tensor_itself(uri: str) -> None:
+    assert ids(LanceDataset(uri, 7, columns=["id"])) == list(range(ROWS))
+    assert ids(LanceDataset(uri, 7, columns=["id"], filter="id < 3")) == [0, 1, 2]
+    assert LanceDataset(uri, 7, columns=["id"]).schema.names == ["id"]
+
+
+def test_batches_stay_batches_without_a_function(uri: str) -> None:
+    batches = list(LanceDataset(uri, 60, columns=["id"], with_row_id=True, to_tensor_fn=None))
+    assert [batch.schema.names for batch in batches] == [["id", "_rowid"]] * 2
+    assert concat_batches(batches).num_rows == ROWS
+
+
+@pytest.mark.parametrize("granularity", [None, "fragment", "batch"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_have_each_row_once(uri: str, granularity: Any, workers: int) -> None:
+    data = LanceDataset(uri, 8, columns=["id"], shard_granularity=granularity)
+    method = "fork" if workers else None
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=None, num_workers=workers, multiprocessing_context=method
+    )
+    assert sorted(ids(loader)) == list(range(ROWS))
+
+
+def test_ranks_may_be_given(uri: str) -> None:
+    with pytest.warns(DeprecationWarning, match="rank and world_size are deprecated"):
+        shares = [ids(LanceDataset(uri, 8, columns=["id"], rank=at, world_size=2)) for at in (0, 1)]
+    assert sorted(shares[0] + shares[1]) == list(range(ROWS))
+    assert ids(LanceDataset(uri, 9, columns=["id"], sampler=FullScanSampler())) == list(range(ROWS))
+    alone = LanceDataset(uri, 9, columns=["id"], auto_detect_rank=False)
+    assert ids(alone) == list(range(ROWS))
+
+
+def test_a_sample_is_a_part(uri: str) -> None:
+    found = ids(LanceDataset(uri, 8, columns=["id"], samples=20, filter="id < 50"))
+    assert len(set(found)) == 20
+    assert max(found) < 50
+
+
+def test_later_passes_read_what_the_first_one_kept(uri: str, tmp_path: Path) -> None:
+    for cache in (True, str(tmp_path)):
+        data = LanceDataset(uri, 30, columns=["id"], cache=cache)
+        next(iter(data))  # a pass that ends early keeps nothing
+        assert ids(data) == ids(data) == list(range(ROWS))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_columns_without_a_tensor_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"t": ["a"], "n": [1]})
+    dataset = glaive.write_dataset(table, str(tmp_path / "a.lance"))
+    with pytest.raises(SchemaError, match=r"got: string in column 't'. Leave the column out"):
+        list(LanceDataset(dataset, 1))
+    for options in ({"batch_size": 0}, {"batch_size": 1, "shard_granularity": "rows"}):
+        with pytest.raises(OptionError, match="expected"):
+            LanceDataset(dataset, **options)
+
+
+def test_large_values_are_files_for_a_function(tmp_path: Path) -> None:
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    table = pa.table(
+        [[b"ab", b"cd"], [1, 2]], schema=pa.schema([field, pa.field("id", pa.int64())])
+    )
+    dataset = glaive.write_dataset(table, str(tmp_path / "a.lance"), data_storage_version="2.0")
+
+    def read(batch: Any, **options: Any) -> list[bytes]:
+        assert options["use_blob_api"]
+        return [file.readall() for file in batch["b"]]
+
+    assert list(LanceDataset(dataset, 2, to_tensor_fn=read)) == [[b"ab", b"cd"]]
+    with pytest.raises(SchemaError, match="blob files need a to_tensor_fn"):
+        list(LanceDataset(dataset, 2))
+
+
+def test_rows_by_position_are_dictionaries(uri: str) -> None:
+    data = SafeLanceDataset(uri)
+    assert len(data) == ROWS
+    assert data[7]["id"] == 7
+    assert [row["id"] for row in data.__getitems__([3, 1])] == [3, 1]
+    for workers in (0, 1):
+        loader = get_safe_loader(data, batch_size=40, num_workers=workers, collate_fn=len)
+        assert list(loader) == [40, 40, 20]
+
+
+def test_a_tensor_is_a_dataset_of_batches() -> None:
+    data = TensorDataset(np.arange(10).reshape(5, 2), 2)
+    assert [len(batch) for batch in data] == [2, 2, 1]
+    assert len(data) == 3
+
+
+def test_a_device_is_preferred() -> None:
+    assert preferred_device("cpu") == torch.device("cpu")
+    assert preferred_device() is not None
