@@ -9,6 +9,7 @@ from collections.abc import Iterator, MutableSet
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -278,3 +279,55 @@ def test_a_scan_is_built_option_by_option(dataset: glaive.LanceDataset) -> None:
     assert repr(scan) == "Scanner(version=1, columns=[id, _rowid])"
     with pytest.raises(TypeError, match="pickle the dataset"):
         pickle.dumps(scan)
+
+
+def test_what_pylance_deprecates_warns(dataset: glaive.LanceDataset) -> None:
+    with pytest.warns(DeprecationWarning, match="replace_schema_metadata is deprecated") as caught:
+        dataset.replace_schema_metadata({"a": "b"})
+    with pytest.warns(DeprecationWarning, match="Use update_field_metadata"):
+        dataset.replace_field_metadata("id", {"c": "d"})
+    assert caught[0].filename == __file__
+    assert dataset.schema.metadata == {b"a": b"b"}
+    assert dataset.schema.field("id").metadata == {b"c": b"d"}
+
+
+def test_a_function_that_raises_says_for_which_rows(dataset: glaive.LanceDataset) -> None:
+    @glaive.batch_udf(output_schema=pa.schema([("z", pa.int64())]))
+    def fails(_batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        dataset.add_columns(fails)
+    assert caught.value.__notes__ == [
+        "in the function for new columns, for 3 rows from fragment 0, row 0"
+    ]
+
+
+def test_matrices_are_vectors(tmp_path: Path) -> None:
+    matrix = np.arange(6, dtype=np.float32).reshape(3, 2)
+    written = glaive.write_dataset({"v": matrix, "id": [1, 2, 3]}, str(tmp_path / "v.lance"))
+    assert written.schema.field("v").type == pa.list_(pa.float32(), 2)
+    assert written.to_table()["v"].to_pylist() == matrix.tolist()
+
+
+def test_frames_may_come_one_by_one(tmp_path: Path) -> None:
+    frames = (pa.table({"a": [at]}).to_pandas() for at in range(3))
+    written = glaive.write_dataset(frames, str(tmp_path / "f.lance"))
+    assert written.to_table()["a"].to_pylist() == [0, 1, 2]
+    with pytest.raises(OptionError, match="expected a data frame as item 1, found int"):
+        glaive.write_dataset(iter([pa.table({"a": [1]}).to_pandas(), 1]), str(tmp_path / "g.lance"))
+
+
+def test_objects_show_what_they_are(dataset: glaive.LanceDataset) -> None:
+    dataset.tags.create("gold", 1)
+    assert repr(dataset.tags) == "Tags(gold)"
+    assert repr(dataset.branches) == "Branches()"
+    assert repr(dataset.stats) == "LanceStats(version=1, fragments=1)"
+    assert repr(dataset.optimize).startswith("DatasetOptimizer(LanceDataset(")
+    assert "select 1" in repr(dataset.sql("select 1"))
+    glaive.write_dataset(pa.table({"id": [4], "s": [{"a": 1}]}), dataset.uri, mode="append")
+    plan = glaive.optimize.Compaction.plan(glaive.dataset(dataset.uri))
+    assert repr(plan) == "CompactionPlan(read_version=2, tasks=<1 compaction tasks>)"
+    assert isinstance(plan.tasks, list)
+    assert repr(plan.tasks[0]) == "CompactionTask(read_version=2, fragments=[0, 1])"
+    assert "import_module" not in dir(glaive)

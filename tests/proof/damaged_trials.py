@@ -73,7 +73,7 @@ READS: dict[str, Operation] = {
     "bare batches": lambda at: sum(one.num_rows for one in at.to_batches(columns=[])),
     "sample": lambda at: at.sample(5),
     "list indices": lambda at: (at.list_indices(), at.describe_indices()),
-    "figures of an index": lambda at: at.index_statistics("numbers"),
+    "figures of an index": lambda at: at.stats.index_stats("numbers"),
     "moved rows": lambda at: at.remap_row_addrs(pa.array([0, 1, 2**32], pa.uint64())),
     "validate": lambda at: at.validate(),
     "tags": lambda at: (at.tags.list(), at.branches.list()),

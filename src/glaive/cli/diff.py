@@ -40,7 +40,7 @@ def _differences(old: LanceDataset, new: LanceDataset) -> dict[str, Any]:
     before, after = ({one.id: one for one in _fragments(at)} for at in (old, new))
     kept = before.keys() & after.keys()
     columns = [{field.name: field.type for field in at.schema} for at in (old, new)]
-    indices = [{one["name"] for one in at.list_indices()} for at in (old, new)]
+    indices = [{one.name for one in at.describe_indices()} for at in (old, new)]
     return {
         "versions": f"{old.version} -> {new.version}",
         "rows": new.count_rows() - old.count_rows(),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.opening import find
 from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
@@ -802,7 +803,8 @@ class LanceDataset:
     def index_statistics(
         self, index_name: str, recall_queries: int | None = None
     ) -> dict[str, Any]:
-        """Same as ``stats.index_stats``."""
+        """Same as ``stats.index_stats``, which replaces it."""
+        warn_deprecated("LanceDataset.index_statistics()", "LanceDataset.stats.index_stats()")
         return self.stats.index_stats(index_name, recall_queries)
 
     def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
@@ -1392,7 +1394,8 @@ class LanceDataset:
         return self.schema_metadata
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
-        """Set all entries of the schema's metadata."""
+        """Set all entries of the schema's metadata; ``update_schema_metadata`` replaces it."""
+        warn_deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
         self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
@@ -1410,7 +1413,8 @@ class LanceDataset:
         self.move_to(set_field_metadata(self._at, field_updates, replace=replace))
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
-        """Set all entries of the metadata of a field."""
+        """Set all entries of the metadata of a field; ``update_field_metadata`` replaces it."""
+        warn_deprecated("replace_field_metadata", "update_field_metadata(metadata, replace=True)")
         self.update_field_metadata({field_name: new_metadata}, replace=True)
 
     # ------------------------------------------------------------ clean-up
