@@ -295,3 +295,13 @@ def test_doctor_checks_packages_and_a_location(call: Call, things: str, tmp_path
     failed = call("doctor", "nothing://a")
     assert failed.exit_code == 1
     assert "✗ nothing://a" in failed.stdout
+
+
+def test_adviser_tries_encodings_and_changes_nothing(call: Call, things: str) -> None:
+    rows = objects(call("adviser", things, "--columns", "id,name", "--json"))
+    assert {row["column"] for row in rows} == {"id", "name"}
+    assert {"default", "zstd"} <= {row["encoding"] for row in rows}
+    assert sum(row["smallest"] for row in rows) == 2
+    assert all(row["bytes"] > 0 and row["read_ms"] >= 0 for row in rows)
+    assert "the smallest of the column" in call("adviser", things, "--rows", "2").stdout
+    assert glaive.dataset(things).version == 2

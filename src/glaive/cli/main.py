@@ -18,6 +18,7 @@ from glaive.errors import GlaiveError
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
 
 COMMANDS = {
+    "adviser": "Try encodings of each column: bytes, and time to read.",
     "branch": "List, create or delete branches.",
     "cleanup": "Delete old versions and files that nothing uses.",
     "compact": "Merge small files and remove deleted rows.",
