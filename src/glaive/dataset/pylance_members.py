@@ -1,8 +1,8 @@
 """Members of ``LanceDataset`` that clients of pylance use and that no other module is about.
 
-pylance's datasets are pyarrow datasets: DuckDB, LanceDB and others ask ``isinstance``. Deriving
-from pyarrow's class would load pyarrow.dataset, a quarter of a second, whenever a dataset is
-opened. So ``__class__`` says so only once pyarrow.dataset is loaded, before which nobody can ask.
+pylance's datasets are pyarrow datasets: LanceDB and others ask ``isinstance``. Deriving from
+pyarrow's class would load pyarrow.dataset, a quarter of a second, whenever a dataset is opened.
+So ``__class__`` says so only once pyarrow.dataset is loaded, before which nobody can ask.
 """
 
 from __future__ import annotations
