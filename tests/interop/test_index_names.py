@@ -188,6 +188,39 @@ def test_partitions_have_the_rows_that_pylance_tells(path: str, kind: str) -> No
         mine.read_partition(3)
 
 
+FIGURES: list[tuple[str, str, dict[str, Any]]] = [
+    ("id", "BTREE", {}),
+    ("t", "BTREE", {}),
+    ("id", "BITMAP", {}),
+    ("id", "ZONEMAP", {}),
+    ("t", "BLOOMFILTER", {}),
+    ("t", "NGRAM", {}),
+    ("t", "INVERTED", {}),
+    ("v", "IVF_FLAT", {"num_partitions": 2}),
+    ("v", "IVF_PQ", {"num_partitions": 2, "num_sub_vectors": 4}),
+    ("v", "IVF_RQ", {"num_partitions": 2, "num_bits": 1}),
+    ("v", "IVF_HNSW_SQ", {"num_partitions": 2}),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "options"), FIGURES)
+def test_figures_of_segments_are_those_of_pylance(
+    path: str, column: str, kind: str, options: dict[str, Any]
+) -> None:
+    dataset = glaive.dataset(path)
+    if column == "v":
+        dataset.create_index(column, kind, **options)
+    else:
+        dataset.create_scalar_index(column, kind)
+    (theirs,) = lance.dataset(path).stats.index_stats(f"{column}_idx")["segments"]
+    (mine,) = glaive.dataset(path).stats.index_stats(f"{column}_idx")["segments"]
+    for name, value in theirs.items():
+        if name in ("centroids", "loss"):
+            np.testing.assert_allclose(mine[name], value, rtol=1e-6)
+        else:
+            assert mine[name] == value, name
+
+
 TOKENIZED: list[dict[str, Any]] = [
     {},
     {"stem": False},

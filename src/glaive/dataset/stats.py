@@ -54,9 +54,10 @@ class LanceStats:
     def index_stats(self, index_name: str, recall_queries: int | None = None) -> dict[str, Any]:
         """Segments of an index, and the numbers of covered and uncovered rows and fragments.
 
-        From the manifest: no index file is read. For indices of vectors also ``share_unindexed``
-        of the rows, ``search_defaults``, and ``recall``: the share of the ten nearest rows that
-        searches find by default, of rows of the dataset drawn at random.
+        And what its kind tells of each segment: pages, zones, tokens, partitions, as in pylance.
+        Opens the files of the index and reads few of their values. For indices of vectors also
+        ``share_unindexed`` of the rows, ``search_defaults``, and ``recall``: the share of the ten
+        nearest rows that searches find by default, of rows of the dataset drawn at random.
 
         Parameters
         ----------
@@ -68,6 +69,8 @@ class LanceStats:
         ------
         IndexNotFoundError
             There is no index of this name.
+        CorruptFileError, DataFileMissingError
+            A file of the index is damaged or absent.
         """
         from glaive.dataset.indexing.describe import index_statistics
 

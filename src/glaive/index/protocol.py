@@ -217,6 +217,16 @@ class IndexKind:
         """The parameters to build an index like this one again; by default none."""
         return {}
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Figures of a segment, by pylance's names, as JSON has them; by default none.
+
+        Raises
+        ------
+        CorruptFileError, DataFileMissingError, NotLanceError, UnsupportedFeatureError
+            A file of the segment is damaged, absent, or of an unknown layout.
+        """
+        return {}
+
     def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
         """Write a segment with the rows of a source only, for the index of another segment.
 

@@ -1,4 +1,4 @@
-"""The indices of a version, from its manifest; no index file is read.
+"""The indices of a version: what its manifest says of them, and figures of their segments.
 
 Specification: "Segments" in ``docs/format/indices.md``.
 """
@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
-from glaive.errors import IndexNotFoundError, OptionError
+from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import Field
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.wire import field_numbers
 from glaive.index.address_map import AddressMap
+from glaive.index.segment import Segment
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.snapshot import Snapshot
 from glaive.table.operations.create_index import CreateIndex
@@ -144,12 +145,19 @@ def list_segments(snapshot: Snapshot) -> list[dict[str, Any]]:
 def index_statistics(
     snapshot: Snapshot, name: str, recall_queries: int | None = None
 ) -> dict[str, Any]:
-    """Statistics of an index: segments, covered rows and fragments; of vectors, its recall.
+    """Statistics of an index: covered rows and fragments, figures of segments, recall of vectors.
 
     Parameters
     ----------
     recall_queries
         Rows to measure the recall with; None: 30, unless that would take long.
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is no index of this name.
+    CorruptFileError, DataFileMissingError
+        A file of the index is damaged or absent.
     """
     known = {index.name: index for index in describe_indices(snapshot)}
     if name not in known:
@@ -159,8 +167,10 @@ def index_statistics(
     per_segment = [_rows(snapshot, segment.fragment_ids) for segment in index.segments]
     covered = frozenset[int]().union(*(segment.fragment_ids for segment in index.segments))
     times = [segment.created_at for segment in index.segments if segment.created_at is not None]
+    figures = _figures(snapshot, name)
     segments = [
-        {"uuid": segment.uuid, "size_bytes": segment.size_bytes} for segment in index.segments
+        {"uuid": segment.uuid, "size_bytes": segment.size_bytes, **figures.get(segment.uuid, {})}
+        for segment in index.segments
     ]
     entries = [entry for entry in followed(manifest.indices) if entry.name == name]
     return {
@@ -200,6 +210,20 @@ def _of_vectors(
         defaults = next((one for one in known if one is not None), None)
         made["search_defaults"] = None if defaults is None else defaults._asdict()
     return made
+
+
+def _figures(snapshot: Snapshot, name: str) -> dict[str, dict[str, Any]]:
+    """What the kind tells of each segment that it can read, by id."""
+    found = {}
+    for index in SnapshotIndices.of(snapshot).all:
+        for one in index.segments if index.name == name else ():
+            segment = Segment.of(snapshot.store, snapshot.manifest, one.entry)
+            try:
+                figures = one.kind.statistics(segment)
+            except UnsupportedFeatureError:
+                figures = {}  # Of old layouts only the manifest tells.
+            found[str(UUID(bytes=one.entry.uuid.uuid))] = figures
+    return found
 
 
 def remapped(snapshot: Snapshot, addresses: pa.Array) -> pa.Array | None:

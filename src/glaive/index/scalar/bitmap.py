@@ -78,6 +78,10 @@ class Bitmap(IndexKind):
             write_keys(out, kind, grouped(runs, source.memory_limit))
         return BuiltSegment("/lance.table.BitmapIndexDetails")
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Distinct values, a null included."""
+        return {"num_bitmaps": segment.open(LOOKUP).num_rows}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

@@ -85,6 +85,11 @@ class BloomFilter(IndexKind):
         items = stored_setting(file, given, _ITEMS)
         return {_ITEMS: items, _PROBABILITY: _probability_of(file, chance)}
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Its zones, how many rows one has, and the probability."""
+        count = segment.open(FILTERS).num_rows
+        return {"type": "BloomFilter", "num_blocks": count, **self.parameters(segment)}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

@@ -103,6 +103,15 @@ class BTree(IndexKind):
         """The rows of a page."""
         return {_ZONE_SIZE: _page_rows(segment)}
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Its pages, and the first and the last value."""
+        lookup = _open_lookup(segment, "read")
+        lookup.check(min=None, max=None)
+        rows = lookup.read(["min", "max"])
+        ends = [rows["min"][0], rows["max"][-1]] if len(rows) else [None, None]
+        lowest, highest = map(_shown, ends)
+        return {"min": lowest, "max": highest, "num_pages": len(rows)}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
@@ -119,6 +128,19 @@ class BTree(IndexKind):
 
 
 _DETAILS = "/lance.table.BTreeIndexDetails"
+
+
+def _shown(value: Any) -> str:
+    """A value as pylance shows it."""
+    if value is None or not value.is_valid:
+        return "NULL"
+    if pa.types.is_boolean(value.type):
+        return str(value.as_py()).lower()
+    if pa.types.is_floating(value.type):
+        return str(value.as_py()).removesuffix(".0")
+    if pa.types.is_temporal(value.type) and not pa.types.is_date(value.type):
+        return str(value.value)
+    return str(value.as_py())
 
 
 def _open_lookup(segment: Segment, purpose: str) -> IndexFile:

@@ -87,6 +87,10 @@ class JsonPath(IndexKind):
         own = kind.parameters(segment)
         return {**own, _PATH: _details_of(segment.entry)[0], _TARGET: kind.name}
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Those of the other kind."""
+        return _kind_of(segment).statistics(segment)
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

@@ -73,6 +73,10 @@ class NGram(IndexKind):
         with sorted_runs(_trigrams(source), source.memory_limit) as runs:
             return _write(grouped(runs, source.memory_limit, _TREEMAPS), out)
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Distinct trigrams, with that of nulls."""
+        return {"num_ngrams": segment.open(POSTINGS).num_rows}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

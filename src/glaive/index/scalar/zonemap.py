@@ -92,6 +92,10 @@ class ZoneMap(IndexKind):
         given = {_ROWS: file.number(_ROWS, _DEFAULT_ROWS, least=1)}
         return {_ROWS: stored_setting(file, given, _ROWS)}
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Its zones, and how many rows one has."""
+        return {"num_zones": segment.open(ZONES).num_rows, **self.parameters(segment)}
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:

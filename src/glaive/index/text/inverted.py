@@ -112,6 +112,17 @@ class Inverted(IndexKind):
         """The parameters that the segment was built with."""
         return read_format(segment).options()
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """How texts became tokens; tokens and documents of all partitions."""
+        file = segment.open(METADATA)
+        params = read_format(segment).params
+        names = [partition_files(number) for number in _partitions(file)]
+        return {
+            "params": json.loads(params.to_json()),
+            "num_tokens": sum(segment.open(postings).num_rows for _, _, postings in names),
+            "num_docs": sum(segment.open(documents).num_rows for documents, _, _ in names),
+        }
+
 
 def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
     """The format that users ask for, for the column of a source.

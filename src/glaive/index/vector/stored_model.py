@@ -207,6 +207,32 @@ class StoredIndex:
                 raise self._index.corrupt(f"{key} of graphs", f"{least} to {most}", f"{value}")
         return known
 
+    def statistics(self) -> dict[str, Any]:
+        """Figures, by pylance's names."""
+        sizes = np.diff(self.storage.partitions.bounds).tolist()
+        metric, made = self.storage.metric, self._first_graph()
+        index_type = "HNSW" if made else self.kind.rpartition("_")[2]
+        made |= {key: it for key, it in self.storage.details.items() if key not in _OF_CODEBOOKS}
+        return {
+            "index_type": self.kind,
+            "uri": self._index.path,
+            "metric_type": metric,
+            "num_partitions": len(sizes),
+            "sub_index": {**made, "index_type": index_type, "metric_type": metric},
+            "partitions": [{"size": size} for size in sizes],
+            "centroids": self._centroids.tolist(),
+            "loss": self.loss,
+            "index_file_version": "V3",
+        }
+
+    def _first_graph(self) -> dict[str, Any]:
+        """The header of the first graph there is."""
+        if GRAPHS not in self._index.metadata or not self._params():
+            return {}
+        headers = json.loads(self._index.metadata[GRAPHS])
+        found: dict[str, Any] = next(json.loads(header) for header in headers if header)
+        return found
+
     def model(self) -> VectorModel:
         """The model."""
         return VectorModel(self.column, self._centroids, self._coder(), self.loss)
@@ -301,6 +327,7 @@ class StoredIndex:
         return np.concatenate([change(part) for part in cut if len(part)])
 
 
+_OF_CODEBOOKS: Final = ("codebook_position", "codebook_tensor")
 _BUFFERS: Final = ("codebook_position", "rotate_mat_position")
 _GRAPH_LIMITS: Final = {"max_level": (1, 64), "m": (2, 1024), "ef_construction": (1, 65_536)}
 

@@ -89,6 +89,10 @@ class VectorIndex(IndexKind):
             return options_of(segment.entry.index_details.value, segment.where)
         return StoredIndex(segment).options()
 
+    def statistics(self, segment: Segment) -> dict[str, Any]:
+        """Its partitions, centroids, and what the codes are made of."""
+        return StoredIndex(segment).statistics()
+
     def extend(self, segment: Segment, source: IndexSource, out: SegmentWriter) -> BuiltSegment:
         """Encode rows with the model of a segment."""
         return extend_index(segment, source, out)
