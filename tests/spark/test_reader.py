@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from hashlib import sha512
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,26 @@ def test_blobs_are_read_as_descriptors_or_bytes(tmp_path: Path, version: str) ->
     assert described[0]["b"]["size"] == 3
     assert described[0]["next"] == 2
     assert [row["b"] for row in whole] == [b"abc", None, b""]
+
+
+def test_large_values_that_compress_well_are_read_in_bounded_memory(uri: str) -> None:
+    values = (sha512(bytes(number)).hexdigest().encode() * 8192 for number in range(500))
+    rows = (pa.record_batch({"image": pa.array([value])}) for value in values)
+    first = next(rows)
+    batches = pa.RecordBatchReader.from_batches(first.schema, (first, *rows))
+    glaive.write_dataset(batches, uri)
+    assert sum(path.stat().st_size for path in Path(uri, "data").iterdir()) < 1 << 20
+    _, reader = planned(uri)
+    (part,) = reader.partitions()
+
+    count, most = 0, 0
+    before = pa.total_allocated_bytes()
+    for batch in reader.read(part):
+        count += batch.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+
+    assert count == 500
+    assert most < 400 << 20
 
 
 def test_a_task_with_another_version_of_glaive_is_refused(numbers: str) -> None:

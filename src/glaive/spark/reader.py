@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from glaive.arrow.capacity import batch_parts
 from glaive.errors import FilterError
@@ -30,6 +30,16 @@ _log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 256 << 20
 """Larger batches are split in two: Spark counts the bytes of a column in 31 bits."""
+
+
+FIRST_ROWS = 64
+"""Rows that are read to learn how large they are."""
+
+MAX_GROWTH = 16
+"""How many times more rows are read the next time, as later ones may be larger."""
+
+PORTION_BYTES = 128 << 20
+"""Bytes of rows that are read at a time where values may be large."""
 
 
 class LancePartition(InputPartition):
@@ -86,12 +96,40 @@ class LanceReader(DataSourceReader):
         with in_task(self.release):
             dataset = open_dataset(self.options)
             expected = spark_arrow_schema(self.schema)
-            scanner = dataset.scanner(**self._arguments(*partition.value))
             truncate = self.options.allow_truncation
             cast = partial(conform, schema=expected, allow_truncation=truncate, writing=False)
-            for batch in scanner.to_batches():
+            for batch in self._batches(dataset, *partition.value):
                 for part in _within_limit(batch):
                     yield from batch_parts(cast, part)
+
+    def _batches(
+        self,
+        dataset: LanceDataset,
+        batch_size: int,
+        fragments: tuple[int, ...],
+        offset: int,
+        rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a part; where values may be large, so many at a time as memory allows.
+
+        Scans divide rows by the bytes of the files, where large values may be a thousand times
+        smaller.
+        """
+        if not (fragments and _may_have_large_values(self.schema)):
+            scanner = dataset.scanner(**self._arguments(batch_size, fragments, offset, rows))
+            yield from scanner.to_batches()
+            return
+        done, portion = 0, FIRST_ROWS
+        while done < rows:
+            portion = min(portion, rows - done)
+            arguments = self._arguments(batch_size, fragments, offset + done, portion)
+            held = 0
+            for batch in dataset.scanner(**arguments).to_batches():
+                held += batch.nbytes
+                yield batch
+            done += portion
+            fitting = PORTION_BYTES * portion // max(held, 1)
+            portion = min(max(fitting, FIRST_ROWS), portion * MAX_GROWTH)
 
     def _arguments(
         self, batch_size: int, fragments: tuple[int, ...], offset: int, rows: int
@@ -172,6 +210,11 @@ class PushingReader(LanceReader):
             self.pushed = ()
             return filters
         return pushed.rest
+
+
+def _may_have_large_values(schema: StructType) -> bool:
+    """Whether a column has binary values, such as images."""
+    return any(isinstance(field.dataType, BinaryType) for field in schema)
 
 
 def _conjunction(filters: Sequence[str]) -> str | None:
