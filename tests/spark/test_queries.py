@@ -93,7 +93,7 @@ def test_only_columns_and_rows_that_are_needed_are_read(spark: SparkSession, sal
 
     assert read.columns == ("id", "shop", "price", "note")
     assert read.filter is not None
-    assert glaive.dataset(sales).count_rows(read.filter) == 8
+    assert glaive.dataset(sales).count_rows(read.filter) == 9
 
 
 def test_rows_are_counted_without_reading(spark: SparkSession, sales: str) -> None:
