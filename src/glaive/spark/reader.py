@@ -38,7 +38,7 @@ FIRST_ROWS = 64
 MAX_GROWTH = 16
 """How many times more rows are read the next time, as later ones may be larger."""
 
-PORTION_BYTES = 128 << 20
+WINDOW_BYTES = 128 << 20
 """Bytes of rows that are read at a time where values may be large."""
 
 
@@ -119,17 +119,17 @@ class LanceReader(DataSourceReader):
             scanner = dataset.scanner(**self._arguments(batch_size, fragments, offset, rows))
             yield from scanner.to_batches()
             return
-        done, portion = 0, FIRST_ROWS
+        done, window = 0, FIRST_ROWS
         while done < rows:
-            portion = min(portion, rows - done)
-            arguments = self._arguments(batch_size, fragments, offset + done, portion)
+            window = min(window, rows - done)
+            arguments = self._arguments(batch_size, fragments, offset + done, window)
             held = 0
             for batch in dataset.scanner(**arguments).to_batches():
                 held += batch.nbytes
                 yield batch
-            done += portion
-            fitting = PORTION_BYTES * portion // max(held, 1)
-            portion = min(max(fitting, FIRST_ROWS), portion * MAX_GROWTH)
+            done += window
+            fitting = WINDOW_BYTES * window // max(held, 1)
+            window = min(max(fitting, FIRST_ROWS), window * MAX_GROWTH)
 
     def _arguments(
         self, batch_size: int, fragments: tuple[int, ...], offset: int, rows: int
