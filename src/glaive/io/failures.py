@@ -15,7 +15,6 @@ from glaive.errors import (
 from glaive.types import ByteRange
 
 __all__ = [
-    "AddressSpaceError",
     "beyond_end",
     "check_ranges",
     "from_object_store",
@@ -46,12 +45,11 @@ _OBJECT_REMEDIES = {
 }
 
 
-class AddressSpaceError(StoreError):
-    """There is no memory or address space for a whole file."""
-
-
 def from_system(error: OSError, path: str, doing: str) -> StoreError:
-    """Translate an error of the operating system; ``doing`` as in ``"read"``, ``"write"``."""
+    """Translate an error of the operating system, with its ``errno``.
+
+    ``doing`` is a verb, such as ``"read"`` or ``"write"``.
+    """
     if isinstance(error, FileNotFoundError):
         if doing == "write":
             return ObjectNotFoundError(
@@ -62,8 +60,9 @@ def from_system(error: OSError, path: str, doing: str) -> StoreError:
     if isinstance(error, FileExistsError):
         return ObjectExistsError(f"cannot {doing} {path}: it exists already.")
     remedy = _REMEDIES.get(error.errno or 0, "Check the location and try again")
-    kind = AddressSpaceError if error.errno == errno.ENOMEM else StoreError
-    return kind(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
+    failed = StoreError(f"cannot {doing} {path}: {error.strerror or error}. {remedy}.")
+    failed.errno = error.errno
+    return failed
 
 
 def not_a_file(path: str, mode: int) -> StoreError:

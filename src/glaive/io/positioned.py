@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from glaive.errors import StoreError
-from glaive.io.failures import AddressSpaceError, check_ranges, from_system
+from glaive.io.failures import check_ranges, from_system
 from glaive.io.mapped import READING, MappedReader
 from glaive.io.ranges import MAX_REQUEST, aligned_memory, coalesce, split
 from glaive.io.remote import RemoteReader
@@ -25,7 +26,9 @@ def open_file(path: str, counters: IoCounters) -> MappedReader | PositionedReade
     """Map a file, or read its ranges if it does not fit into a limited address space."""
     try:
         return MappedReader(path, counters)
-    except AddressSpaceError:
+    except StoreError as error:
+        if error.errno != errno.ENOMEM:
+            raise
         return PositionedReader(path, counters)
 
 
