@@ -12,7 +12,12 @@ from pyroaring import BitMap
 
 from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
-from glaive.index.scalar.rowsets import decode_rowset, encode_rowset, remap_rowsets
+from glaive.index.scalar.rowsets import (
+    decode_rowset,
+    encode_rowset,
+    encode_rowsets,
+    remap_rowsets,
+)
 
 from .test_address_map import Rows, addresses
 
@@ -33,6 +38,41 @@ def test_the_bytes_are_counted_bitmaps() -> None:
     wanted = struct.pack("<III", 1, 3, len(bitmap)) + bitmap
     assert encode_rowset(addresses(3, [4, 5])) == wanted
     assert encode_rowset(addresses(0, [])) == bytes(4)
+
+
+CONTAINERS = st.tuples(
+    st.sampled_from([0, 1, 2, 5, 4096, 4097, 9000]), st.sampled_from([9000, 70_000, 2**32 - 1])
+)
+FRAGMENTS = st.dictionaries(st.sampled_from([0, 3, 2**32 - 1]), CONTAINERS, max_size=3)
+
+
+@pytest.mark.spec("rowset-1")
+@settings(max_examples=60, deadline=None)
+@given(fragments=st.lists(FRAGMENTS, max_size=5), seed=st.integers(0, 99), shuffled=st.booleans())
+def test_many_sets_have_the_bytes_that_each_has_alone(
+    fragments: list[dict[int, tuple[int, int]]], seed: int, *, shuffled: bool
+) -> None:
+    """Runs, lists and bit sets; rows in any order, and repeated."""
+    random = np.random.default_rng(seed)
+    sets = [
+        np.concatenate(
+            [
+                np.empty(0, np.uint64),
+                *(
+                    addresses(fragment, np.unique(random.integers(0, limit, count)).tolist())
+                    for fragment, (count, limit) in sorted(one.items())
+                ),
+            ]
+        )
+        for one in fragments
+    ]
+    given_rows = [np.concatenate((rows, rows[:2])) for rows in sets] if shuffled else sets
+    if shuffled:
+        given_rows = [random.permutation(rows) for rows in given_rows]
+    bounds = np.cumsum([0, *map(len, given_rows)])
+    encoded = encode_rowsets(np.concatenate([np.empty(0, np.uint64), *given_rows]), bounds)
+    encoded.validate(full=True)
+    assert encoded.to_pylist() == [encode_rowset(rows) for rows in sets]
 
 
 SOUND = encode_rowset(np.concatenate([addresses(1, [4]), addresses(3, [4, 5])]))

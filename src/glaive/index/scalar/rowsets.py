@@ -17,6 +17,7 @@ from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.wire import parse_bitmap
 from glaive.index.address_map import Addresses, AddressMap
 from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.scalar.rowset_encoding import encode_ascending
 from glaive.table.bitmaps import bitmap_of, offsets_of
 from glaive.types import Int64s
 
@@ -97,24 +98,22 @@ def encode_rowset(addresses: Addresses) -> bytes:
 
 def ascending_sets(rows: RowNumbers, bounds: Int64s) -> tuple[RowNumbers, Int64s]:
     """The sets between some bounds, the rows of each ascending and distinct; and their bounds."""
-    same = np.ones(len(rows), np.bool_)
-    same[bounds[:-1]] = False
-    if bool((same[1:] & (rows[1:] <= rows[:-1])).any()):
+    same = np.ones(len(rows) + 1, np.bool_)
+    same[bounds] = False
+    same = same[1:-1]
+    if bool((same & (rows[1:] < rows[:-1])).any()):
         owner = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-        order = np.lexsort((rows, owner))
-        rows, owner = rows[order], owner[order]
-        distinct = np.ones(len(rows), np.bool_)
-        distinct[1:] = (rows[1:] != rows[:-1]) | (owner[1:] != owner[:-1])
-        rows, owner = rows[distinct], owner[distinct]
-        bounds = np.searchsorted(owner, np.arange(len(bounds)))
+        rows = rows[np.lexsort((rows, owner))]
+    repeated = same & (rows[1:] == rows[:-1])
+    if bool(repeated.any()):
+        bounds = bounds - np.searchsorted(np.flatnonzero(repeated) + 1, bounds)
+        rows = rows[np.concatenate(([True], ~repeated))]
     return rows, bounds
 
 
 def encode_rowsets(rows: RowNumbers, bounds: Int64s) -> pa.Array:
     """Encode the sets between some bounds; rows of a set may be in any order, and be repeated."""
-    rows, bounds = ascending_sets(rows, bounds)
-    sets = [encode_rowset(rows[start:stop]) for start, stop in pairwise(bounds.tolist())]
-    return pa.array(sets, pa.binary())
+    return encode_ascending(*ascending_sets(rows, bounds))
 
 
 def row_set_of(sets: pa.Array, where: object) -> RowSet:

@@ -44,8 +44,8 @@ def sorted_batch(batch: ValueBatch) -> ValueBatch:
         if order is not None:
             values, rows = values_of_keys(keys, values.type), rows[order]
     else:
-        order = _order_of_objects(values)
-        values, rows = values.take(pa.array(order)), rows[order]
+        values, order = _sorted_objects(values)
+        rows = rows[order]
     if not nulls:
         return ValueBatch(values, rows)
     none: Any = pa.nulls(nulls, values.type)
@@ -73,15 +73,17 @@ def _sorted_numbers(keys: NDArray[Any]) -> tuple[NDArray[Any], Int64s | None]:
     return ordered.view(keys.dtype), words.view(np.int64)
 
 
-def _order_of_objects(values: Any) -> Int64s:
-    """Positions that sort values without nulls that are no numbers."""
+def _sorted_objects(values: Any) -> tuple[Any, Int64s]:
+    """Values without nulls that are no numbers, sorted, and the positions that they had."""
     binary = bytes_of(values)
     kind = binary.type
-    if len(values) > _SAMPLE and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        if len(binary[:_SAMPLE].unique()) < _SAMPLE // 2:
-            return _order_of_repeated(binary)
-        return _order_of_texts(binary)
-    return _order(values)
+    if len(values) <= _SAMPLE or not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        order = _order(values)
+    elif len(binary[:_SAMPLE].unique()) < _SAMPLE // 2:
+        return _sorted_repeated(values)
+    else:
+        order = _order_of_texts(binary)
+    return values.take(pa.array(order)), order
 
 
 def _order(values: Any) -> Int64s:
@@ -90,13 +92,17 @@ def _order(values: Any) -> Int64s:
     return np.asarray(pc.sort_indices(values)).astype(np.int64)
 
 
-def _order_of_repeated(values: Any) -> Int64s:
-    """Distinct values are sorted, then their ranks."""
+def _sorted_repeated(values: Any) -> tuple[Any, Int64s]:
+    """Distinct values are sorted, then their ranks; the values are made of these."""
     encoded = values.dictionary_encode()
-    ranks = np.empty(len(encoded.dictionary), np.int32)
-    ranks[_order(encoded.dictionary)] = np.arange(len(ranks), dtype=np.int32)
-    _, order = _sorted_numbers(ranks[encoded.indices.to_numpy()])
-    return np.arange(len(values)) if order is None else order
+    by_value = _order(bytes_of(encoded.dictionary))
+    ranks = np.empty(len(by_value), np.int32)
+    ranks[by_value] = np.arange(len(ranks), dtype=np.int32)
+    ordered, order = _sorted_numbers(ranks[encoded.indices.to_numpy()])
+    if order is None:
+        return values, np.arange(len(values))
+    distinct = encoded.dictionary.take(pa.array(by_value))
+    return distinct.take(pa.array(ordered)), order
 
 
 def _order_of_texts(values: Any) -> Int64s:
