@@ -79,7 +79,7 @@ class SystemColumns:
                 before = before - np.searchsorted(self._deleted, rows)
             return before.astype(np.uint64)
         if self._is_address(name):
-            return rows.astype(np.uint64) + np.uint64(self._ids)
+            return rows.view(np.uint64) + np.uint64(self._ids)  # rows are not below 0
         values = self._kept.get(name)
         if values is None:
             values = self._kept[name] = self._decode(name)
