@@ -2,7 +2,7 @@
 
 A list is five words of the table ``lists``: addresses of its documents, weights, last documents
 and best weights of blocks, and its number of documents. The best documents found so far are a
-heap, whose root is the worst of them: the lowest score, and of equal ones the highest document.
+heap: ``best_documents``.
 
 Scores are summed in ``float64``, where the product of a factor and a weight is exact, and compared
 in ``float32``. Sums of bounds are made a little larger, so that the order of additions plays
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from glaive.kernels.loops.best_documents import push, threshold_of
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
@@ -21,9 +22,7 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u32,
-    store_f32,
     store_f64,
-    store_u32,
     store_u64,
 )
 from glaive.kernels.text_records import TopAll, TopAny
@@ -49,60 +48,6 @@ MORE = 1.0 + 1e-12
 def put(target: int, value: int) -> None:
     """Store one 64-bit word."""
     store_u64(target, np.uint64(value))
-
-
-@kernel
-def is_worse(scores: int, documents: int, first: int, second: int) -> bool:
-    """Whether the first entry of the heap is worse than the second."""
-    left, right = load_f32(scores + first * 4), load_f32(scores + second * 4)
-    if left != right:
-        return left < right
-    return load_u32(documents + first * 4) > load_u32(documents + second * 4)
-
-
-@kernel
-def swap(scores: int, documents: int, first: int, second: int) -> None:
-    """Exchange two entries of the heap."""
-    score, document = load_f32(scores + first * 4), load_u32(documents + first * 4)
-    store_f32(scores + first * 4, load_f32(scores + second * 4))
-    store_u32(documents + first * 4, load_u32(documents + second * 4))
-    store_f32(scores + second * 4, score)
-    store_u32(documents + second * 4, document)
-
-
-@kernel
-def push(
-    scores: int, documents: int, size: int, most: int, score: np.float32, document: int
-) -> int:
-    """Add a document, in place of the worst one if there are ``most``; returns how many."""
-    at = size
-    if size < most:
-        store_f32(scores + at * 4, score)
-        store_u32(documents + at * 4, np.uint32(document))
-        while at > 0 and is_worse(scores, documents, at, (at - 1) >> 1):
-            swap(scores, documents, at, (at - 1) >> 1)
-            at = (at - 1) >> 1
-        return size + 1
-    at = 0
-    store_f32(scores, score)
-    store_u32(documents, np.uint32(document))
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and is_worse(scores, documents, child + 1, child):
-            child += 1
-        if not is_worse(scores, documents, child, at):
-            break
-        swap(scores, documents, child, at)
-        at = child
-    return size
-
-
-@kernel
-def threshold_of(scores: int, size: int, most: int, floor: np.float32) -> np.float32:
-    """The score that a document has to exceed."""
-    if size < most:
-        return floor
-    return max(floor, load_f32(scores))
 
 
 @kernel
