@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import lance
@@ -55,6 +56,7 @@ def keyed(rows: int) -> pa.Table:
     )
 
 
+@cache
 def vocabulary() -> pa.Array:
     """Words of two to ten letters, the most frequent first."""
     rng = np.random.default_rng(23)
