@@ -131,18 +131,20 @@ def search_graph(
     found = np.empty(capacity, np.int32)
     expanded = np.empty(capacity, np.uint8)
     size = 0
+    addresses = [address(array) for array in (visited, nodes.codes, nodes.query)]
+    terms = 0 if nodes.terms is None else address(nodes.terms)
+    room = [address(array) for array in (distances, found, expanded)]
     for stamp, level in enumerate(reversed(levels), 1):
         last = stamp == len(levels)
         call = SearchGraph(
             offsets=address(level.offsets), neighbors=address(level.neighbors),
             rows=len(level.offsets) - 1,
             row_of=0 if level.row_of is None else address(level.row_of), nodes=count,
-            entry=entry, stamp=stamp, visited=address(visited),
-            kind=COMPARISONS.index(nodes.comparison), codes=address(nodes.codes),
-            width=nodes.codes.shape[1], query=address(nodes.query),
-            terms=0 if nodes.terms is None else address(nodes.terms),
-            capacity=capacity if last else 1, distances=address(distances), found=address(found),
-            expanded=address(expanded),
+            entry=entry, stamp=stamp, visited=addresses[0],
+            kind=COMPARISONS.index(nodes.comparison), codes=addresses[1],
+            width=nodes.codes.shape[1], query=addresses[2], terms=terms,
+            capacity=capacity if last else 1, distances=room[0], found=room[1],
+            expanded=room[2],
         )  # fmt: skip
         size = compiled.search_graph(*call)
         entry = int(found[0])

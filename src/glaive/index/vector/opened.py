@@ -167,7 +167,7 @@ class OpenedVectorIndex(OpenedIndex):
             if self._graphs is not None and len(rows) > _MIN_GRAPH_ROWS:
                 graph = read_graph(self._graphs, number, len(rows))
                 nbytes += graph.nbytes
-            scanned = None if graph is not None else self.codes.scanned(codes)
+            scanned = self.codes.scanned(codes)
             loaded = LoadedPartition(number, rows, codes, nbytes, graph, scanned)
             return loaded, loaded.nbytes
 

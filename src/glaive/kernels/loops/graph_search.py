@@ -21,9 +21,12 @@ from glaive.kernels.loops.memory import (
     store_u8,
     store_u32,
 )
+from glaive.kernels.loops.vector_distance import prefetch
 from glaive.kernels.vector_records import SearchGraph
 
 _SQUARED, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3
+_PREFETCHED = 512
+"""Bytes of a code that are asked for; the processor finds those behind."""
 
 
 @kernel_with_sums
@@ -51,6 +54,7 @@ def search_graph(
     ``distances``, ``found`` and ``expanded`` have room for ``capacity`` nodes, nearest first.
     Neighbours that are no nodes are passed over.
     """
+    code_bytes = width * 4 if kind <= _PRODUCT else width
     store_f32(distances, far_from(entry, kind, codes, width, query, terms))
     store_u32(found, np.uint32(entry))
     store_u8(expanded, np.uint8(0))
@@ -68,7 +72,14 @@ def search_graph(
             row = load_i32(row_of + row * 4)
         if row < 0 or row >= rows:
             continue
-        for edge in range(load_i64(offsets + row * 8), load_i64(offsets + row * 8 + 8)):
+        first, last = load_i64(offsets + row * 8), load_i64(offsets + row * 8 + 8)
+        # The codes of neighbours lie anywhere: all are asked for before the first is compared.
+        for edge in range(first, last):
+            node = np.int64(load_u32(neighbors + edge * 4))
+            if node < nodes and load_u8(visited + node) != stamp:
+                for line in range(0, min(code_bytes, _PREFETCHED), 64):
+                    prefetch(codes + node * code_bytes + line)
+        for edge in range(first, last):
             node = np.int64(load_u32(neighbors + edge * 4))
             if node >= nodes or load_u8(visited + node) == stamp:
                 continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -26,6 +27,9 @@ from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.types import Flags, Float32s
 
 __all__ = ["IndexSearch", "SearchedSegment", "damaged"]
+
+_SAMPLED: Final = 256
+"""Rows of a partition, about, that show how many pass a filter."""
 
 _MIN_CAPACITY: Final = 24
 """Rows that searches in graphs keep, at least: fewer find too little."""
@@ -132,7 +136,8 @@ class IndexSearch:
         top: TopRows,
     ) -> int:
         """Add the nearest rows of some partitions; returns how many rows were compared."""
-        codes, segment = searched.opened.codes, searched.segment
+        opened, segment = searched.opened, searched.segment
+        codes = opened.codes
         code_query = codes.code_query(prepared)
         allowed = None if self.allowed is None else self.allowed.bits
         scanned: list[ScannedPartition] = []
@@ -140,11 +145,17 @@ class IndexSearch:
         for loaded, distance in partitions:
             places = self._located(segment, loaded)
             is_plain = self.allowed is None or allowed is not None
-            if code_query is not None and loaded.scanned is not None and is_plain:
+            reached = self._reached(searched, prepared, loaded, distance, places)
+            if reached is not None:
+                compared.append(reached)
+            elif code_query is not None and loaded.scanned is not None and is_plain:
                 start = codes.start(prepared, distance)
                 scanned.append(ScannedPartition(loaded.scanned, places, *start))
             else:
-                compared.append(self._compare(searched, prepared, loaded, distance, places))
+                kept = self._kept(places)
+                count = len(places) if kept is None else int(np.count_nonzero(kept))
+                distances = opened.distances(prepared, loaded, distance)
+                compared.append(self._compared(places, distances, kept, count))
         count = sum(part.searched for part in compared)
         limit = float(top.limits[number])
         if compared:
@@ -161,32 +172,46 @@ class IndexSearch:
             count += near.compared
         return count
 
-    def _compare(
+    def _reached(
         self,
         searched: SearchedSegment,
         prepared: PreparedQuery,
         loaded: LoadedPartition,
         centroid_distance: float,
         located: RowPlaces,
+    ) -> _Compared | None:
+        """Rows that the graph of a partition leads to; None: too few of them are searched."""
+        if loaded.graph is None:
+            return None
+        share = 1.0
+        if self.allowed is not None or located.live is not None:
+            some = located.take(np.arange(0, len(located), max(1, len(located) // _SAMPLED)))
+            kept = self._kept(some)
+            share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
+        if not share:
+            return None
+        # Of the rows that the graph leads to, only those are of use that are searched.
+        capacity = ceil(self._capacity / share)
+        found = searched.opened.nearest(prepared, loaded, centroid_distance, capacity)
+        if found is None:
+            return None
+        nodes, distances = found
+        located = located.take(nodes)
+        kept = self._kept(located)
+        if kept is not None and np.count_nonzero(kept) < min(self.candidates, len(nodes)):
+            return None
+        return self._compared(located, distances, kept, int(share * len(loaded.rows)))
+
+    def _kept(self, located: RowPlaces) -> Flags | None:
+        """Which rows are searched; None: all."""
+        if self.allowed is None:
+            return located.live
+        allowed = self.allowed.contains(located.fragment, located.row)
+        return allowed if located.live is None else located.live & allowed
+
+    def _compared(
+        self, located: RowPlaces, distances: Float32s, kept: Flags | None, count: int
     ) -> _Compared:
-        """Compare the rows of one partition: in its graph, or by codes that are not scanned."""
-        kept: Flags | None = located.live
-        if self.allowed is not None:
-            allowed = self.allowed.contains(located.fragment, located.row)
-            kept = allowed if kept is None else kept & allowed
-        count = len(loaded.rows) if kept is None else int(np.count_nonzero(kept))
-        reached = None
-        if loaded.graph is not None and count:
-            # Of the rows that the graph leads to, only those are of use that are searched.
-            capacity = -(-self._capacity * len(loaded.rows) // count)
-            nearest = searched.opened.nearest
-            reached = nearest(prepared, loaded, centroid_distance, capacity)
-        if reached is not None:
-            nodes, distances = reached
-            located = located.take(nodes)
-            kept = None if kept is None else kept[nodes]
-        else:
-            distances = searched.opened.distances(prepared, loaded, centroid_distance)
         if kept is not None:
             distances[~kept] = np.nan
         if self.applies_range:
