@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from tests.index.vector.sources import clustered
 
+from glaive.index.vector.accelerator import DeviceVectors
 from glaive.index.vector.kmeans import Clusters, Training, train_clusters
 from glaive.index.vector.metric import Metric
+from glaive.kernels.nearest import sum_by_cluster
 
 
 def nearest(vectors: Any, centroids: Any) -> Any:
@@ -63,3 +65,22 @@ def test_fewer_vectors_than_clusters_are_taken_twice() -> None:
     trained, loss = train_clusters(vectors, 5, Training())
     assert trained.shape == (5, 4)
     assert loss == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize("metric", [Metric.L2, Metric.DOT])
+def test_torch_assigns_and_trains_as_the_processor_does(metric: Metric) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    vectors = np.random.default_rng(4).normal(size=(900, 12)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    there, clusters = DeviceVectors(vectors, "cpu"), Clusters(vectors[:20], metric)
+    ids, loss = there.assign(vectors[:20], dot=metric is Metric.DOT)
+    expected, sum_of_distances = clusters.measure(vectors)
+    assert ids.tolist() == expected.tolist()
+    assert loss == pytest.approx(sum_of_distances, rel=1e-4)
+    sums = sum_by_cluster(vectors, ids, 20)
+    np.testing.assert_allclose(there.sums(20), sums, atol=1e-3)
+    losses = [
+        train_clusters(vectors, 8, Training(metric, 5, device=device))[1]
+        for device in (None, "cpu")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)

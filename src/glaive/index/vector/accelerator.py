@@ -77,6 +77,8 @@ class DeviceVectors:
         self._torch: Any = import_module("torch")
         self._vectors = self._torch.tensor(vectors, device=device)
         self._device = device
+        # Devices of Apple have no wider floats.
+        self._wide = self._torch.float32 if device.startswith("mps") else self._torch.float64
 
     def assign(self, centroids: Float32s, *, dot: bool) -> tuple[Int32s, float]:
         """The nearest centroid of each vector, and the sum of the distances: squared for L2."""
@@ -91,9 +93,9 @@ class DeviceVectors:
             part = self._vectors[start : start + step] - moved_by
             best = (part @ table.T + bias).max(dim=1)
             ids.append(best.indices)
-            total += float(best.values.sum(dtype=torch.float64))
+            total += float(best.values.sum(dtype=self._wide))
             if not dot:
-                total -= float((part * part).sum(dtype=torch.float64)) / 2
+                total -= float((part * part).sum(dtype=self._wide)) / 2
         self._ids = torch.cat(ids)
         loss = len(self._vectors) - total if dot else max(0.0, -2 * total)
         return self._ids.cpu().numpy().astype(np.int32), loss
