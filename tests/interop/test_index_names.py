@@ -153,6 +153,27 @@ def test_only_some_segments_are_read_beforehand(path: str) -> None:
     assert dataset.session().index_cache_size_bytes() > 0
 
 
+def test_workers_share_a_rotation_that_pylance_made(path: str) -> None:
+    model = lance.lance.indices.build_rq_model(dimension=16, num_bits=1)
+    dataset = glaive.dataset(path)
+    options: dict[str, Any] = {
+        "num_partitions": 2, "ivf_centroids": np.eye(2, 16, dtype=np.float32), "num_bits": 1,
+        "rabitq_model": model,
+    }  # fmt: skip
+    segments = [
+        dataset.create_index_uncommitted("v", "IVF_RQ", fragment_ids=[at], **options)
+        for at in range(3)
+    ]
+    merged = dataset.merge_existing_index_segments(segments)
+    dataset.commit_existing_index_segments("v_idx", "v", [merged])
+    (segment,) = lance.dataset(path).stats.index_stats("v_idx")["segments"]
+    assert f"{segment['sub_index']['fast_rotation_signs']}".replace(" ", "") in model
+    with pytest.raises(OptionError, match="rabitq_model: expected one for IVF_RQ with 3 bits"):
+        dataset.create_index("v", "IVF_RQ", **{**options, "num_bits": 3}, replace=True)
+    with pytest.raises(OptionError, match="rabitq_model: expected the JSON"):
+        dataset.create_index("v", "IVF_RQ", **{**options, "rabitq_model": "{}"}, replace=True)
+
+
 # ------------------------------------------------------------------ what indices are made of
 
 

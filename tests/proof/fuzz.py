@@ -247,7 +247,9 @@ def used(place: Path, rng: np.random.Generator) -> str:
     return ", ".join(outcomes)
 
 
-TRIALS: list[Trial] = [a_data_file, a_dataset, a_field] * 3 + [an_index_file, a_value_in_an_index]
+TRIALS: list[Trial] = [
+    *(a_data_file, a_dataset, a_field) * 3, an_index_file, a_value_in_an_index
+]  # fmt: skip
 
 
 def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:

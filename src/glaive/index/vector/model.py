@@ -145,6 +145,8 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
             return _product_coder(parameters, centroids, sample)
         case "RQ":
             rotation = Rotation.random(parameters.rotation, column.dimension)
+            if parameters.signs is not None:
+                rotation = Rotation(parameters.signs)
             clusters, dot = clusters_of(centroids, column), column.metric is Metric.DOT
             return RabitCoder(clusters, rotation, parameters.num_bits, dot=dot)
         case _:

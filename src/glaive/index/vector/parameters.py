@@ -5,6 +5,7 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -87,6 +88,8 @@ class VectorParameters:
         Table with ``row_id`` and ``partition``; None: to be computed.
     rotation
         ``fast`` or ``matrix``, of RaBitQ.
+    signs
+        Of a fast rotation, that workers share; None: always the same.
     transposed
         Order of product codes.
     graph
@@ -107,6 +110,7 @@ class VectorParameters:
     codebook: NDArray[Any] | None = None
     partitions: pa.Table | None = None
     rotation: str = "fast"
+    signs: NDArray[np.uint8] | None = None
     transposed: bool = True
     train: bool = True
     graph: GraphParameters | None = field(default=None)
@@ -208,18 +212,41 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     if codebook is not None and centroids is None:
         raise OptionError("pq_codebook: needs ivf_centroids, too: its codes are of residuals")
     partitions = _partitions(reader.take("precomputed_partitions"), centroids)
+    signs = _signs(reader.take("rabitq_model"), kind, bits, column)
     checked = VectorParameters(
         kind=kind, column=column, num_partitions=num_partitions,
         target_partition_size=reader.integer("target_partition_size", None),
         num_sub_vectors=parts, num_bits=bits, sample_rate=reader.integer("sample_rate", 256),
         max_iters=reader.integer("max_iters", 50), centroids=centroids, codebook=codebook,
-        partitions=partitions, rotation=rotation,
+        partitions=partitions, rotation=rotation, signs=signs,
         transposed=not reader.take("skip_transpose", False),
         train=bool(reader.take("train", True)), graph=graph,
         device=device_named(reader.take("accelerator")),
     )  # fmt: skip
     reader.end(kind)
     return checked
+
+
+def _signs(model: object, kind: str, bits: int, column: VectorColumn) -> NDArray[np.uint8] | None:
+    """The signs of a fast rotation, out of what pylance's ``build_rq_model`` returns."""
+    if model is None:
+        return None
+    try:
+        said = json.loads(model) if isinstance(model, str) else {}
+        signs = [int(sign) for sign in said["fast_rotation_signs"]]
+        fits = (said["code_dim"], said["num_bits"]) == (column.dimension, bits)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise OptionError(
+            f"rabitq_model: expected the JSON of a fast rotation, found {model!r:.80}"
+        ) from error
+    if kind != "IVF_RQ" or not fits:
+        raise OptionError(
+            f"rabitq_model: expected one for {kind} with {bits} bits of {column.dimension} "
+            f"dimensions, found {model!r:.80}"
+        )
+    if len(signs) != column.dimension // 2 or not all(0 <= sign < 256 for sign in signs):
+        raise OptionError(f"rabitq_model: expected {column.dimension // 2} bytes of signs")
+    return np.array(signs, np.uint8)
 
 
 def _named(numbers: tuple[int, ...]) -> str:
