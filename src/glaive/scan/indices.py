@@ -32,6 +32,7 @@ FragmentIds: TypeAlias = frozenset[int]
 
 _SHIFT = np.uint64(32)
 _MEMO = "indices"
+_TEXTS = "inverted"
 _MOST_HALVES = 1 << 16
 """Upper halves of row ids that are looked at: no dataset has had so many rows."""
 
@@ -135,7 +136,11 @@ class SnapshotIndices:
         )
 
     def _kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
-        """The kind of an entry; where it does not say, its files are listed once in a session."""
+        """The kind of an entry; where it does not say, its files are listed once in a session.
+
+        These are full-text indices, committed by hand after parts of them were merged. Others are
+        of old writers, whose files have other columns: their fragments are scanned.
+        """
         if entry.index_details.type_url:
             return kind_of(entry)
         snapshot = self.snapshot
@@ -146,9 +151,10 @@ class SnapshotIndices:
 
         key = (snapshot.store.uri, entry.uuid.uuid, "files")
         try:
-            return kind_of(entry, snapshot.session.keep_index(key, load))
+            kind = kind_of(entry, snapshot.session.keep_index(key, load))
         except CorruptFileError:
             return None  # It is in no place that the manifest has: its fragments are scanned.
+        return kind if kind is not None and kind.name == _TEXTS else None
 
     def on(self, field_id: int) -> Sequence[LogicalIndex]:
         """The indices over one field."""
