@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import glaive
 from glaive.errors import (
@@ -23,6 +23,7 @@ from glaive.errors import (
     GlaiveError,
     OptionError,
     SchemaError,
+    UnsupportedFeatureError,
 )
 from glaive.io.uri import open_store
 from glaive.spark.source import LanceDataSource
@@ -254,6 +255,17 @@ def test_keys_that_are_no_columns_are_refused(uri: str, tmp_path: Path) -> None:
         Query(uri, tmp_path / "c", merge_order_by="id").writer()
     with pytest.raises(OptionError, match="complete replaces all rows"):
         Query(uri, tmp_path / "c", complete=True, merge_keys="id").writer()
+
+
+def test_blobs_are_not_merged(uri: str) -> None:
+    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    table = pa.table([[1], [b"x"]], schema=pa.schema([pa.field("id", pa.int64()), blob]))
+    glaive.write_dataset(table, uri, data_storage_version="2.1")
+    frame = StructType([StructField("id", LongType()), StructField("blob", BinaryType())])
+    source = LanceDataSource({"path": uri, "txnAppId": "a", "merge_keys": "id"})
+
+    with pytest.raises(UnsupportedFeatureError, match="blob column 'blob'"):
+        source.streamWriter(frame, False)
 
 
 # --- small files ------------------------------------------------------------------------------

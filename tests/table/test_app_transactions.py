@@ -135,6 +135,21 @@ def test_the_last_one_is_found_with_the_newest_manifest(uri: Path) -> None:
     assert store.requests <= 2
 
 
+def test_a_merge_is_applied_once(uri: Path) -> None:
+    def merge(number: int) -> dict[str, int]:
+        builder = glaive.dataset(str(uri)).merge_insert("id").when_not_matched_insert_all()
+        builder.transaction_properties(AppTransaction("stream", number).properties)
+        return builder.execute(pa.table({"id": [1, 5]}))
+
+    assert merge(2)["num_inserted_rows"] == 1
+    version = glaive.dataset(str(uri)).version
+    glaive.dataset(str(uri)).delete("id = 5")
+
+    assert set(merge(2).values()) == {0}
+    assert glaive.dataset(str(uri)).version == version + 1
+    assert ids(uri) == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("app", "number", "message"),
     [("", 1, "the name of an application"), ("a", -1, "a number from 0"), ("a", True, "a number")],

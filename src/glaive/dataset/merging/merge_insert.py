@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MergeInsertBuilder"]
 
+_COUNTS = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
+
 
 class MergeInsertBuilder:
     """The clauses of a merge; :meth:`execute` runs it. Returned by ``merge_insert``."""
@@ -32,6 +34,7 @@ class MergeInsertBuilder:
         self._memory_limit = settings.memory_limit
         self._retries = 10
         self._timeout = RETRY_TIMEOUT
+        self._properties: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"MergeInsertBuilder({self._clauses!r})"
@@ -125,6 +128,16 @@ class MergeInsertBuilder:
         """Write new files to all base paths in turn, the dataset's own root first."""
         return self._set(target_bases=None, primary_base=include_primary)
 
+    def transaction_properties(self, properties: Mapping[str, str]) -> Self:
+        """Entries to record with the commit, as for ``write_dataset``.
+
+        With ``glaive.txn.app``, the name of an application, and ``glaive.txn.version``, a number,
+        the merge does nothing if the dataset has seen this number of the application, or a higher
+        one.
+        """
+        self._properties = dict(properties)
+        return self
+
     def mark_sstables_as_compacted(self, sstables: object) -> Self:
         """Not supported: glaive does not implement MemWAL.
 
@@ -175,12 +188,16 @@ class MergeInsertBuilder:
         """
         from glaive.dataset.commits.commit import commit_operation
         from glaive.dataset.merging.rows import merge
+        from glaive.table.app_transactions import AppTransaction
 
+        transaction = AppTransaction.of(self._properties)
         with self._read(data_obj, schema) as source:
 
             def change(at: OpenedVersion) -> tuple[Any, dict[str, int]]:
+                if transaction is not None and transaction.is_applied(at.manifest):
+                    return at.manifest, dict.fromkeys(_COUNTS, 0)
                 operation, counts = merge(at, self._clauses, source)
-                return commit_operation(at, operation), counts
+                return commit_operation(at, operation, properties=self._properties), counts
 
             return with_retries(
                 self._dataset, change, conflict_retries=self._retries, retry_timeout=self._timeout

@@ -26,7 +26,13 @@ from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.dataset.writing.staged import staged_rows
-from glaive.errors import CommitConflictError, DatasetNotFoundError, GlaiveError
+from glaive.errors import (
+    CommitConflictError,
+    DatasetNotFoundError,
+    GlaiveError,
+    UnsupportedFeatureError,
+)
+from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, unpacked_fragments
 from glaive.format.manifest import Manifest
@@ -73,6 +79,12 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         self.app_id = app_id
         if options.merge_keys:
             check_keys(job.columns, options.merge_keys, options.merge_order_by, job.plan.store.uri)
+            blobs = [field.name for field in job.plan.schema.fields if has_blobs(field)]
+            if blobs:
+                raise UnsupportedFeatureError(
+                    f"option merge_keys: rows with the blob column {blobs[0]!r} cannot be merged "
+                    "by a stream. Append them, or merge them in foreachBatch"
+                )
 
     def write(  # type: ignore[override]  # as pyspark's own Arrow writer narrows it
         self, iterator: Iterator[pa.RecordBatch]

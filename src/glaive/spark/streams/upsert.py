@@ -14,17 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.config import settings
-from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.merging.clauses import MergeClauses
-from glaive.dataset.merging.rows import merge
-from glaive.dataset.merging.source import read_rows
-from glaive.dataset.rows.retry import with_retries
 from glaive.dataset.scanner import Scanner
-from glaive.dataset.version import OpenedVersion
 from glaive.errors import ColumnNotFoundError, SchemaError
-from glaive.format.manifest import Manifest
 from glaive.scan.take import take
 from glaive.scan.views import Views
 from glaive.table.app_transactions import AppTransaction
@@ -76,17 +68,9 @@ def upsert(
     if order_by is not None:
         column = "`" + order_by.replace("`", "``") + "`"
         condition = f"target.{column} is null or source.{column} >= target.{column}"
-    clauses = MergeClauses(on=tuple(keys), update=True, update_condition=condition, insert=True)
-    rows = _rows(staged, kept)
-    with read_rows(rows, None, dataset.opened, clauses, settings.memory_limit) as source:
-
-        def change(at: OpenedVersion) -> tuple[Manifest, None]:
-            if transaction.is_applied(at.manifest):
-                return at.manifest, None
-            operation, _ = merge(at, clauses, source)
-            return commit_operation(at, operation, properties=transaction.properties), None
-
-        with_retries(dataset, change)
+    merge = dataset.merge_insert(keys).when_matched_update_all(condition)
+    merge.when_not_matched_insert_all().transaction_properties(transaction.properties)
+    merge.execute(_rows(staged, kept))
 
 
 def _rows(staged: Views, kept: np.ndarray[Any, Any] | None) -> pa.RecordBatchReader:
