@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from glaive.arrow.capacity import batch_parts
+from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
 from glaive.dataset.columns.column_files import WINDOW, discard_files, for_each, view_of
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
 from glaive.dataset.columns.new_columns import Grown, grow
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, as_batch
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.writing.source import Rows, read_source
 from glaive.errors import (
     CommitError,
@@ -35,9 +37,9 @@ from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
 from glaive.table.operations.merge import Merge
 
 if TYPE_CHECKING:
-    from glaive.dataset.version import OpenedVersion
+    from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["add_columns", "commit_columns", "make_columns"]
+__all__ = ["ColumnsTask", "add_columns", "commit_columns", "make_columns"]
 
 _UDF_BATCH: Final = 8192
 _SYSTEM: Final = (ROW_ID, ROW_ADDRESS)
@@ -54,7 +56,41 @@ class _Recipe:
     grown: Grown
     write: Callable[[int], DataFile | None] | None
     threads: int | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: Checkpoint | CheckpointFolder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsTask:
+    """Compute new columns for some fragments; can be pickled if its function can.
+
+    Parameters
+    ----------
+    transforms
+        Expressions by name, or a function with a known schema.
+    read_columns, batch_size
+        As for ``LanceDataset.add_columns``.
+    checkpoint
+        Folder of finished fragments, which are not computed again.
+    """
+
+    fragments: FragmentRange
+    transforms: Any
+    read_columns: tuple[str, ...] | None
+    batch_size: int | None
+    checkpoint: str | None = None
+
+    def execute(self, dataset: OpenDataset) -> dict[int, DataFile]:
+        """Write files with the new columns, uncommitted; by position of the fragment."""
+        opened = self.fragments.opened(dataset)
+        positions = self.fragments.positions(opened)
+        recipe = self.recipe(opened, positions)
+        return _write_files(opened.snapshot, recipe, positions)
+
+    def recipe(self, opened: OpenedVersion, positions: Sequence[int]) -> _Recipe:
+        """What is to be computed, checked."""
+        given = (self.transforms, self.read_columns, None, self.batch_size, positions)
+        folder = None if self.checkpoint is None else (self.checkpoint, opened.storage_options)
+        return _recipe(opened.snapshot, *given, folder=folder)
 
 
 def add_columns(
@@ -63,14 +99,33 @@ def add_columns(
     read_columns: Sequence[str] | None,
     reader_schema: pa.Schema | None,
     batch_size: int | None,
+    *,
+    checkpoint: str | None = None,
+    job: Job = LOCAL,
 ) -> Manifest:
-    """Commit new columns; see ``LanceDataset.add_columns``."""
+    """Commit new columns; see ``LanceDataset.add_columns``.
+
+    ``checkpoint`` is a folder that the tasks of a job share.
+    """
     snapshot = dataset.snapshot
     positions = range(snapshot.manifest.num_fragments)
-    recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, positions)
-    files = _write_files(snapshot, recipe, positions)
+    if not isinstance(transforms, Mapping) and not callable(transforms):
+        # Schemas have no values, and streams of rows cannot be divided among tasks.
+        recipe = _recipe(snapshot, transforms, read_columns, reader_schema, batch_size, positions)
+        files = _write_files(snapshot, recipe, positions)
+        return commit_columns(dataset, recipe.grown, files, job=job)
+    if callable(transforms) and not isinstance(transforms, BatchUDF):
+        transforms = BatchUDF(transforms)
+    wanted = None if read_columns is None else tuple(read_columns)
+    whole = FragmentRange(snapshot.manifest.version)
+    task = ColumnsTask(whole, transforms, wanted, batch_size, checkpoint)
+    recipe = task.recipe(dataset, positions)  # before any task
+    tasks = [replace(task, fragments=part) for part in job.runner.parts(dataset)]
+    files = {}
+    for written in job.runner.run(dataset, tasks):
+        files |= written
     keep = recipe.checkpoint is not None
-    manifest = commit_columns(dataset, recipe.grown, files, keep=keep)
+    manifest = commit_columns(dataset, recipe.grown, files, keep=keep, job=job)
     if recipe.checkpoint is not None:
         recipe.checkpoint.remove()
     return manifest
@@ -99,7 +154,12 @@ def make_columns(
 
 
 def commit_columns(
-    dataset: OpenedVersion, grown: Grown, files: Mapping[int, DataFile], *, keep: bool = False
+    dataset: OpenedVersion,
+    grown: Grown,
+    files: Mapping[int, DataFile],
+    *,
+    keep: bool = False,
+    job: Job = LOCAL,
 ) -> Manifest:
     """Commit files with new columns; on failure they are removed, unless ``keep``."""
     manifest = dataset.manifest
@@ -112,8 +172,9 @@ def commit_columns(
         schema=grown.schema,
         preserves_nullability=grown.preserves_nullability,
     )
+    properties = job.recording(num_fragments=len(files))
     try:
-        return commit_operation(dataset, operation)
+        return commit_operation(dataset, operation, properties=properties, once=job.once)
     except CommitError:
         if not keep:
             discard_files(dataset.snapshot, files.values())
@@ -137,6 +198,8 @@ def _recipe(
     reader_schema: pa.Schema | None,
     batch_size: int | None,
     positions: Sequence[int],
+    *,
+    folder: tuple[str, Mapping[str, str] | None] | None = None,
 ) -> _Recipe:
     size: object = batch_size
     if size is not None and (not isinstance(size, int) or size < 1):
@@ -152,7 +215,7 @@ def _recipe(
     if callable(transforms) and not isinstance(transforms, BatchUDF):
         transforms = BatchUDF(transforms)
     if isinstance(transforms, BatchUDF):
-        return _function(snapshot, transforms, read_columns, batch_size)
+        return _function(snapshot, transforms, read_columns, batch_size, folder)
     schema, rows = read_source(transforms, reader_schema)
     return _stream(snapshot, schema, rows, positions)
 
@@ -218,6 +281,7 @@ def _function(
     udf: BatchUDF,
     read_columns: Sequence[str] | None,
     batch_size: int | None,
+    folder: tuple[str, Mapping[str, str] | None] | None,
 ) -> _Recipe:
     manifest = snapshot.manifest
     wanted = manifest.schema.names if read_columns is None else list(read_columns)
@@ -232,10 +296,13 @@ def _function(
         udf.output_schema = _inferred_schema(udf, batches, manifest.num_fragments)
     schema = udf.output_schema
     grown = grow(manifest, schema)
-    checkpoint = None
-    if udf.checkpoint_file is not None:
-        ids = [(field.id, field.name, field.logical_type) for field in grown.added.walk()]
-        checkpoint = Checkpoint.open(udf.checkpoint_file, f"{ids} {wanted} {window}")
+    ids = [(field.id, field.name, field.logical_type) for field in grown.added.walk()]
+    named = f"{ids} {wanted} {window}"
+    checkpoint: Checkpoint | CheckpointFolder | None = None
+    if folder is not None:
+        checkpoint = CheckpointFolder.open(folder[0], named, folder[1])
+    elif udf.checkpoint_file is not None:
+        checkpoint = Checkpoint.open(udf.checkpoint_file, named)
 
     def rows(position: int, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         for start, batch in batches(position):

@@ -38,7 +38,7 @@ from glaive.table.bitmaps import bitmap_of
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["merge_data", "merge_into_fragment", "update_columns"]
+__all__ = ["merge_data", "merge_into_fragment", "taken_rows", "update_columns"]
 
 _SYSTEM = (ROW_ID, ROW_ADDRESS)
 
@@ -96,13 +96,13 @@ def _write(
     values = lookup.rows.select(columns.names)
 
     def write(position: int) -> DataFile | None:
-        return write_live(snapshot, position, grown.added, _taken(values, matched[position]))
+        return write_live(snapshot, position, grown.added, taken_rows(values, matched[position]))
 
     return grown, for_each(snapshot, write, positions=positions)
 
 
-def _taken(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """The rows at these positions, nulls for -1."""
+def taken_rows(values: pa.Table, rows: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The rows at these positions, nulls for -1, in windows."""
     for start in range(0, len(rows), WINDOW):
         yield from join_batches(take_rows(values, rows[start : start + WINDOW]))
 

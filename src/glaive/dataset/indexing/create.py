@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.staging import write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
+from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
@@ -192,12 +194,18 @@ def merge_existing(dataset: OpenedVersion, segments: Sequence[Index]) -> Index:
 
 
 def commit_segments(
-    dataset: OpenedVersion, name: str, column: str, segments: Sequence[Index]
+    dataset: OpenedVersion,
+    name: str,
+    column: str,
+    segments: Sequence[Index],
+    *,
+    job: Job = LOCAL,
+    counts: Mapping[str, int] = MappingProxyType({}),
 ) -> Manifest:
     """Commit segments as an index.
 
     Segments of an index of this name stay if they cover other fragments, and are replaced if
-    the new ones cover all of theirs.
+    the new ones cover all of theirs. ``counts`` are recorded for the job.
 
     Raises
     ------
@@ -231,7 +239,9 @@ def commit_segments(
             )
         if fragments <= covered:
             removed.append(before)
-    return commit_operation(dataset, CreateIndex(new=tuple(entries), removed=tuple(removed)))
+    operation = CreateIndex(new=tuple(entries), removed=tuple(removed))
+    properties = job.recording(**counts)
+    return commit_operation(dataset, operation, properties=properties, once=job.once)
 
 
 def _replaced(

@@ -47,7 +47,7 @@ def commit_merge(
         A value can never fit its column; or a row is changed twice.
     """
     runner: Any = job.runner  # that of a session
-    check_types(opened, joined)
+    _check_types(opened, joined)
     task = MergeRows(opened.manifest.version, tuple(clauses))
     parts: list[MergedRows] = runner.run_on_rows(opened, joined, task)
     rows = RowsByFragment()
@@ -55,10 +55,10 @@ def commit_merge(
     for part in parts:
         repeated = part.repeated
         if repeated is None:
-            repeated = first_common(rows, part.old)
+            repeated = _first_common(rows, part.old)
         if repeated is not None and not only_deletes:
             raise SchemaError(
-                f"several rows of the source change the row {describe_row(opened, repeated)}. "
+                f"several rows of the source change the row {_describe_row(opened, repeated)}. "
                 'Remove them from the source, or use onDuplicateSource("last", by=column); '
                 "nothing was changed"
             )
@@ -83,7 +83,7 @@ def commit_merge(
     return commit_operation(opened, operation, properties=properties, once=job.once), None
 
 
-def check_types(opened: OpenedVersion, frame: DataFrame) -> None:
+def _check_types(opened: OpenedVersion, frame: DataFrame) -> None:
     """Refuse values that can never be stored in the column of their name."""
     stored = opened.manifest.schema.to_arrow()
     sent = spark_arrow_schema(frame.schema)
@@ -91,7 +91,7 @@ def check_types(opened: OpenedVersion, frame: DataFrame) -> None:
     refuse_unassignable(sent, named, where=opened.uri)
 
 
-def first_common(known: RowsByFragment, others: RowsByFragment) -> int | None:
+def _first_common(known: RowsByFragment, others: RowsByFragment) -> int | None:
     """Address of a row that is in both sets, if there is one."""
     for fragment_id in others:
         if known.count_of(fragment_id):
@@ -101,7 +101,7 @@ def first_common(known: RowsByFragment, others: RowsByFragment) -> int | None:
     return None
 
 
-def describe_row(opened: OpenedVersion, address: int) -> str:
+def _describe_row(opened: OpenedVersion, address: int) -> str:
     """The row at an address in words: its first columns."""
     names = opened.manifest.schema.names[:3]
     found = find_rows(opened.snapshot, "addresses", [address])

@@ -21,6 +21,7 @@ from glaive.spark.jobs.worker import (
     RESULTS_DDL,
     RowTask,
     execute,
+    execute_rows,
     loads,
     release,
     rows_function,
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
 
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["MAX_TASKS", "SparkRunner", "divide", "dumps", "job_errors", "pickled_dataset"]
+__all__ = [
+    "MAX_TASKS",
+    "SparkRunner",
+    "cut_evenly",
+    "divide",
+    "dumps",
+    "job_errors",
+    "parts_for",
+    "pickled_dataset",
+]
 
 R = TypeVar("R")
 
@@ -103,6 +113,21 @@ class SparkRunner:
         """
         if not tasks:
             return []
+        with job_errors():
+            frame, slots = self._task_frame(dataset, tasks)
+            returned = frame.mapInArrow(execute, RESULTS_DDL).toArrow()
+        by_slot = dict(zip(*(column.to_pylist() for column in returned.columns), strict=True))
+        return [result for slot in range(slots) for result in loads(by_slot[slot])]
+
+    def rows_of(self, dataset: OpenedVersion, tasks: Sequence[Any], ddl: str) -> DataFrame:
+        """The rows that tasks return by their method ``rows``, as a frame; runs when it is used."""
+        frame, _ = self._task_frame(dataset, tasks)
+        return frame.mapInArrow(execute_rows, ddl)
+
+    def _task_frame(
+        self, dataset: OpenedVersion | None, tasks: Sequence[Any]
+    ) -> tuple[DataFrame, int]:
+        """Tasks as a frame with a partition for each Spark task; and the number of these."""
         slots = min(len(tasks), MAX_TASKS)
         bounds = [len(tasks) * slot // slots for slot in range(slots + 1)]
         pickled = [dumps(list(tasks[start:stop])) for start, stop in pairwise(bounds)]
@@ -111,11 +136,7 @@ class SparkRunner:
             [list(range(slots)), [release()] * slots, [described] * slots, pickled],
             schema=pa.schema(_TASKS),
         )
-        with job_errors():
-            frame = self.spark.createDataFrame(table).repartitionById(slots, "slot")
-            returned = frame.mapInArrow(execute, RESULTS_DDL).toArrow()
-        by_slot = dict(zip(*(column.to_pylist() for column in returned.columns), strict=True))
-        return [result for slot in range(slots) for result in loads(by_slot[slot])]
+        return self.spark.createDataFrame(table).repartitionById(slots, "slot"), slots
 
     def run_on_rows(self, dataset: OpenedVersion, frame: DataFrame, task: RowTask) -> list[Any]:
         """Execute a task on each partition of a frame; the results in no order.
@@ -154,11 +175,23 @@ def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
     list of int
         Ascending, from 0 to the number of fragments.
     """
-    fragments = len(rows)
+    wanted = max(parts_for(total_bytes, parallelism), math.ceil(len(rows) / MAX_FRAGMENTS))
+    return cut_evenly(rows, min(wanted, MAX_TASKS))
+
+
+def parts_for(total_bytes: int, parallelism: int) -> int:
+    """Parts that so many bytes are worth, at least one."""
     wanted = math.ceil(total_bytes / SPLIT_BYTES)
-    wanted = max(wanted, min(parallelism, math.ceil(total_bytes / MIN_SPLIT_BYTES)))
-    wanted = max(wanted, math.ceil(fragments / MAX_FRAGMENTS), 1)
-    wanted = min(wanted, fragments, MAX_TASKS)
+    wanted = max(wanted, min(parallelism, math.ceil(total_bytes / MIN_SPLIT_BYTES)), 1)
+    return min(wanted, MAX_TASKS)
+
+
+def cut_evenly(rows: Any, parts: int) -> list[int]:
+    """Positions at which fragments are cut into so many parts, or fewer, of about equal rows."""
+    fragments = len(rows)
+    wanted = min(parts, fragments)
+    if wanted < 2:
+        return [0, fragments] if fragments else [0]
     # Fragments without rows have files to open, too; float64 cannot overflow.
     ends = np.cumsum(rows.astype(np.float64) + 1)
     targets = ends[-1] * np.arange(1, wanted) / wanted
@@ -167,9 +200,9 @@ def divide(rows: Any, total_bytes: int, parallelism: int) -> list[int]:
     return [0, *inner, fragments]
 
 
-def pickled_dataset(dataset: OpenedVersion) -> bytes:
-    """The version as tasks open it, without its manifest."""
-    return pickle.dumps(LanceDataset.holding(dataset))
+def pickled_dataset(dataset: OpenedVersion | None) -> bytes:
+    """The version as tasks open it, without its manifest; ``None`` before there is one."""
+    return pickle.dumps(None if dataset is None else LanceDataset.holding(dataset))
 
 
 @contextmanager
@@ -193,6 +226,6 @@ def _cores(spark: SparkSession) -> int:
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     # A range has as many partitions as the cluster runs tasks at a time.
-    partition = F.max(F.spark_partition_id()).alias("last")
-    (row,) = spark.range(1 << 20).select(partition).collect()
+    numbered = spark.range(1 << 20).select(F.spark_partition_id().alias("partition"))
+    (row,) = numbered.agg(F.max("partition").alias("last")).collect()
     return int(row["last"]) + 1

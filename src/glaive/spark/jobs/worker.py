@@ -26,6 +26,7 @@ __all__ = [
     "RowTask",
     "check_release",
     "execute",
+    "execute_rows",
     "loads",
     "opened_dataset",
     "release",
@@ -59,13 +60,25 @@ def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     MissingDependencyError
         This worker has another version of glaive or Python; nothing was done.
     """
+    for slot, dataset, tasks in _accepted(batches):
+        results = [task.execute(dataset) for task in tasks]
+        yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
+
+
+def execute_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same for tasks that return rows."""
+    for _, dataset, tasks in _accepted(batches):
+        for task in tasks:
+            yield from task.rows(dataset)
+
+
+def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, LanceDataset, list[Any]]]:
+    """Tasks of this worker, whose release is that of the driver."""
     for batch in batches:
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):
             check_release(driver)
-            opened = opened_dataset(dataset) if dataset else None
-            results = [task.execute(opened) for task in loads(work)]
-            yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
+            yield slot, opened_dataset(dataset) if dataset else None, loads(work)
 
 
 class RowTask:

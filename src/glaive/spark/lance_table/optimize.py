@@ -11,6 +11,8 @@ from glaive.dataset.compaction.plan import plan_compaction
 from glaive.dataset.compaction.result import CompactionMetrics
 from glaive.dataset.rows.selected_rows import MatchingFragments
 from glaive.errors import OptionError
+from glaive.spark.jobs.cluster import cluster_rows
+from glaive.spark.jobs.curves import CurveKind
 from glaive.spark.jobs.job import SparkJob
 
 if TYPE_CHECKING:
@@ -84,12 +86,71 @@ class OptimizeBuilder:
 
         return asdict(CompactionMetrics()) | job.change(self._dataset, compact)
 
+    def executeClusterBy(
+        self,
+        *columns: str,
+        curve: CurveKind = "hilbert",
+        target_rows_per_fragment: int = 1 << 20,
+        job_id: str | None = None,
+    ) -> dict[str, int]:
+        """Write the rows again in the order of columns, so that filters on them skip most files.
+
+        Parameters
+        ----------
+        columns
+            One column: its order. Several: the order of a curve, along which rows have similar
+            values in all of them.
+        curve
+            ``hilbert`` or ``zorder``.
+        target_rows_per_fragment
+            Rows of a new fragment, at most.
+        job_id
+            As for :meth:`executeCompaction`.
+
+        Returns
+        -------
+        dict
+            As for :meth:`executeCompaction`.
+
+        Raises
+        ------
+        ColumnNotFoundError, OptionError
+            A column does not exist or has no order.
+        CommitContentionError
+            As for :meth:`executeCompaction`.
+
+        Notes
+        -----
+        All columns are shuffled once, as Arrow data with exactly their types. Rows keep stable
+        ids; without these, indices do not cover the rows until :meth:`LanceTable.optimizeIndices`.
+        A task holds its part of the rows in memory, of about 128 MiB of files.
+        """
+        given: object = curve
+        if given not in ("hilbert", "zorder"):
+            raise OptionError(f'curve: expected "hilbert" or "zorder", found {given!r}')
+        rows: object = target_rows_per_fragment
+        if not isinstance(rows, int) or rows < 1:
+            raise OptionError(f"target_rows_per_fragment: expected a number ≥ 1, found {rows!r}")
+
+        def cluster(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
+            ids = opened.manifest.fragment_ids.tolist()
+            wanted = set(ids) if self._where is None else _matching(opened, self._where, job)
+            positions = [at for at, number in enumerate(ids) if number in wanted]
+            return cluster_rows(opened, columns, curve, target_rows_per_fragment, positions, job)
+
+        job = SparkJob.of(self._spark, job_id)
+        return asdict(CompactionMetrics()) | job.change(self._dataset, cluster)
+
 
 def _without(
     opened: OpenedVersion, condition: str, job: Job, options: dict[str, Any]
 ) -> tuple[int, ...]:
     """Ids of the fragments in which no row matches, and those that the caller excluded."""
-    tasks = [MatchingFragments(part, condition) for part in job.runner.parts(opened)]
-    matching = {number for found in job.runner.run(opened, tasks) for number in found}
-    excluded = set(opened.manifest.fragment_ids.tolist()) - matching
+    excluded = set(opened.manifest.fragment_ids.tolist()) - _matching(opened, condition, job)
     return tuple(sorted(excluded | set(options.get("excluded_fragment_ids", ()))))
+
+
+def _matching(opened: OpenedVersion, condition: str, job: Job) -> set[int]:
+    """Ids of the fragments in which a row matches."""
+    tasks = [MatchingFragments(part, condition) for part in job.runner.parts(opened)]
+    return {number for found in job.runner.run(opened, tasks) for number in found}

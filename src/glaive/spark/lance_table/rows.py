@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
+from glaive.errors import OptionError
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.handle import TableHandle
 from glaive.spark.lance_table.merge import MergeBuilder
@@ -114,3 +115,50 @@ class TableRows(TableHandle):
         >>> merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
         """
         return MergeBuilder(self._spark, self._dataset, self._name, source, condition)
+
+    def dropDuplicates(
+        self,
+        columns: Sequence[str] | None = None,
+        keep: Literal["first", "last"] = "first",
+        order_by: str | None = None,
+        *,
+        job_id: str | None = None,
+    ) -> dict[str, int]:
+        """Delete all but one of the rows with equal values; null equals null.
+
+        Parameters
+        ----------
+        columns
+            The columns to compare; default: all.
+        keep
+            Which row stays, by ``order_by``.
+        order_by
+            A column or expression of Spark SQL; default: the order of the table.
+        job_id
+            As for :meth:`delete`.
+
+        Returns
+        -------
+        dict
+            ``num_deleted_rows`` and ``version``.
+
+        Raises
+        ------
+        ColumnNotFoundError, OptionError
+            A column does not exist, or ``keep`` is neither "first" nor "last".
+
+        Notes
+        -----
+        Spark shuffles these columns only; rows are deleted, not written again.
+        """
+        from glaive.spark.lance_table.duplicates import delete_duplicates
+
+        given: object = keep
+        if given not in ("first", "last"):
+            raise OptionError(f'keep: expected "first" or "last", found {given!r}')
+        return SparkJob.of(self._spark, job_id).change(
+            self._dataset,
+            lambda at, job: delete_duplicates(
+                self._spark, at, columns, job, last=keep == "last", order_by=order_by
+            ),
+        )

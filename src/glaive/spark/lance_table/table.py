@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from glaive.errors import DatasetNotFoundError
+from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.columns import TableColumns
 from glaive.spark.lance_table.create import TableBuilder
 from glaive.spark.lance_table.description import TableDescription
 from glaive.spark.lance_table.handle import located
+from glaive.spark.lance_table.indexing import TableIndices
 from glaive.spark.lance_table.maintenance import TableMaintenance
 from glaive.spark.lance_table.rows import TableRows
+from glaive.spark.lance_table.searching import TableSearch
 from glaive.spark.launch import register
 
 if TYPE_CHECKING:
@@ -21,7 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["LanceTable"]
 
 
-class LanceTable(TableDescription, TableRows, TableColumns, TableMaintenance):
+class LanceTable(
+    TableDescription, TableRows, TableColumns, TableMaintenance, TableIndices, TableSearch
+):
     """A dataset whose changes run as jobs of a Spark cluster.
 
     Get one with :meth:`forPath`. Each method works on the newest version at the time of its call.
@@ -91,6 +96,64 @@ class LanceTable(TableDescription, TableRows, TableColumns, TableMaintenance):
     def createIfNotExists(cls, spark: SparkSession) -> TableBuilder[Self]:
         """Begin to create a table; one that exists is used as it is."""
         return TableBuilder(cls._found_in(spark), if_not_exists=True)
+
+    @classmethod
+    def convertFrom(
+        cls,
+        spark: SparkSession,
+        format: str,
+        path: str | os.PathLike[str],
+        uri: str | os.PathLike[str],
+        *,
+        job_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Create a table with the rows of all Parquet files below a folder.
+
+        Parameters
+        ----------
+        format
+            ``parquet``.
+        path
+            The folder; the columns are those of the first file, with their Arrow types.
+        uri
+            Where the table is to be.
+        job_id
+            Names this job: running it again with the same id returns the table that it made.
+        storage_options
+            Settings of the object store of both.
+        **options
+            Of :class:`glaive.dataset.writing.options.WriteOptions`, such as
+            ``enable_stable_row_ids`` or ``max_rows_per_file``.
+
+        Raises
+        ------
+        DatasetExistsError, NotFoundError
+            There is a table already, or no such file.
+        SchemaError, OptionError
+            The files differ, or the format is another one.
+
+        Notes
+        -----
+        Tasks read and write the files; no row passes through Spark. A task holds one file as it
+        is stored. Partition columns in the names of folders are not added.
+        """
+        from glaive.spark.jobs.convert import convert_parquet
+
+        if format != "parquet":
+            raise OptionError(
+                f'format: expected "parquet", found {format!r}. Other formats: '
+                "glaive.spark.write(spark.read.format(...).load(path), uri)"
+            )
+        job = SparkJob.of(spark, job_id)
+        target, storage = located(uri), dict(storage_options or {})
+        if job.named and cls.isLanceTable(spark, target, **storage):
+            table = cls.forPath(spark, target, **storage)
+            if job.made(table._dataset) is not None:  # noqa: SLF001  # of this class
+                return table
+        convert_parquet(target, located(path), storage or None, options, job.commit)
+        return cls.forPath(spark, target, **storage)
 
     @classmethod
     def _found_in(cls, spark: SparkSession) -> Callable[[str, Mapping[str, str]], Self]:

@@ -1,0 +1,88 @@
+"""Plan the clustering of a table, run its tasks, and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glaive.dataset.compaction.commit import commit_rewrites
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
+from glaive.dataset.sampling import sample_positions
+from glaive.errors import OptionError
+from glaive.scan.addresses import find_rows
+from glaive.scan.take import take_physical
+from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, WritePart
+from glaive.spark.jobs.curves import Curve, CurveKind
+from glaive.spark.jobs.runner import cut_evenly, parts_for
+
+if TYPE_CHECKING:
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
+__all__ = ["cluster_rows"]
+
+_SAMPLE = 1 << 16
+"""Rows whose values say where parts begin."""
+
+
+def cluster_rows(
+    opened: OpenedVersion,
+    columns: Sequence[str],
+    kind: CurveKind,
+    max_rows: int,
+    positions: Sequence[int],
+    job: Job,
+) -> tuple[Manifest, None]:
+    """Commit all rows of some fragments in the order of columns.
+
+    Parameters
+    ----------
+    positions
+        Of the fragments.
+    """
+    manifest = opened.manifest
+    for name in columns:
+        manifest.schema.find(name)
+    if not columns or any("." in name for name in columns):
+        raise OptionError(f"columns: expected names of top-level columns, found {list(columns)}")
+    if not positions:
+        return manifest, None
+    # The same rows for the same version, so that a job that runs again makes the same parts.
+    rows = opened.snapshot.num_rows
+    chosen = sample_positions(rows, min(rows, _SAMPLE), randomize_order=False, seed=rows)
+    found = find_rows(opened.snapshot, "indices", chosen)
+    view = opened.views.take(tuple(columns))
+    sample = take_physical(view, found.fragment, found.row)
+    curve = Curve.of(sample, kind)
+    runner: Any = job.runner  # that of a session
+    sizes = manifest.physical_rows[list(positions)]
+    share = int(sizes.sum()) / max(1, int(manifest.physical_rows.sum()))
+    count = parts_for(int(manifest.columns.file_bytes * share), runner.parallelism)
+    along = np.sort(curve.numbers(sample))
+    cuts = along[len(along) * np.arange(1, count) // count] if len(along) else along
+    bounds = cut_evenly(sizes, count)
+    ids = manifest.fragment_ids[list(positions)]
+    version = manifest.version
+    tasks = [
+        CutRows(version, tuple(ids[start:stop].tolist()), curve, np.unique(cuts))
+        for start, stop in pairwise(bounds)
+    ]
+    moved = runner.rows_of(opened, tasks, PARTS_DDL).repartitionById(count, "part")
+    results = runner.run_on_rows(opened, moved, WritePart(version, curve, max_rows))
+    new = [
+        fragment for _, part in sorted(results, key=lambda result: result[0]) for fragment in part
+    ]
+    old = [manifest.fragment(position) for position in positions]
+    metrics = CompactionMetrics(
+        fragments_removed=len(old),
+        fragments_added=len(new),
+        files_removed=sum(len(f.files) + (f.deletion_file is not None) for f in old),
+        files_added=len(new),
+    )
+    result = RewriteResult(version, metrics, tuple(old), tuple(new))
+    made, _ = commit_rewrites(opened, [result], job=job)
+    return made, None

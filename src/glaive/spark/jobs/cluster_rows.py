@@ -1,0 +1,173 @@
+"""Tasks that cluster rows: one reads fragments and cuts them into parts, one writes a part.
+
+Between them rows pass through Spark as Arrow streams in binary columns, with exactly their types;
+Spark moves them by the number of their part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from glaive.dataset.scanner import Scanner
+from glaive.dataset.writing.fragments import FragmentWriter
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
+from glaive.format.flags import Feature
+from glaive.format.fragment import Fragment
+from glaive.format.rowids import encode_row_ids, encode_versions, version_runs
+from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
+from glaive.scan.system_columns import CREATED_AT, ROW_ID, UPDATED_AT
+from glaive.scan.views import Views
+from glaive.spark.jobs.column_rows import at_version
+from glaive.spark.jobs.curves import Curve
+from glaive.spark.jobs.worker import RowTask
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+__all__ = ["PARTS", "PARTS_DDL", "CutRows", "WritePart"]
+
+PARTS: Final[dict[str, pa.DataType]] = {"part": pa.int32(), "rows": pa.binary()}
+"""Columns between the tasks: the number of the part, and an Arrow stream."""
+
+PARTS_DDL: Final = "part int, rows binary"
+
+_NUMBER: Final = "__glaive_number"
+_LINEAGE: Final = (ROW_ID, CREATED_AT, UPDATED_AT)
+_HELD_BYTES: Final = 128 << 20
+"""Rows that a task holds before it sends them on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRows:
+    """Read fragments, and cut their rows into parts.
+
+    Parameters
+    ----------
+    fragment_ids
+        The fragments.
+    curve
+        The order of rows.
+    cuts
+        Numbers along the curve at which parts begin, ascending.
+    """
+
+    read_version: int
+    fragment_ids: tuple[int, ...]
+    curve: Curve
+    cuts: NDArray[np.uint64]
+
+    def rows(self, dataset: LanceDataset) -> Iterator[pa.RecordBatch]:
+        """Parts of rows, as :data:`PARTS`."""
+        opened = at_version(dataset, self.read_version)
+        stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
+        columns = [*opened.manifest.schema.names, *(_LINEAGE if stable else ())]
+        reading = ScanOptions.of(columns=columns, fragments=self.fragment_ids, use_cache=False)
+        reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in Scanner(Views(opened.snapshot), reading).to_batches():
+            numbers = pa.array(self.curve.numbers(batch))
+            held.append(batch.append_column(_NUMBER, numbers))
+            size += batch.nbytes
+            if size >= _HELD_BYTES:
+                yield from self._cut(held)
+                held, size = [], 0
+        if held:
+            yield from self._cut(held)
+
+    def _cut(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(held)
+        numbers = table.column(_NUMBER).to_numpy()
+        parts = np.searchsorted(self.cuts, numbers, side="right")
+        order = np.argsort(parts, kind="stable")
+        starts = np.flatnonzero(np.diff(parts[order], prepend=-1))
+        stops = [*starts[1:].tolist(), len(order)]
+        for start, stop in zip(starts.tolist(), stops, strict=True):
+            rows = table.take(order[start:stop])
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            number = int(parts[order[start]])
+            yield pa.record_batch(
+                [[number], [sink.getvalue().to_pybytes()]], schema=pa.schema(PARTS)
+            )
+
+
+@dataclass(frozen=True)
+class WritePart(RowTask):
+    """Write the rows of one part, sorted. Memory: these rows, twice.
+
+    Parameters
+    ----------
+    max_rows
+        Rows of a new fragment, at most.
+    """
+
+    read_version: int
+    curve: Curve
+    max_rows: int
+
+    def execute(
+        self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]
+    ) -> tuple[int, tuple[Fragment, ...]]:
+        """The number of the part, and its new fragments, uncommitted."""
+        opened = at_version(dataset, self.read_version)
+        part, tables = -1, []
+        for batch in rows:
+            for number, stream in zip(*batch.to_pydict().values(), strict=True):
+                part = number
+                tables.append(pa.ipc.open_stream(stream).read_all())
+        if not tables:
+            return part, ()
+        table = self._sorted(pa.concat_tables(tables))
+        manifest = opened.manifest
+        options = WriteOptions(mode="append", max_rows_per_file=self.max_rows)
+        writer = FragmentWriter(plan_write(opened.store, manifest.schema, options, manifest))
+        try:
+            writer.write(table.select(manifest.schema.names))
+            new = [fragment for fragment in writer.finish() if fragment.physical_rows]
+        except BaseException:
+            writer.discard()
+            raise
+        if manifest.uses(Feature.STABLE_ROW_IDS):
+            new = _with_lineage(new, table)
+        return part, tuple(new)
+
+    def _sorted(self, table: pa.Table) -> pa.Table:
+        if len(self.curve.columns) == 1 and _is_sortable(table.column(self.curve.columns[0])):
+            keys: Any = [(self.curve.columns[0], "ascending")]
+            order: Any = pc.sort_indices(table, sort_keys=keys, null_placement="at_start")
+        else:
+            order = pa.array(np.argsort(table.column(_NUMBER).to_numpy(), kind="stable"))
+        return table.take(order)
+
+
+def _is_sortable(column: Any) -> bool:
+    kind = column.type
+    return not isinstance(kind, pa.BaseExtensionType) and not pa.types.is_dictionary(kind)
+
+
+def _with_lineage(new: list[Fragment], table: pa.Table) -> list[Fragment]:
+    """Fragments with the ids and versions of their rows."""
+    ids, created, updated = (table.column(name).to_numpy() for name in _LINEAGE)
+    numbered, start = [], 0
+    for fragment in new:
+        stop = start + fragment.physical_rows
+        numbered.append(
+            replace(
+                fragment,
+                row_ids=encode_row_ids(ids[start:stop]),
+                created_at=encode_versions(list(version_runs(created[start:stop]))),
+                updated_at=encode_versions(list(version_runs(updated[start:stop]))),
+            )
+        )
+        start = stop
+    return numbered

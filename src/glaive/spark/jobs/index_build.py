@@ -1,0 +1,80 @@
+"""Plan the build of an index as tasks, and commit their segments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.indexing.builder import IndicesBuilder
+from glaive.dataset.indexing.create import commit_segments
+from glaive.errors import OptionError
+from glaive.spark.jobs.runner import cut_evenly
+
+if TYPE_CHECKING:
+    from glaive.dataset.indexing.task import IndexTask
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
+__all__ = ["build_index"]
+
+_SAMPLE_RATE = 256
+"""Rows for each centroid, or code, that are read to train them."""
+
+
+def build_index(
+    opened: OpenedVersion, job: Job, task: IndexTask, *, replaces: bool, segments: int | None
+) -> tuple[Manifest, None]:
+    """Build and commit an index over all fragments; see ``LanceTable.createIndex``.
+
+    ``task`` is what one process would do.
+    """
+    manifest = opened.manifest
+    if not replaces and any(entry.name == task.name for entry in manifest.indices):
+        raise OptionError(
+            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
+        )
+    runner: Any = job.runner  # that of a session
+    wanted: object = segments
+    if wanted is not None and (not isinstance(wanted, int) or wanted < 1):
+        raise OptionError(f"segments: expected a number of tasks, found {segments!r}")
+    cuts = cut_evenly(manifest.physical_rows, segments or runner.parallelism)
+    if task.kind == "vector" and len(cuts) > 2:
+        task = replace(task, parameters=_with_model(opened, task))
+    ids = manifest.fragment_ids
+    tasks = [
+        replace(task, fragment_ids=tuple(ids[start:stop].tolist()))
+        for start, stop in pairwise(cuts)
+    ]
+    built = runner.run(opened, tasks)
+    counts = {"num_segments": len(built), "num_indexed_fragments": len(ids)}
+    return commit_segments(opened, task.name, task.column, built, job=job, counts=counts), None
+
+
+def _with_model(opened: OpenedVersion, task: IndexTask) -> dict[str, Any]:
+    """The parameters with centroids, and a codebook where all segments can share one."""
+    given = dict(task.parameters)
+    if "ivf_centroids" in given or "ivf_centroids_file" in given:
+        return given
+    builder = IndicesBuilder(LanceDataset.holding(opened), task.column)
+    rows = opened.snapshot.num_rows
+    count = given.pop("num_partitions", None) or max(1, round(math.sqrt(rows)))
+    rate = max(1, min(given.get("sample_rate") or _SAMPLE_RATE, rows // count))
+    iterations = given.get("max_iters") or 50
+    ivf = builder.train_ivf(
+        count, distance_type=given["metric"].lower(), sample_rate=rate, max_iters=iterations
+    )
+    given["ivf_centroids"] = ivf.centroids
+    bits = given.get("num_bits") or 8
+    if given["index_type"] == "IVF_PQ" and "pq_codebook" not in given:
+        rate = max(1, min(_SAMPLE_RATE, rows // 2**bits))
+        if rows >= 2**bits:
+            pq = builder.train_pq(
+                ivf, given.get("num_sub_vectors"), sample_rate=rate, num_bits=bits
+            )
+            given["pq_codebook"] = pq.codebook
+            given["num_sub_vectors"] = pq.num_subvectors
+    return given

@@ -1,0 +1,113 @@
+"""Indices of a table, built by tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from glaive.spark.jobs.index_build import build_index
+from glaive.spark.jobs.job import SparkJob
+from glaive.spark.lance_table.handle import TableHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from glaive.dataset.tasks import Job
+    from glaive.dataset.version import OpenedVersion
+    from glaive.format.manifest import Manifest
+
+__all__ = ["TableIndices"]
+
+
+class TableIndices(TableHandle):
+    """The methods of ``LanceTable`` for indices."""
+
+    def createIndex(
+        self,
+        column: str,
+        kind: str,
+        name: str | None = None,
+        *,
+        metric: str = "L2",
+        replace: bool = True,
+        segments: int | None = None,
+        job_id: str | None = None,
+        **parameters: Any,
+    ) -> dict[str, int]:
+        """Build an index in tasks of the cluster, a segment each, and commit it as one version.
+
+        Parameters
+        ----------
+        column
+            Path of the column.
+        kind
+            ``btree``, ``bitmap``, ``label_list``, ``ngram``, ``zonemap``, ``bloomfilter``,
+            ``inverted``; or for vectors ``ivf_flat``, ``ivf_sq``, ``ivf_pq``, ``ivf_rq``,
+            ``ivf_hnsw_flat``, ``ivf_hnsw_sq``, ``ivf_hnsw_pq``.
+        name
+            Default: the path with ``_idx``.
+        metric
+            Of vectors: ``L2``, ``cosine``, ``dot`` or ``hamming``.
+        replace
+            Replace an index of this name; else that is an error.
+        segments
+            Tasks, at most; default: what the cluster runs at a time. A search looks into each.
+        job_id
+            Names this job: running it again with the same id returns what it did.
+        **parameters
+            Of the kind, such as ``num_partitions``; see :meth:`LanceDataset.create_index`.
+
+        Returns
+        -------
+        dict
+            ``num_segments``, ``num_indexed_fragments`` and ``version``.
+
+        Raises
+        ------
+        ColumnNotFoundError, OptionError, UnsupportedFeatureError
+            The column, the kind or a parameter is wrong.
+        CommitContentionError
+            Other writers rewrote fragments at every attempt; no index was made.
+
+        Notes
+        -----
+        For vectors this process trains the centroids (and the codebook of ``ivf_pq``) with a
+        sample of the column, so that all segments share them.
+        """
+        from glaive.dataset.indexing.create import vector_task
+
+        def build(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
+            task = vector_task(opened, column, kind, name, metric, parameters)
+            return build_index(opened, job, task, replaces=replace, segments=segments)
+
+        return SparkJob.of(self._spark, job_id).change(self._dataset, build)
+
+    def optimizeIndices(self, names: Sequence[str] | None = None, *, retrain: bool = False) -> int:
+        """Index the rows that are in no index, in this process; returns the newest version.
+
+        Parameters
+        ----------
+        names
+            Of indices; default: all.
+        retrain
+            Build them again, from all rows.
+
+        Raises
+        ------
+        IndexNotFoundError
+            There is no such index.
+        """
+        dataset = self._latest()
+        dataset.optimize.optimize_indices(index_names=names, retrain=retrain)
+        return dataset.version
+
+    def dropIndex(self, name: str) -> int:
+        """Remove an index; returns the new version.
+
+        Raises
+        ------
+        IndexNotFoundError
+            There is no such index.
+        """
+        dataset = self._latest()
+        dataset.drop_index(name)
+        return dataset.version

@@ -1,0 +1,238 @@
+"""Search for nearest vectors and matching texts, and samples, as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.spark.failures import as_glaive_errors
+from glaive.spark.frame import frame_schema
+from glaive.spark.jobs.runner import dumps, pickled_dataset
+from glaive.spark.jobs.search_rows import (
+    SearchedTexts,
+    SearchedVectors,
+    search_function,
+    take_function,
+)
+from glaive.spark.jobs.worker import release
+from glaive.spark.lance_table.handle import TableHandle
+from glaive.spark.options import Options
+from glaive.spark.types import spark_arrow_schema, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["TableSearch"]
+
+_QUERY = "__glaive_query"
+
+
+class TableSearch(TableHandle):
+    """The methods of ``LanceTable`` that search, and those that return some rows."""
+
+    def search(
+        self,
+        query: Sequence[float] | np.ndarray[Any, Any] | DataFrame,
+        column: str,
+        k: int = 10,
+        *,
+        query_column: str | None = None,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        **parameters: Any,
+    ) -> DataFrame:
+        """Find the rows whose vectors are nearest to a vector, or to each vector of a frame.
+
+        Parameters
+        ----------
+        query
+            A vector, or a frame with a column of vectors: its columns stay in the result. Rows
+            without a vector find nothing.
+        column
+            The column to search, with its index if there is one.
+        k
+            Rows for each query.
+        query_column
+            The column of the frame; default: the one named as ``column``.
+        columns
+            Columns of the table in the result; default: all but ``column``.
+        filter
+            Which rows may be found, in the language of filters.
+        **parameters
+            Of the search: ``metric``, ``nprobes``, ``refine_factor``, ``use_index``, …; see
+            :class:`glaive.scan.nearest.options.NearestOptions`.
+
+        Returns
+        -------
+        DataFrame
+            Columns of the queries, of the table, and ``_distance``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError, FilterError
+            A column does not exist; or a name is in both the queries and the result.
+
+        Notes
+        -----
+        Tasks search in the files; queries and results pass through Spark. Without an index each
+        partition of queries reads the whole column.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        dataset = self._latest()
+        if columns is None:
+            columns = [name for name in dataset.lance_schema.names if name != column]
+        dataset.lance_schema.find(column)
+        if _is_frame(query):
+            frame: Any = query
+            work = SearchedVectors(
+                query_column or column, column, k, tuple(columns), parameters, filter
+            )
+            return self._searched(frame, work, "_distance")
+        vector = np.asarray(query, np.float32)
+        if vector.ndim != 1:
+            raise OptionError(
+                f"query: expected one vector, found shape {vector.shape}. Several queries are a "
+                "frame with a column of vectors"
+            )
+        one = self._spark.range(1).select(
+            F.array(*(F.lit(float(value)).cast("float") for value in vector)).alias(_QUERY)
+        )
+        work = SearchedVectors(_QUERY, column, k, tuple(columns), parameters, filter)
+        return self._searched(one, work, "_distance").drop(_QUERY)
+
+    def searchText(
+        self,
+        query: str | DataFrame,
+        columns: str | Sequence[str],
+        k: int = 10,
+        *,
+        query_column: str = "query",
+        select: Sequence[str] | None = None,
+        filter: str | None = None,
+    ) -> DataFrame:
+        """Find the rows whose texts match a query best, or each query of a frame.
+
+        Parameters
+        ----------
+        query
+            Words, or a frame with a column of them.
+        columns
+            The columns to search.
+        query_column
+            The column of the frame.
+        select
+            Columns of the table in the result; default: all.
+        k, filter
+            As for :meth:`search`.
+
+        Returns
+        -------
+        DataFrame
+            Columns of the queries, of the table, and ``_score``.
+
+        Raises
+        ------
+        ColumnNotFoundError, SchemaError, OptionError, FilterError
+            As for :meth:`search`.
+        """
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        dataset = self._latest()
+        searched = (columns,) if isinstance(columns, str) else tuple(columns)
+        for name in searched:
+            dataset.lance_schema.find(name)
+        names = tuple(dataset.lance_schema.names if select is None else select)
+        if isinstance(query, str):
+            one = self._spark.range(1).select(F.lit(query).alias(_QUERY))
+            work = SearchedTexts(_QUERY, searched, k, names, filter)
+            return self._searched(one, work, "_score").drop(_QUERY)
+        work = SearchedTexts(query_column, searched, k, names, filter)
+        return self._searched(query, work, "_score")
+
+    def sample(
+        self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None
+    ) -> DataFrame:
+        """So many random rows, each at most once; only these are read.
+
+        Parameters
+        ----------
+        rows
+            At most; all rows if there are fewer.
+        columns
+            Default: all.
+        seed
+            The same seed and version give the same rows.
+
+        Raises
+        ------
+        OptionError, ColumnNotFoundError
+            A number is negative, or a column does not exist.
+        """
+        from glaive.dataset.sampling import sample_positions
+
+        dataset = self._latest()
+        given: object = rows
+        if not isinstance(given, int) or given < 0:
+            raise OptionError(f"rows: expected a number ≥ 0, found {rows!r}")
+        names = tuple(dataset.lance_schema.names if columns is None else columns)
+        positions = sample_positions(
+            len(dataset), min(rows, len(dataset)), randomize_order=False, seed=seed
+        )
+        table = pa.table({"position": pa.array(positions, pa.int64())})
+        arrow = spark_arrow_schema(self._schema_of(names))
+        work = take_function(release(), pickled_dataset(dataset.opened), names, arrow)
+        with as_glaive_errors():
+            frame = self._spark.createDataFrame(table)
+            return frame.mapInArrow(work, self._schema_of(names))
+
+    def export(self, format: str, path: str, mode: str = "errorifexists", **options: Any) -> None:
+        """Write the newest version with one of Spark's sources: ``parquet``, ``csv``, ``orc``, …
+
+        Parameters
+        ----------
+        options
+            Of that source, such as ``compression="zstd"``.
+
+        Notes
+        -----
+        Rows pass through Spark; types that it lacks become those that frames have.
+        """
+        self._latest()
+        with as_glaive_errors():
+            self._frame().write.format(format).mode(mode).options(**options).save(path)
+
+    def _searched(
+        self, queries: DataFrame, work: SearchedVectors | SearchedTexts, last: str
+    ) -> DataFrame:
+        from pyspark.sql.types import FloatType, StructType
+
+        if work.queries not in queries.columns:
+            raise ColumnNotFoundError.among(work.queries, queries.columns, where="the queries")
+        found = self._schema_of(work.columns).add(last, FloatType())
+        both = set(queries.columns) & set(found.names)
+        if both:
+            raise SchemaError(
+                f"columns {', '.join(sorted(both))} are in both the queries and the result. Rename "
+                "them in the queries, or name other columns of the table"
+            )
+        given: object = work.k
+        if not isinstance(given, int) or given < 1:
+            raise OptionError(f"k: expected a number of rows, found {work.k!r}")
+        schema = StructType([*queries.schema.fields, *found.fields])
+        described = pickled_dataset(self._dataset.opened)
+        run = search_function(release(), described, dumps(work), spark_arrow_schema(schema))
+        with as_glaive_errors():
+            return queries.mapInArrow(run, schema)
+
+    def _schema_of(self, columns: Sequence[str]) -> Any:
+        options = Options(uri=self._dataset.uri, columns=tuple(columns))
+        return to_spark(frame_schema(self._dataset, options))
+
+
+def _is_frame(given: object) -> bool:
+    return type(given).__module__.startswith("pyspark.")

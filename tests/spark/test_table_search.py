@@ -1,0 +1,135 @@
+"""``LanceTable``: searches for one query and for frames of them, samples, exports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+from glaive.errors import (
+    ColumnNotFoundError,
+    DatasetExistsError,
+    NotFoundError,
+    OptionError,
+    SchemaError,
+)
+from glaive.spark import LanceTable
+
+VECTORS = np.random.default_rng(5).standard_normal((300, 8)).astype(np.float32)
+WORDS = ["apple", "pear", "plum"]
+ROWS = pa.table(
+    {
+        "id": range(300),
+        "text": [f"{WORDS[n % 3]} number {n}" for n in range(300)],
+        "v": pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.ravel()), 8),
+    }
+)
+
+
+@pytest.fixture
+def table(spark: SparkSession, uri: str) -> LanceTable:
+    """A table of three fragments."""
+    glaive.write_dataset(ROWS, uri, max_rows_per_file=100)
+    return LanceTable.forPath(spark, uri)
+
+
+def test_the_nearest_rows_are_those_that_pylance_finds(
+    spark: SparkSession, table: LanceTable, uri: str
+) -> None:
+    table.createIndex("v", "ivf_flat", num_partitions=2, segments=2)
+    for number, use_index in ((42, True), (7, False)):
+        nearest = {"column": "v", "q": VECTORS[number], "k": 5, "nprobes": 2}
+        expected = lance.dataset(uri).to_table(["id", "_distance"], nearest=nearest).to_pylist()
+        found = table.search(
+            VECTORS[number], "v", 5, columns=["id"], nprobes=2, use_index=use_index
+        )
+        assert found.columns == ["id", "_distance"]
+        assert [row.id for row in found.collect()] == [row["id"] for row in expected]
+    queries = spark.createDataFrame(
+        [("a", VECTORS[3].tolist()), ("none", None), ("b", VECTORS[250].tolist())],
+        "name string, w array<float>",
+    )
+    joined = table.search(queries, "v", 2, query_column="w", filter="id != 250")
+    assert joined.columns == ["name", "w", "id", "text", "_distance"]
+    rows = {(row.name, row.id): row._distance for row in joined.collect()}  # noqa: SLF001  # its name
+    assert len(rows) == 4
+    assert rows["a", 3] == 0
+    assert ("b", 250) not in rows
+
+
+def test_queries_that_cannot_be_answered_are_refused(
+    spark: SparkSession, table: LanceTable
+) -> None:
+    with pytest.raises(ColumnNotFoundError, match="vec"):
+        table.search(VECTORS[0], "vec")
+    with pytest.raises(OptionError, match="one vector"):
+        table.search(VECTORS[:2], "v")
+    with pytest.raises(OptionError, match="k: "):
+        table.search(VECTORS[0], "v", 0)
+    queries = spark.createDataFrame([(1, [0.0] * 8)], "id int, v array<float>")
+    with pytest.raises(SchemaError, match="columns id are in both"):
+        table.search(queries, "v")
+    with pytest.raises(ColumnNotFoundError, match="query"):
+        table.searchText(queries, "text")
+
+
+def test_texts_are_found_for_one_query_and_for_many(
+    spark: SparkSession, table: LanceTable, uri: str
+) -> None:
+    table.createIndex("text", "inverted", segments=2)
+    expected = lance.dataset(uri).to_table(["id"], full_text_query="pear 76", limit=1)
+    (best,) = table.searchText("pear 76", "text", 1, select=["id"]).collect()
+    assert [best.id] == expected["id"].to_pylist() == [76]
+    queries = spark.createDataFrame([("plum 5",), (None,), ("apple 9",)], "query string")
+    found = table.searchText(queries, ["text"], 2, select=["id"]).collect()
+    assert {(row.query, row.id) for row in found} >= {("plum 5", 5), ("apple 9", 9)}
+    assert len(found) == 4
+
+
+def test_a_sample_has_different_rows_and_can_be_repeated(table: LanceTable) -> None:
+    first = [row.id for row in table.sample(20, columns=["id"], seed=1).collect()]
+    assert len(set(first)) == 20
+    assert [row.id for row in table.sample(20, columns=["id"], seed=1).collect()] == first
+    assert table.sample(1000).count() == 300
+    with pytest.raises(OptionError, match="rows"):
+        table.sample(-1)
+
+
+def test_a_table_is_exported_through_a_source_of_spark(
+    spark: SparkSession, table: LanceTable, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "out.parquet")
+    table.export("parquet", path, compression="zstd")
+    assert spark.read.parquet(path).count() == 300
+
+
+def test_a_folder_of_parquet_files_becomes_a_table(
+    spark: SparkSession, uri: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files" / "day=1"
+    folder.mkdir(parents=True)
+    for start in (0, 100, 200):
+        pq.write_table(ROWS.slice(start, 100), folder / f"{start:03}.parquet")
+    (folder / "_SUCCESS.parquet").touch()
+    with pytest.raises(OptionError, match="parquet"):
+        LanceTable.convertFrom(spark, "csv", tmp_path / "files", uri)
+    with pytest.raises(NotFoundError, match=r"no file \*.parquet"):
+        LanceTable.convertFrom(spark, "parquet", tmp_path / "nothing", uri)
+    again = {"job_id": "first"}
+    assert LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri, **again).version == 1
+    made = lance.dataset(uri)
+    assert made.schema == ROWS.schema
+    assert made.to_table().sort_by("id") == ROWS
+    assert LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri, **again).version == 1
+    with pytest.raises(DatasetExistsError):
+        LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri)
+    pq.write_table(ROWS.select(["id"]), folder / "300.parquet")
+    with pytest.raises(SchemaError, match=r"300.parquet has the columns id"):
+        LanceTable.convertFrom(spark, "parquet", tmp_path / "files", uri + ".other")
+    assert not LanceTable.isLanceTable(spark, uri + ".other")
