@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -153,3 +155,31 @@ def test_merges_that_cannot_be_are_refused_before_a_row_is_written(
     with pytest.raises(SchemaError, match="'v'"):
         merge.whenMatchedUpdate(set={"v": "array(1f)"}).execute()
     assert glaive.dataset(uri).version == 1
+
+
+def test_a_worker_that_dies_in_a_merge_loses_and_doubles_nothing(
+    table: LanceTable, changes: DataFrame, uri: str, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+
+    def die_once(text: str) -> str:
+        if text == "s20" and not died.exists():
+            died.touch()
+            os._exit(1)  # not an exception: the process ends
+        return text
+
+    dying = F.udf(die_once, "string", useArrow=False)
+    rows = changes.coalesce(1).alias("s")
+    values: Any = {"id": "s.id", "text": dying("s.text")}
+    merge = table.merge(rows, "t.id = s.id").whenMatchedUpdate(set=values)
+    counts = merge.whenNotMatchedInsert(values=values).execute()
+    assert died.exists()
+    assert (counts["num_updated_rows"], counts["num_inserted_rows"]) == (2, 2)
+    assert {number: row["text"] for number, row in seen(uri).items() if number > 16} == {
+        17: "t17",
+        **{number: f"s{number}" for number in range(18, 22)},
+    }
+    table.vacuum(0, delete_unverified=True)
+    named = {row.path for row in table.files().collect()}
+    kept = {path.relative_to(uri).as_posix() for path in Path(uri).glob("data/*")}
+    assert kept == {path for path in named if path.startswith("data/")}
