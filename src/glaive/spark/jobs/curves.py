@@ -73,13 +73,13 @@ class Curve:
 
     def numbers(self, rows: pa.RecordBatch | pa.Table) -> UInt64s:
         """The number of each row along the curve; nulls come first."""
-        ranks = []
+        ranks: list[UInt64s] = []
         bits = min(_MAX_BITS, _CURVE_BITS // len(self.columns))
         for name, bounds in zip(self.columns, self.bounds, strict=True):
             column: Any = rows.column(name)
             array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
             values = ordinals(array, name)
-            rank = np.searchsorted(bounds, values, side="right")
+            rank: Any = np.searchsorted(bounds, values, side="right")
             rank[np.isnan(values)] = 0
             # Columns with few values count as much as others.
             ranks.append((rank * (2**bits - 1) // max(1, len(bounds))).astype(np.uint64))
