@@ -72,8 +72,8 @@ def execute_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from task.rows(dataset)
 
 
-def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, LanceDataset, list[Any]]]:
-    """Tasks of this worker, whose release is that of the driver."""
+def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, list[Any]]]:
+    """Tasks of this worker, whose release is that of the driver, with their dataset or None."""
     for batch in batches:
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):

@@ -75,8 +75,19 @@ class TableIndices(TableHandle):
         """
         from glaive.dataset.indexing.create import vector_task
 
+        arguments = {
+            "column": column,
+            "index_type": kind,
+            "name": name,
+            "metric": metric,
+            "parameters": parameters,
+            "fragment_ids": None,
+            "index_uuid": None,
+            "skip_transpose": None,
+        }
+
         def build(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
-            task = vector_task(opened, column, kind, name, metric, parameters)
+            task = vector_task(opened, arguments)
             return build_index(opened, job, task, replaces=replace, segments=segments)
 
         return SparkJob.of(self._spark, job_id).change(self._dataset, build)
