@@ -20,7 +20,8 @@ from glaive.errors import MissingDependencyError, SchemaError
 from glaive.spark import LanceTable
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide
-from glaive.spark.jobs.worker import execute, release
+from glaive.spark.jobs.worker import execute
+from glaive.spark.release import RELEASE
 
 SMALL = pa.table({"id": list(range(12))})
 
@@ -62,7 +63,7 @@ def test_a_worker_of_another_release_refuses_to_work(uri: str) -> None:
     dataset = glaive.write_dataset(SMALL, uri)
     row = [[0], ["glaive 0.0.1, Python 2.7"], [pickle.dumps(dataset)], [b"never unpickled"]]
     batch = pa.record_batch(row, names=["slot", "release", "dataset", "tasks"])
-    with pytest.raises(MissingDependencyError, match=f"has {release()}, the driver has glaive 0.0"):
+    with pytest.raises(MissingDependencyError, match=f"has {RELEASE}, the driver has glaive 0.0"):
         list(execute(iter([batch])))
 
 

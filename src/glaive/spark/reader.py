@@ -17,8 +17,9 @@ from glaive.spark.cast import conform
 from glaive.spark.frame import open_dataset, scan_arguments, stored_paths
 from glaive.spark.options import Options
 from glaive.spark.plan import BATCH_BYTES, Part, batch_rows, first_rows, split
+from glaive.spark.release import RELEASE
 from glaive.spark.sizes import fragment_sizes, frame_row_bytes
-from glaive.spark.task import RELEASE, in_task
+from glaive.spark.task import in_task
 from glaive.spark.types import spark_arrow_schema
 
 if TYPE_CHECKING:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import gc
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
 from pyspark import TaskContext
 
-import glaive
-from glaive.errors import MissingDependencyError
+from glaive.spark.release import check_release
 
-__all__ = ["RELEASE", "in_task"]
-
-RELEASE = glaive.__version__
-"""Version of glaive in this process; that of the driver travels with the task."""
+__all__ = ["in_task"]
 
 
 @contextmanager
@@ -26,18 +21,14 @@ def in_task(release: str) -> Iterator[None]:
     Parameters
     ----------
     release
-        :data:`RELEASE` of the driver.
+        That of the driver.
 
     Raises
     ------
     MissingDependencyError
         This executor has another version.
     """
-    if release != RELEASE:
-        raise MissingDependencyError(
-            f"the driver has glaive {release}, the executor {socket.gethostname()} has {RELEASE}. "
-            "Install the same version on all machines, or ship it with spark.archives"
-        )
+    check_release(release)
     yield
     if TaskContext.get() is not None:
         _freeze_loaded()

@@ -24,8 +24,8 @@ from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.spark.assignable import assigned, refuse_missing, refuse_unassignable
 from glaive.spark.options import Options
+from glaive.spark.release import RELEASE
 from glaive.spark.stored_types import frame_types, refuse_other_types
-from glaive.spark.task import RELEASE
 from glaive.spark.types import spark_arrow_schema
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.branches import read_branch

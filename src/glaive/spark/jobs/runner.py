@@ -23,9 +23,9 @@ from glaive.spark.jobs.worker import (
     execute,
     execute_rows,
     loads,
-    release,
     rows_function,
 )
+from glaive.spark.release import RELEASE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +133,7 @@ class SparkRunner:
         pickled = [dumps(list(tasks[start:stop])) for start, stop in pairwise(bounds)]
         described = b"" if dataset is None else pickled_dataset(dataset)
         table = pa.table(
-            [list(range(slots)), [release()] * slots, [described] * slots, pickled],
+            [list(range(slots)), [RELEASE] * slots, [described] * slots, pickled],
             schema=pa.schema(_TASKS),
         )
         return self.spark.createDataFrame(table).repartitionById(slots, "slot"), slots
@@ -143,7 +143,7 @@ class SparkRunner:
 
         A partition without rows may give a result or none.
         """
-        work = rows_function(release(), pickled_dataset(dataset), dumps(task))
+        work = rows_function(RELEASE, pickled_dataset(dataset), dumps(task))
         with job_errors():
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
         pickles: list[Any] = returned.column("results").to_pylist()

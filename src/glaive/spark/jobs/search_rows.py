@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from glaive.errors import OptionError
 from glaive.spark.cast import conform
-from glaive.spark.jobs.worker import check_release, loads, opened_dataset
+from glaive.spark.jobs.worker import loads, opened_dataset
+from glaive.spark.release import check_release
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset

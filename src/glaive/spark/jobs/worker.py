@@ -7,15 +7,13 @@ the task and that of its result. This module is imported by workers, so it impor
 from __future__ import annotations
 
 import pickle
-import platform
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from glaive import __version__
-from glaive.errors import MissingDependencyError
+from glaive.spark.release import check_release
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -24,12 +22,10 @@ __all__ = [
     "RESULTS",
     "RESULTS_DDL",
     "RowTask",
-    "check_release",
     "execute",
     "execute_rows",
     "loads",
     "opened_dataset",
-    "release",
     "rows_function",
 ]
 
@@ -43,16 +39,10 @@ RESULTS_DDL = "slot int, results binary"
 """The same for Spark."""
 
 
-def release() -> str:
-    """What the driver and the workers must have in common."""
-    major, minor, _ = platform.python_version_tuple()
-    return f"glaive {__version__}, Python {major}.{minor}"
-
-
 def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Execute the tasks of the rows, and return their results.
 
-    The columns of a row: its number, the driver's :func:`release`, the pickles of the dataset and
+    The columns of a row: its number, the driver's release, the pickles of the dataset and
     of a list of tasks. Tasks that need no dataset are given ``None``.
 
     Raises
@@ -100,21 +90,6 @@ def rows_function(
         yield pa.record_batch([[0], [pickle.dumps([result])]], schema=pa.schema(RESULTS))
 
     return run
-
-
-def check_release(driver: str) -> None:
-    """Refuse to work for a driver of another version.
-
-    Raises
-    ------
-    MissingDependencyError
-        The message names both versions and this host.
-    """
-    if driver != release():
-        raise MissingDependencyError(
-            f"the worker on {platform.node()} has {release()}, the driver has {driver}. Install "
-            "the same versions on both, or ship the driver's with spark.archives"
-        )
 
 
 def loads(pickled: bytes) -> Any:

@@ -18,9 +18,9 @@ from glaive.spark.jobs.search_rows import (
     search_function,
     take_function,
 )
-from glaive.spark.jobs.worker import release
 from glaive.spark.lance_table.handle import TableHandle
 from glaive.spark.options import Options
+from glaive.spark.release import RELEASE
 from glaive.spark.types import spark_arrow_schema, to_spark
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class TableSearch(TableHandle):
         )
         table = pa.table({"position": pa.array(positions, pa.int64())})
         arrow = spark_arrow_schema(self._schema_of(names))
-        work = take_function(release(), pickled_dataset(dataset.opened), names, arrow)
+        work = take_function(RELEASE, pickled_dataset(dataset.opened), names, arrow)
         with as_glaive_errors():
             frame = self._spark.createDataFrame(table)
             return frame.mapInArrow(work, self._schema_of(names))
@@ -225,7 +225,7 @@ class TableSearch(TableHandle):
             raise OptionError(f"k: expected a number of rows, found {work.k!r}")
         schema = StructType([*queries.schema.fields, *found.fields])
         described = pickled_dataset(self._dataset.opened)
-        run = search_function(release(), described, dumps(work), spark_arrow_schema(schema))
+        run = search_function(RELEASE, described, dumps(work), spark_arrow_schema(schema))
         with as_glaive_errors():
             return queries.mapInArrow(run, schema)
 
