@@ -113,6 +113,24 @@ def test_rows_are_updated_by_tasks(spark: SparkSession, uri: str, stable: bool) 
         table.update("id = 1", {})
 
 
+def test_changes_of_versions_are_rows(spark: SparkSession, uri: str) -> None:
+    rows = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+    glaive.write_dataset(rows, uri, enable_stable_row_ids=True)
+    table = LanceTable.forPath(spark, uri)
+    table.update("id = 2", {"name": "'x'"})
+    table.delete("id = 3")
+
+    fed = table.changes(2, columns=["id", "name"]).orderBy("id", "_change_type").collect()
+
+    assert [(row["id"], row["name"], row["_change_type"]) for row in fed] == [
+        (2, "x", "update_postimage"),
+        (2, "b", "update_preimage"),
+        (3, "c", "delete"),
+    ]
+    net = table.changes(1, 3, columns=["id"], net=True)
+    assert {row["id"] for row in net.collect()} == {1, 2}
+
+
 def test_a_job_that_runs_again_returns_the_version_it_made(table: LanceTable, uri: str) -> None:
     first = table.update("id = 5", {"group": "group + 100"}, job_id="tuesday")
     table.delete("id = 6")

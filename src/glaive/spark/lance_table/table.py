@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.spark.jobs.job import SparkJob
+from glaive.spark.lance_table.changes import TableChanges
 from glaive.spark.lance_table.columns import TableColumns
 from glaive.spark.lance_table.create import TableBuilder
 from glaive.spark.lance_table.description import TableDescription
@@ -25,7 +26,13 @@ __all__ = ["LanceTable"]
 
 
 class LanceTable(
-    TableDescription, TableRows, TableColumns, TableMaintenance, TableIndices, TableSearch
+    TableDescription,
+    TableRows,
+    TableColumns,
+    TableMaintenance,
+    TableIndices,
+    TableSearch,
+    TableChanges,
 ):
     """A dataset whose changes run as jobs of a Spark cluster.
 
