@@ -1,17 +1,43 @@
-"""What all tests share: the hypothesis profiles, and a line on test files that were left out."""
+"""What all tests share: the hypothesis profiles, the order of files, a line on those left out."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
+from importlib import import_module
 
 import pytest
 from hypothesis import settings
 
 # No deadline: the first example of a test may compile a kernel.
+with suppress(ImportError):  # its types have to be registered first: it fails where others are
+    import_module("lance.arrow")
+
 settings.register_profile("fast", max_examples=25, deadline=None)
 settings.register_profile("nightly", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+LONGEST = (
+    "kernels/test_extreme_numbers.py",
+    "benchmarks/test_bench.py",
+    "spark/test_environment.py",
+    "file/test_damage.py",
+    "cli/test_ingest.py",
+    "docs/test_examples.py",
+)
+"""Files that take a minute or more: begun first, so that no worker ends with one alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first; all others stay in order."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next((at for at, name in enumerate(LONGEST) if path.endswith(name)), len(LONGEST))
+
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -152,7 +152,11 @@ def test_versions_and_commits_become_texts(dataset: glaive.LanceDataset) -> None
 
 @pytest.fixture
 def tracing_ends() -> Iterator[None]:
+    logger = logging.getLogger("glaive")
+    level = logger.level
+    logger.setLevel(logging.INFO)
     yield
+    logger.setLevel(level)
     tracing.shutdown_tracing()
 
 

@@ -16,6 +16,8 @@ from glaive.arrow import BFloat16, BFloat16Array, BFloat16Type, bfloat16_array, 
 from glaive.arrow.bfloat16 import bits_of, floats_of
 from glaive.errors import MissingDependencyError, SchemaError
 
+pytestmark = pytest.mark.usefixtures("own_types")
+
 
 @pytest.mark.parametrize(
     ("value", "nearest"),
@@ -118,7 +120,7 @@ def test_pandas_columns_select_and_take() -> None:
     assert frame["a"].isna().tolist() == [False, True, False]
     assert frame["a"][frame["a"].notna()].tolist() == [BFloat16(1), BFloat16(2)]
     assert frame["a"].iloc[[2, 0]].tolist() == [BFloat16(2), BFloat16(1)]
-    made = pd.Series([1.1, 2.1], dtype="lance.bfloat16")
+    made = pd.Series([1.1, 2.1], dtype=frame["a"].dtype)
     assert pa.array(made).equals(bfloat16_array([1.1, 2.1]))
     assert len(pd.concat([made, made])) == 4
 

@@ -20,6 +20,8 @@ from glaive.arrow import (
 )
 from glaive.errors import MissingDependencyError, SchemaError
 
+pytestmark = pytest.mark.usefixtures("own_types")
+
 
 def pixels() -> np.ndarray:
     return np.arange(48, dtype=np.uint8).reshape(2, 3, 4, 2)

@@ -54,7 +54,7 @@ def recall_of(dataset: LanceDataset, vectors: Any, **nearest: Any) -> float:
 def test_searches_without_parameters_reach_the_recall(dataset: LanceDataset, kind: str) -> None:
     dataset.create_index("vector", kind, recall=0.9)
     assert recall_of(dataset, VECTORS) >= 0.9
-    reported = dataset.index_statistics("vector_idx")
+    reported = dataset.stats.index_stats("vector_idx")
     assert reported["recall"] >= 0.9
     assert reported["share_unindexed"] == 0
     assert reported["search_defaults"]["recall"] == 0.9
@@ -64,34 +64,34 @@ def test_searches_without_parameters_reach_the_recall(dataset: LanceDataset, kin
 
 def test_what_a_query_says_comes_first(dataset: LanceDataset) -> None:
     dataset.create_index("vector", "IVF_PQ", recall=0.95, num_sub_vectors=2)
-    assert dataset.index_statistics("vector_idx")["search_defaults"]["refine_factor"] > 1
+    assert dataset.stats.index_stats("vector_idx")["search_defaults"]["refine_factor"] > 1
     assert recall_of(dataset, VECTORS, nprobes=1, refine_factor=1) < recall_of(dataset, VECTORS)
 
 
 @pytest.mark.spec("vector-40")
 def test_the_defaults_outlive_optimizing_and_compaction(dataset: LanceDataset) -> None:
     dataset.create_index("vector", "IVF_SQ", recall=0.9)
-    chosen = dataset.index_statistics("vector_idx")["search_defaults"]
+    chosen = dataset.stats.index_stats("vector_idx")["search_defaults"]
     more = clustered(600, seed=4)
     dataset = glaive.write_dataset(table_of(more, ROWS), dataset.uri, mode="append")
-    assert dataset.index_statistics("vector_idx")["share_unindexed"] == pytest.approx(1 / 6)
+    assert dataset.stats.index_stats("vector_idx")["share_unindexed"] == pytest.approx(1 / 6)
     dataset.optimize.optimize_indices()
-    assert dataset.index_statistics("vector_idx")["search_defaults"] == chosen
+    assert dataset.stats.index_stats("vector_idx")["search_defaults"] == chosen
     dataset.delete("id < 100")
     dataset.optimize.compact_files()
-    assert dataset.index_statistics("vector_idx")["search_defaults"] == chosen
+    assert dataset.stats.index_stats("vector_idx")["search_defaults"] == chosen
     dataset.optimize.optimize_indices(retrain=True)
-    again = dataset.index_statistics("vector_idx")
+    again = dataset.stats.index_stats("vector_idx")
     assert again["search_defaults"]["recall"] == 0.9
     assert again["recall"] >= 0.85
 
 
 def test_indices_built_without_it_have_no_defaults(dataset: LanceDataset) -> None:
     dataset.create_index("vector", "IVF_FLAT", num_partitions=4)
-    reported = dataset.index_statistics("vector_idx", recall_queries=10)
+    reported = dataset.stats.index_stats("vector_idx", recall_queries=10)
     assert reported["search_defaults"] is None
     assert 0.5 < reported["recall"] <= 1
-    assert dataset.index_statistics("vector_idx", recall_queries=0)["recall"] is None
+    assert dataset.stats.index_stats("vector_idx", recall_queries=0)["recall"] is None
 
 
 @pytest.mark.parametrize("recall", [0, 1, -0.5, "much", True])

@@ -207,7 +207,7 @@ def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path:
     read = lance_file.LanceFileReader(str(ours))
     assert read.read_all().to_table().equals(ROWS)
     assert read.read_global_buffer(number) == b"abc"
-    assert read.layout().schema.metadata == {b"k": b"v"}
+    assert read.metadata().schema.metadata == {b"k": b"v"}
     with lance_file.LanceFileWriter(str(theirs), ROWS.schema) as writer:
         writer.write_batch(ROWS)
         number = writer.add_global_buffer(b"def")

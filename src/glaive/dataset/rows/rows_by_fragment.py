@@ -42,6 +42,8 @@ class RowsByFragment(Mapping[int, Offsets]):
 
     def add_offsets(self, fragment_id: int, offsets: Offsets) -> None:
         """Add rows of one fragment, ascending."""
+        if not len(offsets):
+            return
         known = self._parts.get(fragment_id)
         if known is None:
             many = len(offsets) > _LISTED_ROWS
