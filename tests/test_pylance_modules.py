@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Iterator, MutableSet
+import subprocess
+import sys
+from collections.abc import MutableSet
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive import debug, dependencies, log, otel, progress, tracing
+from glaive import debug, dependencies, log, otel, progress
 from glaive.bitmap import Bitmap
 from glaive.errors import (
     AccessError,
@@ -150,27 +152,24 @@ def test_versions_and_commits_become_texts(dataset: glaive.LanceDataset) -> None
         debug.list_transactions(dataset, -1)
 
 
-@pytest.fixture
-def tracing_ends() -> Iterator[None]:
-    logger = logging.getLogger("glaive")
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    yield
-    logger.setLevel(level)
-    tracing.shutdown_tracing()
+EVENTS = """
+import logging, sys
+from glaive import tracing
+events = []
+tracing.capture_trace_events(events.append)
+tracing.trace_to_chrome(file=sys.argv[1])
+logging.getLogger("glaive.test").warning("one %s", "event")
+tracing.shutdown_tracing()
+logging.getLogger("glaive.test").warning("another")
+print([(one.target, one.message, one.args["level"]) for one in events])
+"""
 
 
-@pytest.mark.usefixtures("tracing_ends")
 def test_events_are_what_is_logged(tmp_path: Path) -> None:
-    events: list[tracing.TraceEvent] = []
-    tracing.capture_trace_events(events.append)
-    tracing.trace_to_chrome(file=tmp_path / "trace.json")
-    logging.getLogger("glaive.test").warning("one %s", "event")
-    tracing.shutdown_tracing()
-    logging.getLogger("glaive.test").warning("another")
-    assert [(one.target, one.message, one.args["level"]) for one in events] == [
-        ("glaive.test", "one event", "WARNING")
-    ]
+    """In a process of its own: other tests set up logging, too."""
+    arguments = [sys.executable, "-c", EVENTS, str(tmp_path / "trace.json")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[('glaive.test', 'one event', 'WARNING')]"
     (written,) = json.loads((tmp_path / "trace.json").read_text())
     assert (written["name"], written["cat"]) == ("one event", "glaive.test")
 
