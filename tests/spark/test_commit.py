@@ -365,7 +365,7 @@ def test_another_version_of_glaive_in_a_task_is_refused(uri: str) -> None:
     writer = plan(uri)
     writer.job = replace(writer.job, release="0.0.9")
 
-    with pytest.raises(MissingDependencyError, match=r"driver has glaive 0\.0\.9, the executor"):
+    with pytest.raises(MissingDependencyError, match=r"the driver has 0\.0\.9\. Install"):
         run(writer, [[1]])
     assert not Path(uri).exists()
 

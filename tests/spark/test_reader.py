@@ -145,5 +145,5 @@ def test_a_task_with_another_version_of_glaive_is_refused(numbers: str) -> None:
     (part, *_) = reader.partitions()
     reader.release = "0.0.9"
 
-    with pytest.raises(MissingDependencyError, match=r"driver has glaive 0\.0\.9, the executor"):
+    with pytest.raises(MissingDependencyError, match=r"the driver has 0\.0\.9\. Install"):
         list(reader.read(part))
