@@ -488,6 +488,8 @@ def test_single_values() -> None:
             Blob(**one_wrong)
     with pytest.raises(OptionError, match=r"value 1 of a blob array: .* found int"):
         blob_array([b"a", 3])
+    with pytest.raises(OptionError, match=r"value 0 of a blob array: .* found ndarray"):
+        blob_array([Blob(data=np.zeros(2))])  # type: ignore[arg-type]
     made = blob_array([b"a", "s3://b", None, Blob.empty(), memoryview(b"c")])
     assert made.type == blob_field("b").type
     assert [row and row["data"] for row in made.storage.to_pylist()] == [

@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
+from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.writing.blob_values import BlobValues
+from glaive.format.paths import blob_file_path
 from glaive.io.local import LocalStore
 from glaive.io.sink import AlignedSink
 
@@ -38,6 +40,35 @@ def test_each_value_begins_at_its_position(
         sink.finish()
     assert store.get("many").equals(store.get("one"))
     assert [bytes(values[row]) for row in range(len(sizes))] == written
+
+
+@given(SIZES, st.integers(1, 200_000), st.integers(0, 2**32))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_packed_files_are_filled_as_if_each_value_were_put_alone(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int, seed: int
+) -> None:
+    store = LocalStore(tmp_path_factory.mktemp("packed"))
+    rng = np.random.default_rng(seed)
+    sizes = [max(size, 1) for size in sizes]
+    texts = [rng.integers(0, 256, size, np.uint8).tobytes() for size in sizes]
+    values = BlobValues.of(pa.array(texts, pa.large_binary()), None)
+    # Values that do not lie side by side in memory, too.
+    rows = np.flatnonzero(rng.random(len(sizes)) < 0.7)
+    wanted, number, position = [], 0, limit
+    for row in rows.tolist():
+        if not number or position + sizes[row] > limit:
+            number, position = number + 1, 0
+        wanted.append((number, position))
+        position += sizes[row]
+    files = BlobFiles(store, "data/00.lance")
+    cut = int(rng.integers(0, len(rows) + 1))
+    put = [files.put_packed(values.take(some), limit) for some in (rows[:cut], rows[cut:])]
+    files.finish()
+    numbers, positions = (np.concatenate(parts).tolist() for parts in zip(*put, strict=True))
+    assert list(zip(numbers, positions, strict=True)) == wanted
+    for row, number, position in zip(rows.tolist(), numbers, positions, strict=True):
+        data = store.get(blob_file_path("data/00.lance", number))
+        assert data.slice(position, sizes[row]).to_pybytes() == texts[row]
 
 
 def test_offsets_that_leave_the_data_are_refused() -> None:

@@ -5,15 +5,17 @@ Importing this module registers the type with Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import pyarrow as pa
 
 from glaive.errors import OptionError, SchemaError
 from glaive.format.blobs import BLOB_V2, LOGICAL
+from glaive.memory import allocate
 
 __all__ = ["Blob", "BlobArray", "BlobType"]
 
@@ -116,7 +118,14 @@ class BlobArray(pa.ExtensionArray):
     def from_pylist(cls, values: Iterable[object]) -> BlobArray:
         """Create an array; see :func:`blob_array`."""
         rows = [_as_row(value, at) for at, value in enumerate(values)]
-        storage: Any = pa.array(rows, LOGICAL)
+        filled = [row or {} for row in rows]
+        members: list[Any] = [_joined([row.get("data") for row in filled])]
+        members += [
+            pa.array([row.get(field.name) for row in filled], field.type)
+            for field in list(LOGICAL)[1:]
+        ]
+        nulls = pa.array([row is None for row in rows], pa.bool_())
+        storage: Any = pa.StructArray.from_arrays(members, fields=list(LOGICAL), mask=nulls)
         made: Any = pa.ExtensionArray.from_storage(BlobType(), storage)
         return made  # type: ignore[no-any-return]  # the type says which class
 
@@ -126,16 +135,35 @@ with suppress(pa.ArrowKeyError):  # another library may have registered the name
     pa.register_extension_type(_made)
 
 
+def _joined(values: Sequence[Any]) -> pa.LargeBinaryArray:
+    """Bytes or None, copied once: builders of Arrow move all they have whenever they grow."""
+    ends = [0, *accumulate(0 if value is None else len(value) for value in values)]
+    data = allocate(ends[-1])
+    memory = memoryview(data).cast("B")
+    for value, start, stop in zip(values, ends, ends[1:], strict=False):
+        if stop > start:
+            memory[start:stop] = value
+    valid = pa.array([value is not None for value in values], pa.bool_())
+    offsets = pa.array(ends, pa.int64()).buffers()[1]
+    made: Any = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(values), [valid.buffers()[1], offsets, data]
+    )
+    return made  # type: ignore[no-any-return]  # the type says which class
+
+
 def _as_row(value: object, at: int) -> dict[str, object] | None:
     if value is None:
         return None
     if isinstance(value, str):
         return _as_row(Blob(uri=value), at)
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"data": bytes(value)}
+        return {"data": bytes(value) if isinstance(value, memoryview) else value}
     names = ("data", "uri", "position", "size")
     if all(hasattr(value, name) for name in names):  # a Blob, of lance perhaps
-        return {name: getattr(value, name) for name in names}
+        row: dict[str, object] = {name: getattr(value, name) for name in names}
+        if row["data"] is None or isinstance(row["data"], bytes | bytearray):
+            return row
+        value = row["data"]
     raise OptionError(
         f"value {at} of a blob array: expected bytes, a URI, a Blob or None, found "
         f"{type(value).__name__}"

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 
 from glaive.errors import StoreError
+from glaive.file.v2.writing.blob_values import BlobValues
 from glaive.format.paths import blob_file_path
 from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore, Sink
+from glaive.types import Int64s
 
 __all__ = ["BlobFiles"]
 
@@ -31,19 +34,36 @@ class BlobFiles:
         self._pack: AlignedSink | None = None
         self._pack_id = 0
 
-    def put_packed(self, value: pa.Buffer, limit: int) -> tuple[int, int]:
-        """Append a value to the packed file, or to a new one when it would exceed ``limit``.
+    def put_packed(self, values: BlobValues, limit: int) -> tuple[Int64s, Int64s]:
+        """Append values to the packed file, and to new ones when it would exceed ``limit``.
 
-        Returns the id of the file, and the position in it.
+        Returns the id of the file of each value, and the position in it.
         """
-        if self._pack is not None and self._pack.position + value.size > limit:
-            self._finish_pack()
-        if self._pack is None:
-            self._pack_id = next(self._ids)
-            self._pack = AlignedSink(self._begin(self._pack_id))
-        position = self._pack.position
-        self._pack.write([value])
-        return self._pack_id, position
+        count = len(values.sizes)
+        numbers, positions = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        ends = np.cumsum(values.sizes)
+        first = 0
+        while first < count:
+            before = int(ends[first - 1]) if first else 0
+            if self._pack is not None:
+                stop = self._fitting(ends, before, limit)
+                if stop <= first:
+                    self._finish_pack()
+            if self._pack is None:
+                self._pack_id = next(self._ids)
+                self._pack = AlignedSink(self._begin(self._pack_id))
+                stop = max(first + 1, self._fitting(ends, before, limit))
+            positions[first:stop] = ends[first:stop] - values.sizes[first:stop]
+            positions[first:stop] += self._pack.position - before
+            numbers[first:stop] = self._pack_id
+            self._pack.write(values.part(first, stop).joined())
+            first = stop
+        return numbers, positions
+
+    def _fitting(self, ends: Int64s, before: int, limit: int) -> int:
+        """The number of the first value that the packed file has no room for."""
+        used = 0 if self._pack is None else self._pack.position
+        return int(ends.searchsorted(before + limit - used, "right"))
 
     def put_alone(self, value: pa.Buffer) -> int:
         """Write a file for one value; returns its id."""

@@ -54,6 +54,11 @@ class BlobValues:
             sizes = sizes * valid
         return cls(data, ends[:-1], sizes)
 
+    @classmethod
+    def only(cls, value: pa.Buffer) -> BlobValues:
+        """A single value."""
+        return cls(value, np.zeros(1, np.int64), np.array([value.size], np.int64))
+
     def __getitem__(self, row: int) -> pa.Buffer:
         """One value, as a view."""
         return self.data.slice(int(self.starts[row]), int(self.sizes[row]))
@@ -61,6 +66,20 @@ class BlobValues:
     def take(self, rows: Int64s) -> BlobValues:
         """The values at these rows."""
         return BlobValues(self.data, self.starts[rows], self.sizes[rows])
+
+    def part(self, first: int, stop: int) -> BlobValues:
+        """The values from ``first`` on, up to ``stop``."""
+        return BlobValues(self.data, self.starts[first:stop], self.sizes[first:stop])
+
+    def joined(self) -> list[pa.Buffer]:
+        """All values, back to back: one view for those that lie so in memory."""
+        stops = self.starts + self.sizes
+        cuts = np.flatnonzero(self.starts[1:] != stops[:-1]) + 1
+        bounds = np.concatenate(([0], cuts, [len(stops)]))
+        begins, ends = self.starts[bounds[:-1]].tolist(), stops[bounds[1:] - 1].tolist()
+        return [
+            self.data.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True)
+        ]
 
     def write(self, sink: AlignedSink) -> Int64s:
         """Append all values, each on a 64-byte offset; returns their positions, empty ones' too."""

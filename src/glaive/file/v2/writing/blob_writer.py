@@ -159,13 +159,18 @@ class BlobWriter:
         written = self._sink.write_aligned([fetched[row] for row in rows.tolist()])
         table.position[rows] = [part.offset for part in written]
         table.kind[alone], table.kind[packed] = OWN_FILE, PACKED_FILE
-        for row in np.flatnonzero(packed | alone).tolist():
-            value = values[row] if is_given[row] else fetched[row]
+        rows = np.flatnonzero(packed | alone)
+        joined = packed[rows] & is_given[rows]  # those that follow one another are put at once
+        for part in np.split(rows, np.flatnonzero(~(joined[1:] & joined[:-1])) + 1):
+            if not len(part):
+                continue
+            row = int(part[0])
+            some = values.take(part) if is_given[row] else BlobValues.only(fetched[row])
             if alone[row]:
-                table.blob_id[row] = self._files.put_alone(value)
+                table.blob_id[row] = self._files.put_alone(some[0])
             else:
-                number, position = self._files.put_packed(value, limits.pack_file)
-                table.blob_id[row], table.position[row] = number, position
+                put = self._files.put_packed(some, limits.pack_file)
+                table.blob_id[part], table.position[part] = put
 
     def _refer(
         self,
