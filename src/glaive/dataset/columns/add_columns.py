@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import batch_parts
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
-from glaive.dataset.columns.column_files import WINDOW, discard_files, for_each, view_of
+from glaive.dataset.columns.column_files import discard_files, for_each, view_of
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live
 from glaive.dataset.columns.new_columns import Grown, grow
 from glaive.dataset.columns.udf import BatchUDF, Checkpoint, as_batch
@@ -262,14 +262,13 @@ def _expressions(
     grown = grow(snapshot.manifest, pa.schema(fields))
     needed = sorted({path for value in values.values() for path in value.columns})
     view = view_of(snapshot, needed)
-    window = batch_size or WINDOW
 
     def evaluated(batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [value.evaluate(batch) for value in values.values()]
         return pa.RecordBatch.from_arrays(arrays, names=list(values))
 
     def write(position: int) -> DataFile | None:
-        batches = live_batches(snapshot, view, position, (), window)
+        batches = live_batches(snapshot, view, position, (), batch_size)
         rows = (part for _, batch in batches for part in batch_parts(evaluated, batch))
         return write_live(snapshot, position, grown.added, rows)
 

@@ -34,6 +34,7 @@ from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import blob_folder, data_file_path
 from glaive.scan.deletions import LiveRows
 from glaive.scan.passed_pages import PassedPages
+from glaive.scan.plan import windows
 from glaive.scan.projection import BlobHandling
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection, Views
@@ -192,9 +193,9 @@ def physical_rows(
     start: int = 0,
     stop: int | None = None,
     *,
-    window: int = WINDOW,
+    window: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All physical rows of the fragment at a list position, in windows.
+    """All physical rows of the fragment at a list position, in windows: those of scans by default.
 
     The view has at least one column. Memory: a window; pages of mapped files are let go of.
     """
@@ -206,9 +207,12 @@ def physical_rows(
         arrays = [column.read(first, last) for column in bound.stored]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
+    parts: Iterable[tuple[int, int]] = windows(bound, start, end)
+    if window is not None:
+        parts = ((first, min(first + window, end)) for first in range(start, end, window))
     passed = PassedPages()
-    for first in range(start, end, window):
-        for batch in in_parts(read, first, min(first + window, end)):
+    for first, last in parts:
+        for batch in in_parts(read, first, last):
             yield batch
             passed.add(bound, batch.nbytes)
     passed.let_go()

@@ -97,17 +97,18 @@ def write_changed(
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
 ) -> DataFile | None:
     """Write columns of a fragment that a function computes from the live rows of a view."""
-    batches = live_batches(snapshot, view, position, (), WINDOW)
+    batches = live_batches(snapshot, view, position, ())
     return write_live(snapshot, position, columns, (change(batch) for _, batch in batches))
 
 
 def _windows(
-    view: BoundProjection, position: int, rows: int, window: int
+    view: BoundProjection, position: int, rows: int, window: int | None
 ) -> Iterator[tuple[int, int, list[Any]]]:
     """Ranges of physical rows, and their columns; shorter if values are large."""
     if not view.schema.names:
-        for start in range(0, rows, window):
-            yield start, min(start + window, rows), []
+        step = window or WINDOW
+        for start in range(0, rows, step):
+            yield start, min(start + step, rows), []
         return
     stop = 0
     for batch in physical_rows(view, position, window=window):
@@ -116,10 +117,15 @@ def _windows(
 
 
 def live_batches(
-    snapshot: Snapshot, view: BoundProjection, position: int, system: Sequence[str], window: int
+    snapshot: Snapshot,
+    view: BoundProjection,
+    position: int,
+    system: Sequence[str],
+    window: int | None = None,
 ) -> Batches:
     """Windows of a fragment without the deleted rows: first physical row, and the rows.
 
+    Without a number of rows for ``window``, wide rows make shorter ones.
     A view without columns gives batches with the right number of rows.
     """
     fragment = snapshot.manifest.fragment(position)

@@ -21,8 +21,11 @@ from glaive.encodings.miniblock.chunk_table import MAX_CHUNK_LEVELS, chunk_words
 from glaive.encodings.protocol import EncodedChunks, EncodedPage, ValueEncoding
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.format.pb import encodings21_pb2 as pb
+from glaive.kernels.bitpack import BLOCK
 from glaive.kernels.chunks import assemble_chunks
+from glaive.kernels.framed_chunks import FramedChunks
 from glaive.kernels.level_cuts import cut_visible
+from glaive.memory import as_array
 from glaive.types import Int64s, UInt8s, UInt16s
 
 __all__ = ["encode_mini_page"]
@@ -47,6 +50,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     dictionary: tuple[Block, ValueEncoding] | None = None,
     large_chunks: bool,
     level_runs: bool,
+    framed: FramedChunks | None = None,
 ) -> EncodedPage | None:
     """Encode one page.
 
@@ -67,6 +71,9 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         The items, and how they are encoded.
     large_chunks, level_runs
         What the format version allows; see ``FormatProfile``.
+    framed
+        The chunks of a page without levels, if they are made already: each of 1,024 values but the
+        last.
 
     Returns
     -------
@@ -79,7 +86,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     if not values.count:
         raise ValueError("a mini-block page holds at least one value; write a constant page")
     width = 4 if large_chunks else 2
-    chunks = encoding.encode_mini(values)
+    chunks = encoding.encode_mini(values) if framed is None else _of_framed(framed, values.count)
     limits = level_limits(layers)
     cuts = _cut_levels(chunks, rep, definition, limits.visible_def)
     levels = np.diff(cuts)
@@ -104,7 +111,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
             pieces.append((encoded.data, encoded.sizes))
     if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):
         return None
-    data, sizes = assemble_chunks(
+    data, sizes = framed or assemble_chunks(
         levels if pieces else np.zeros_like(levels),
         pieces,
         list(zip(chunks.buffers, chunks.sizes, strict=True)),
@@ -124,6 +131,13 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     if rep is not None:
         buffers.append(repetition_index(rep, cuts, limits.max_rep).view(np.uint8))
     return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
+
+
+def _of_framed(framed: FramedChunks, values: int) -> EncodedChunks:
+    """What is known of chunks of 1,024 values that were made with their headers."""
+    counts = np.full(len(framed.sizes), BLOCK, np.int64)
+    counts[-1] = values - BLOCK * (len(counts) - 1)
+    return EncodedChunks((as_array(framed.data),), (framed.sizes,), counts)
 
 
 def _cut_levels(

@@ -42,6 +42,7 @@ from glaive.kernels.bitpack import (
     unpack_one,
 )
 from glaive.kernels.compact import DeletionMask, compact_inline
+from glaive.kernels.framed_chunks import FramedChunks, frame_inline
 from glaive.kernels.match import IntegerRanges, match_inline
 from glaive.memory import as_array, as_buffer
 from glaive.types import Int64s, Where
@@ -126,6 +127,11 @@ class InlineBitpacking(ValueEncoding):
         if len(counts):
             counts[-1] = fixed.count - BLOCK * (len(counts) - 1)
         return EncodedChunks((data,), (sizes,), counts)
+
+    def frame(self, block: Block, value_width: int) -> FramedChunks:
+        """Pack values into chunks with their headers, in one pass."""
+        fixed = fixed_width(block, self.bits, self.wire_name)
+        return frame_inline(fixed.values, fixed.count, self.bits, value_width)
 
     def decode_blocks(
         self, data: pa.Buffer, starts: Int64s, sizes: Int64s, counts: Int64s, where: Where

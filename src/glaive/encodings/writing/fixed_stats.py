@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
 from glaive.kernels.bitpack import BLOCK, chunk_widths
+from glaive.kernels.framed_chunks import FramedChunks, frame_inline
 from glaive.kernels.runs import RunPlan, plan_runs
 from glaive.memory import as_array
 from glaive.types import UInt8s
@@ -28,6 +29,10 @@ WORD_BITS = (8, 16, 32, 64)
 
 ENTROPY_SAMPLE = 4096
 """Values sampled for the entropy of their bytes."""
+
+_SAMPLED_CHUNKS = 16
+_LIKELY_SHARE = 0.96
+"""Bits that the chunks of a sample need, of all bits, up to which values are packed unseen."""
 
 
 def fixed_width(block: Block, bits: int, encoding: str) -> FixedWidth:
@@ -51,10 +56,15 @@ class FixedStats:
     ----------
     block
         The values; they must not change while the statistics are in use.
+    value_width
+        Bytes of a buffer's size in the headers of chunks, if these may be all of the page. Values
+        that will most likely be packed then are, instead of being looked at first.
     """
 
-    def __init__(self, block: FixedWidth) -> None:
+    def __init__(self, block: FixedWidth, value_width: int | None = None) -> None:
         self.block = block
+        self.framed: FramedChunks | None = None
+        self._value_width = value_width
 
     @property
     def word_bits(self) -> int | None:
@@ -73,7 +83,23 @@ class FixedStats:
     @cached_property
     def chunk_widths(self) -> UInt8s:
         """Bits that the largest value of every 1,024 needs; words only."""
+        if self._value_width is not None and self._is_likely_packed():
+            self.framed = frame_inline(
+                self.block.values, self.block.count, self._words(), self._value_width
+            )
+            return self.framed.widths.astype(np.uint8)
         return chunk_widths(self.block.values, self.block.count, self._words())
+
+    def _is_likely_packed(self) -> bool:
+        """Whether some chunks need clearly fewer bits than there are."""
+        chunks = self.block.count // BLOCK
+        if chunks < _SAMPLED_CHUNKS:
+            return False
+        words: NDArray[Any] = as_array(self.block.values, f"<u{self._words() // 8}")
+        sample = words[: chunks * BLOCK].reshape(chunks, BLOCK)[:: chunks // _SAMPLED_CHUNKS]
+        largest = np.bitwise_or.reduce(sample, axis=1).tolist()
+        bits = sum(map(int.bit_length, largest))
+        return bits <= _LIKELY_SHARE * self._words() * len(largest)
 
     @cached_property
     def packed_bytes(self) -> int:

@@ -26,6 +26,7 @@ from glaive.encodings.page_options import PageOptions
 from glaive.encodings.pages.constant import encode_constant_page
 from glaive.encodings.pages.full_zip import encode_full_zip_page
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
+from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.writing.dictionary import choose_dictionary
@@ -43,6 +44,7 @@ from glaive.encodings.writing.string_stats import VariableStats
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
 from glaive.errors import SchemaError
+from glaive.kernels.framed_chunks import FramedChunks
 from glaive.types import UInt16s
 
 __all__ = ["encode_page", "encode_small", "single_value"]
@@ -135,10 +137,10 @@ def encode_page(
     widest = stats.longest if stats is not None else _width(array.type)
     bare = isinstance(block, FixedList) and not widest  # validity and no values
     if not bare and _in_chunks(widest, options, wanted):
-        encoding = _mini_encoding(block, stats, array.type, wanted, options)
+        encoding, framed = _mini_encoding(block, stats, array.type, levels, wanted, options)
         if wanted.structural_encoding is None and _is_plain(block, encoding, levels):
             return encode_full_zip_page(block, encoding, layers=levels.layers, rows=rows)
-        page = _mini_page(block, encoding, None, levels, rows, options)
+        page = _mini_page(block, encoding, None, levels, rows, options, framed)
         if page is None and wanted.minichunk_size is not None:
             # The levels do not fit into chunks of this size.
             wanted = replace(wanted, minichunk_size=None)
@@ -246,7 +248,11 @@ def _mini_page(
     levels: Levels,
     rows: int,
     options: PageOptions,
+    framed: FramedChunks | None = None,
 ) -> EncodedPage | None:
+    value_width = _value_width(levels, options)
+    if framed is None and value_width is not None and isinstance(encoding, InlineBitpacking):
+        framed = encoding.frame(values, value_width)
     return encode_mini_page(
         values,
         encoding,
@@ -257,25 +263,37 @@ def _mini_page(
         dictionary=dictionary,
         large_chunks=options.large_chunks,
         level_runs=options.level_runs,
+        framed=framed,
     )
+
+
+def _value_width(levels: Levels, options: PageOptions) -> int | None:
+    """Bytes of sizes in the headers of chunks, if these have nothing but values."""
+    if levels.rep is not None or levels.definition is not None:
+        return None
+    return 4 if options.large_chunks else 2
 
 
 def _mini_encoding(
     block: Block,
     stats: VariableStats | None,
     kind: pa.DataType,
+    levels: Levels,
     wanted: EncodingOptions,
     options: PageOptions,
-) -> ValueEncoding:
-    """The encoding of values in chunks."""
+) -> tuple[ValueEncoding, FramedChunks | None]:
+    """The encoding of values in chunks, and the chunks if they were made to choose it."""
     if isinstance(block, FixedList):
-        return FixedSizeList.for_block(block)
+        return FixedSizeList.for_block(block), None
     if isinstance(block, FixedWidth):
-        encoding = fixed_encoding(FixedStats(block), wanted)
-        return with_packed_runs(block, encoding) if options.packed_runs else encoding
+        tried = FixedStats(block, None if wanted.scheme else _value_width(levels, options))
+        encoding = fixed_encoding(tried, wanted)
+        if isinstance(encoding, InlineBitpacking):
+            return encoding, tried.framed
+        return with_packed_runs(block, encoding) if options.packed_runs else encoding, None
     if stats is None:
         raise SchemaError(f"values of type {kind} cannot be written yet")
-    return mini_text_encoding(stats, kind, wanted)
+    return mini_text_encoding(stats, kind, wanted), None
 
 
 def _zip_encoding(

@@ -258,6 +258,20 @@ def chunk_widths(source: int, count: int, word_bits: int, target: int) -> None:
 
 
 @kernel
+def pack_values(
+    source: int, count: int, word_bits: int, width: int, target: int, scratch: int
+) -> None:
+    """Pack up to 1,024 values into a block; missing ones are 0."""
+    here = source
+    if count < BLOCK:
+        size = count * (word_bits >> 3)
+        copy(scratch, source, size)
+        fill_zero(scratch + size, BLOCK * (word_bits >> 3) - size)
+        here = scratch
+    pack_block(word_bits, here, width, target)
+
+
+@kernel
 def pack_inline(
     source: int, count: int, word_bits: int, widths: int, target: int, sizes: int, scratch: int
 ) -> int:
@@ -281,13 +295,47 @@ def pack_inline(
         store_u64(sizes + 8 * chunk, word + width * 128)
         at += word
         if width > 0:
-            if count - done < BLOCK:
-                size = (count - done) * word
-                copy(scratch, here, size)
-                fill_zero(scratch + size, BLOCK * word - size)
-                here = scratch
-            pack_block(word_bits, here, width, at)
+            pack_values(here, min(count - done, BLOCK), word_bits, width, at, scratch)
             at += width * 128
+        chunk += 1
+        done += BLOCK
+    return at - target
+
+
+@kernel
+def frame_inline(
+    source: int, count: int, word_bits: int, value_width: int, fill: int, target: int, sizes: int,
+    scratch: int,
+) -> int:  # fmt: skip
+    """Pack every 1,024 values into a chunk with a header; store the ``sizes`` of the chunks.
+
+    Returns the bytes stored.
+    """
+    word = word_bits >> 3
+    fills = np.uint64(fill) * np.uint64(0x0101010101010101)
+    at = target
+    chunk = 0
+    done = 0
+    while done < count:
+        values = min(count - done, BLOCK)
+        here = source + done * word
+        width = width_of(here, values * word, word_bits)
+        store_u64(at, fills)
+        store_u16(at, np.uint64(0))
+        if value_width == 2:
+            store_u16(at + 2, np.uint64(word + width * 128))
+        else:
+            store_u32(at + 2, np.uint64(word + width * 128))
+        at += 8
+        store_word(word_bits, at, np.uint64(width))
+        at += word
+        if width > 0:
+            pack_values(here, values, word_bits, width, at, scratch)
+            at += width * 128
+        while (at - target) & 7:
+            store_u8(at, np.uint64(fill))
+            at += 1
+        store_u64(sizes + 8 * chunk, 16 + width * 128)
         chunk += 1
         done += BLOCK
     return at - target
