@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.widths import has_known_width
+from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.passed_pages import PassedPages
 from glaive.scan.plan import WINDOW_BYTES, FragmentRows, row_bytes, windows
@@ -43,6 +44,10 @@ _INLINE_SEARCHED_ROWS: Final = 32 * 1024
 
 _JOB_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a piece of a page, about: several threads share a large page."""
+
+_NESTED_JOB_BYTES: Final = 32 * 1024 * 1024
+"""The same of lists and structs: up to a share of the column for each core, because levels cost
+half a millisecond per piece and leaf, whatever its size."""
 
 _SEARCHED_ROWS: Final = 512 * 1024
 """Rows of a search: few enough to give every core some, many enough to be worth a take."""
@@ -185,6 +190,9 @@ class FragmentWindows:
                 kind = column.field.type
                 # Where the width is a guess, pieces cost more than threads bring: half as many.
                 size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
+                if pa.types.is_nested(kind):
+                    share = column.value_bytes * self.rows // worker_count()
+                    size = max(size, min(share, _NESTED_JOB_BYTES))
                 most = max(ALIGNED_ROWS, size // column.value_bytes // ALIGNED_ROWS * ALIGNED_ROWS)
                 for begin, end in pairwise(cuts.tolist()):
                     step = most if end - begin >= 2 * most else end - begin
