@@ -15,6 +15,7 @@ from glaive.encodings.protocol import PageReader
 from glaive.errors import RowIndexError
 from glaive.file.protocol import Entries, Searchable
 from glaive.file.run_fetch import run_fetch
+from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
 from glaive.types import Int64s
 
@@ -119,7 +120,10 @@ class FileColumns:
             return False
         from glaive.file.v2.prefetch import prefetch_rows
 
-        return prefetch_rows([column for columns in known for column in columns], rows)
+        done = prefetch_rows([column for columns in known for column in columns], rows)
+        if done.is_complete and not done.was_needed and isinstance(self.reader, MappedReader):
+            self.reader.found_resident()
+        return done.is_complete
 
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""

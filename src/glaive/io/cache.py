@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -40,6 +40,22 @@ class ByteCache(Generic[K, V]):
             self.hits += 1
             self._entries.move_to_end(key)
             return entry[0]
+
+    def get_all(self, keys: Iterable[K]) -> list[V | None]:
+        """The values of several keys, as :meth:`get` returns them, with one lock for all."""
+        entries = self._entries
+        found: list[V | None] = []
+        with self._lock:
+            for key in keys:
+                entry = entries.get(key)
+                if entry is None:
+                    self.misses += 1
+                    found.append(None)
+                else:
+                    self.hits += 1
+                    entries.move_to_end(key)
+                    found.append(entry[0])
+        return found
 
     def put(self, key: K, value: V, size: int) -> None:
         """Keep a value of ``size`` bytes, evicting others to stay within the budget."""

@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -179,16 +179,24 @@ def advise(base: pa.Buffer, ranges: Sequence[ByteRange], advice: Advice) -> None
     _advise(ranges_in_memory, advice)
 
 
-def prefetch(ranges: NDArray[np.int64]) -> None:
+def prefetch(ranges: NDArray[np.int64]) -> bool:
     """Have the system read parts of mapped files.
 
     Parameters
     ----------
     ranges
         Address and size of each part, which must be mapped; shape ``(n, 2)``.
+
+    Returns
+    -------
+    bool
+        Whether one of a sample was not in memory; else nothing is read.
     """
-    if _libc is not None:
-        _advise(ranges, "willneed")
+    step = max(1, len(ranges) // _SAMPLES)
+    if _libc is None or _are_resident(ranges[::step, 0].tolist()):
+        return False
+    _advise(ranges, "willneed")
+    return True
 
 
 def _advise(ranges: NDArray[np.int64], advice: Advice) -> None:
@@ -237,12 +245,19 @@ def is_whole_resident(base: pa.Buffer, samples: int) -> bool:
 
 def is_resident(base: pa.Buffer, ranges: Sequence[ByteRange], samples: int = _SAMPLES) -> bool:
     """Whether a sample of the ranges is in memory, so that advice would have no effect."""
-    if _libc is None or base.size == 0 or sys.platform not in ("linux", "darwin"):
+    if base.size == 0:
+        return True
+    step = max(1, len(ranges) // samples)
+    return _are_resident(base.address + offset for offset, _ in ranges[::step])
+
+
+def _are_resident(addresses: Iterable[int]) -> bool:
+    """Whether the pages at some addresses are in memory, as far as the system says."""
+    if _libc is None or sys.platform not in ("linux", "darwin"):
         return True
     state = ctypes.c_ubyte()
-    step = max(1, len(ranges) // samples)
-    for offset, _ in ranges[::step]:
-        first = (base.address + offset) // _PAGE * _PAGE
+    for address in addresses:
+        first = address // _PAGE * _PAGE
         if _libc.mincore(first, 1, ctypes.byref(state)) == 0 and not state.value & 1:
             return False
     return True

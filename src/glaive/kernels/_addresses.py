@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -11,9 +11,12 @@ from glaive.config import settings
 from glaive.kernels import _sanitizer
 from glaive.memory import as_buffer
 
-__all__ = ["address", "allocate_bits", "allocate_with_slack"]
+__all__ = ["KEEPS_ADDRESSES", "address", "allocate_bits", "allocate_with_slack"]
 
 _CHECKED = settings.kernels == "checked"
+
+KEEPS_ADDRESSES: Final = not _CHECKED
+"""Whether addresses may be kept for later calls: checked kernels know the buffers of each call."""
 
 
 def address(memory: NDArray[Any] | pa.Buffer) -> int:

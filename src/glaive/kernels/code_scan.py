@@ -9,13 +9,14 @@ are passed over; of equal distances the lower key comes first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from struct import pack
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels._addresses import address
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.graph_search import COMPARISONS, Comparison, compare
 from glaive.kernels.native import code_scan as compiled
@@ -78,6 +79,7 @@ class CodeRows:
     codes: NDArray[Any]
     terms: Float32s | None = None
     scales: Float32s | None = None
+    _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         codes = self.codes
@@ -87,6 +89,20 @@ class CodeRows:
         for numbers in (self.terms, self.scales):
             if numbers is not None and not _is_plain(numbers, np.float32, len(codes)):
                 raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {len(codes)} rows")
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+
+    @property
+    def kind(self) -> tuple[Any, int]:
+        """Type and width of the codes."""
+        return self.codes.dtype, self.codes.shape[1]
+
+    @property
+    def located(self) -> bytes:
+        """Where its arrays are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        return pack("3q", *map(_place, (self.codes, self.terms, self.scales)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +131,7 @@ class RowPlaces:
     row: Int64s
     key: UInt64s
     live: Flags | None = None
+    _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.key)
@@ -122,6 +139,16 @@ class RowPlaces:
         good = good and _is_plain(self.key, np.uint64, count)
         if not good or not (self.live is None or _is_plain(self.live, np.bool_, count)):
             raise ValueError(f"{len(self.fragment)} fragments and {len(self.row)} rows of {count}")
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+
+    @property
+    def located(self) -> bytes:
+        """How many rows there are, and where its arrays are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        arrays = self.live, self.fragment, self.row, self.key
+        return pack("5q", len(self.key), *map(_place, arrays))
 
     def __len__(self) -> int:
         return len(self.key)
@@ -232,33 +259,30 @@ def scan_codes(
         return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
     if not use_compiled(total * width):
         return _scan_numpy(partitions, query, count, low, high, allowed)
-    table = np.array([_addresses(part) for part in partitions], np.int64)
-    starts = np.array([(part.offset, part.weight) for part in partitions], np.float32).T.copy()
-    numbers = np.array((low, high, query.factor, query.shift), np.float32)
+    parts = [record for part in partitions for record in (part.rows.located, part.places.located)]
+    table = np.frombuffer(b"".join(parts), np.int64)
+    starts = [part.offset for part in partitions] + [part.weight for part in partitions]
+    numbers = np.array([*starts, low, high, query.factor, query.shift], np.float32)
     heap, keys = np.empty(room, np.float32), np.empty(room, np.uint64)
-    places = np.empty((room, 2), np.int64)
+    places = np.empty((2, room), np.int64)
+    first = address(numbers)
     call = ScanCodes(
-        parts=address(table), offsets=address(starts), weights=address(starts[1]),
+        parts=address(table), offsets=first, weights=first + 4 * len(partitions),
         part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
         code_bytes=width * partitions[0].rows.codes.itemsize, query=address(query.query),
-        numbers=address(numbers), starts=0 if allowed is None else address(allowed.starts),
+        numbers=first + 8 * len(partitions),
+        starts=0 if allowed is None else address(allowed.starts),
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
         bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=address(heap),
         keys=address(keys), places=address(places),
     )  # fmt: skip
     size, compared = compiled.scan_codes(*call)
-    return _sorted(heap[:size], keys[:size], places[:size], compared)
+    return Nearest(heap[:size], keys[:size], places[0, :size], places[1, :size], compared)
 
 
-def _addresses(part: ScannedPartition) -> tuple[int, ...]:
-    rows, places = part.rows, part.places
-    return (
-        address(rows.codes), len(places), 0 if rows.terms is None else address(rows.terms),
-        0 if rows.scales is None else address(rows.scales),
-        0 if places.live is None else address(places.live), address(places.fragment),
-        address(places.row), address(places.key),
-    )  # fmt: skip
+def _place(array: NDArray[Any] | None) -> int:
+    return 0 if array is None else address(array)
 
 
 def _sorted(distance: Float32s, key: UInt64s, places: NDArray[Any], compared: int) -> Nearest:
@@ -310,9 +334,9 @@ def _check(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int)
     plain = query.query.dtype == kind and query.query.flags.c_contiguous
     if count < 1 or not plain or query.query.shape != shape or width < 1:
         raise ValueError(f"a query {query.query.shape} of {query.query.dtype}, {count} rows")
-    codes = np.dtype(np.float32 if vectors else np.uint8)
+    codes = np.dtype(np.float32 if vectors else np.uint8), width
     for rows, places, _, _ in partitions:
-        if rows.codes.dtype != codes or rows.codes.shape != (len(places), width):
+        if rows.kind != codes or len(rows.codes) != len(places):
             found = f"{rows.codes.dtype} of shape {rows.codes.shape}"
             raise ValueError(f"codes are {found} for {len(places)} rows of {width}")
     return width

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -100,7 +101,7 @@ class VectorBlock:
         return VectorBlock(wide, self.dimension, "float32")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Queries:
     """Query vectors.
 
@@ -109,21 +110,24 @@ class Queries:
     matrix
         Of shape ``(queries, dimension)``, contiguous: ``float64`` and ``uint8`` for vectors of
         these types, ``float32`` for all others.
-    norms
-        ``float32``: the length of each.
     """
 
     matrix: NDArray[Any]
-    norms: Float32s
 
     @classmethod
     def of(cls, matrix: NDArray[Any], element: Element) -> Queries:
         """Query vectors for vectors of a type."""
         kind: Element = element if element in ("float64", "uint8") else "float32"
-        made: NDArray[Any] = np.ascontiguousarray(matrix, ELEMENTS[kind])
         with np.errstate(over="ignore", invalid="ignore"):
-            squares = np.einsum("ij,ij->i", made, made, dtype=np.float64)
-            return cls(made, np.sqrt(squares).astype(np.float32))
+            return cls(np.ascontiguousarray(matrix, ELEMENTS[kind]))
+
+    @cached_property
+    def norms(self) -> Float32s:
+        """``float32``: the length of each."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", self.matrix, self.matrix, dtype=np.float64)
+            norms: Float32s = np.sqrt(squares).astype(np.float32)
+            return norms
 
     @property
     def count(self) -> int:
@@ -133,7 +137,9 @@ class Queries:
 
 def measure(vectors: VectorBlock, queries: Queries, metric: Metric, *, query: int = 0) -> Float32s:
     """The distance of each vector from one query; NaN where there is none."""
-    only = Queries(queries.matrix[query : query + 1], queries.norms[query : query + 1])
+    only = queries
+    if queries.count > 1:
+        only = Queries(queries.matrix[query : query + 1])
     return _measure(vectors, only, metric, None, None, vectors.count)
 
 
@@ -173,13 +179,15 @@ def _measure(
         return _distances(wide, query, metric)
     distances = np.empty(count, np.float32)
     scratch = np.empty(vectors.dimension, np.float32)
+    norms = queries.norms if metric == "cosine" else None
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
     call = MeasurePairs(
         values=address(vectors.values), rows=0 if rows is None else address(rows), pairs=count,
         dimension=vectors.dimension, element=_ELEMENT_NUMBERS[vectors.element],
         metric=_METRIC_NUMBERS[metric], queries=address(queries.matrix),
-        query_of=0 if query_of is None else address(query_of), norms=address(queries.norms),
+        query_of=0 if query_of is None else address(query_of),
+        norms=0 if norms is None else address(norms),
         scratch=address(scratch), out=address(distances),
     )  # fmt: skip
     compiled.measure(*call)
@@ -232,8 +240,6 @@ def _check(vectors: VectorBlock, queries: Queries, metric: Metric) -> None:
     right = matrix.ndim == 2 and matrix.shape[1] == vectors.dimension and len(matrix)
     if not right or matrix.dtype != ELEMENTS[kind] or not matrix.flags.c_contiguous:
         raise ValueError(f"queries {matrix.shape} of {matrix.dtype} for {element}")
-    if len(queries.norms) != len(matrix) or queries.norms.dtype != np.float32:
-        raise ValueError(f"{len(queries.norms)} norms of {len(matrix)} queries")
     if (metric == "hamming") != (element == "uint8"):
         raise ValueError(f"distance {metric} of {element}")
 

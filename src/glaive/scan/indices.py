@@ -55,6 +55,15 @@ class IndexedSegment:
     kind: IndexKind
     fragments: FragmentIds
 
+    @cached_property
+    def uuid(self) -> bytes:
+        """Of the segment."""
+        return self.entry.uuid.uuid
+
+    def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
+        """What all keys of it in a session begin with; it is the first one, opened."""
+        return snapshot.store.uri, self.uuid
+
 
 @dataclass(frozen=True, eq=False)
 class LogicalIndex:
@@ -180,8 +189,7 @@ class SnapshotIndices:
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of it is damaged or absent.
         """
-        snapshot, uuid = self.snapshot, segment.entry.uuid.uuid
-        name = (snapshot.store.uri, uuid)
+        snapshot, name = self.snapshot, segment.kept_under(self.snapshot)
 
         def keep(key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
             return snapshot.session.keep_index((*name, key), load)

@@ -131,7 +131,7 @@ class JoinedFragments:
             return True
         columns = [column for column in self.columns if column is not None]
         pages = [part for column in columns for part in column.physical_pages()]
-        return len(columns) == len(self.columns) and prefetch_rows(pages, numbers)
+        return len(columns) == len(self.columns) and prefetch_rows(pages, numbers).is_complete
 
 
 def are_few(fragments: dict[int, BoundFragment], budget: int, count: int | None = None) -> bool:

@@ -75,11 +75,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     driver = _Take(source, meter or Meter(), are_live=True)
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:
-        jobs = [(first, wanted - starts[first])]
-        joined = driver.joined([first]) if len(wanted) > 1 else None
-        joins = joined is not None and first in joined.fragments
-        arrays = driver.take_joined(joined, jobs, None) if joined is not None and joins else None
-        return _as_table(source, driver.by_fragment(jobs) if arrays is None else [arrays])
+        return driver.of_fragment(first, wanted - starts[first])
     fragment = np.searchsorted(starts, wanted, side="right") - 1
     return driver.table(fragment, wanted - starts[fragment])
 
@@ -124,7 +120,11 @@ def take_physical(
     if len(rows) == 1 and not deleted:
         bound = source.for_taking(int(fragments[0]), rows)
         return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
-    return _Take(source, meter or Meter(), deleted=deleted).table(fragments, rows)
+    driver = _Take(source, meter or Meter(), deleted=deleted)
+    first = int(fragments[0])
+    if bool((fragments == first).all()):
+        return driver.of_fragment(first, rows)
+    return driver.table(fragments, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,14 @@ class _Take:
     meter: Meter
     are_live: bool = False
     deleted: bool = False
+
+    def of_fragment(self, position: int, rows: Int64s) -> pa.Table:
+        """Rows of one fragment."""
+        jobs = [(position, rows)]
+        joined = self.joined([position]) if len(rows) > 1 else None
+        joins = joined is not None and position in joined.fragments
+        arrays = self.take_joined(joined, jobs, None) if joined is not None and joins else None
+        return _as_table(self.source, self.by_fragment(jobs) if arrays is None else [arrays])
 
     def table(self, fragment: Int64s, rows: Int64s) -> pa.Table:
         """Rows out of many fragments: in bulk where these are small, else one by one."""

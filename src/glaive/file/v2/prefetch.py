@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,40 +11,50 @@ from glaive.encodings.protocol import MemoryRanges, PageReader
 from glaive.io.mapping import prefetch
 from glaive.types import Int64s
 
-__all__ = ["prefetch_rows"]
+__all__ = ["Prefetched", "prefetch_rows"]
 
 _GAP = 16 * 1024
 """Ranges with a smaller gap are requested as one."""
 
 
+class Prefetched(NamedTuple):
+    """What became of a prefetch.
+
+    Parameters
+    ----------
+    is_complete
+        Whether all ranges are known; else only the opening ranges were prefetched.
+    was_needed
+        Whether something, of a sample, was not in memory.
+    """
+
+    is_complete: bool
+    was_needed: bool
+
+
 def prefetch_rows(
     columns: Sequence[tuple[Sequence[int], Sequence[PageReader]]], rows: Int64s
-) -> bool:
+) -> Prefetched:
     """Prefetch what a take of these rows reads of mapped columns.
 
     Parameters
     ----------
     columns
         The row that each page begins at, then the rows of the column; and the pages.
-
-    Returns
-    -------
-    bool
-        Whether all ranges are known; else only the opening ranges were prefetched.
     """
     rows = np.sort(rows)
     parts = [part for starts, pages in columns for part in _pages(starts, pages, rows)]
     if not parts:
-        return True
-    prefetch(np.concatenate([page.opening_ranges() for page, _ in parts]))
+        return Prefetched(is_complete=True, was_needed=False)
+    needed = prefetch(np.concatenate([page.opening_ranges() for page, _ in parts]))
     ranges = []
     for page, positions in parts:
         taken = page.take_ranges(positions)
         if taken is None:
-            return False
+            return Prefetched(is_complete=False, was_needed=needed)
         ranges.append(taken)
-    prefetch(_merged(np.concatenate(ranges)))
-    return True
+    needed = prefetch(_merged(np.concatenate(ranges))) or needed
+    return Prefetched(is_complete=True, was_needed=needed)
 
 
 def _pages(

@@ -5,6 +5,7 @@ Specification: "Partitions" and "Searching partitions" in ``docs/format/vector-i
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, cast
@@ -102,6 +103,7 @@ class OpenedVectorIndex(OpenedIndex):
         self._graphs = graphs
         self._segment = segment
         self._element: Element = "uint8" if metric == "hamming" else "float32"
+        self._block = VectorBlock(centroids.reshape(-1), self.dimension, self._element)
         self._filled = np.diff(partitions.bounds) > 0
         self._all_filled = bool(self._filled.all())
 
@@ -139,10 +141,9 @@ class OpenedVectorIndex(OpenedIndex):
         ``query`` is one of :meth:`query`. Distances are those of the residual where codes
         are of residuals: squared ones.
         """
-        block = VectorBlock(self.centroids.reshape(-1), self.dimension, self._element)
         metric: Metric = "l2" if self.metric == "cosine" else self.metric
-        distances = measure(block, Queries.of(query[None], self._element), metric)
-        order = np.argsort(distances, kind="stable")
+        distances = measure(self._block, Queries(query[None]), metric)
+        order = distances.argsort(kind="stable")
         if not self._all_filled:
             order = order[self._filled[order]]
         return order, distances
@@ -171,7 +172,12 @@ class OpenedVectorIndex(OpenedIndex):
             loaded = LoadedPartition(number, rows, codes, nbytes, graph, scanned)
             return loaded, loaded.nbytes
 
-        return cast("LoadedPartition", self._segment.keep(("partition", number), read))
+        return cast("LoadedPartition", self._segment.keep(self.key(number), read))
+
+    @staticmethod
+    def key(number: int) -> Hashable:
+        """What a partition that was read is kept under, among what is kept of the segment."""
+        return "partition", number
 
     def distances(
         self, prepared: PreparedQuery, partition: LoadedPartition, centroid_distance: float

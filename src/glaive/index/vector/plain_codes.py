@@ -6,6 +6,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,10 +134,13 @@ class ScalarCodes(Codes):
     def prepare(self, query: NDArray[Any]) -> _ScalarQuery:
         """The query as codes."""
         numbers = query.astype(np.float32)
+        wide = numbers.astype(float)
+        total = float(wide.sum())
+        if not isfinite(total):  # nothing is near
+            return _ScalarQuery(np.zeros(len(numbers), np.uint8), numbers, total)
         with np.errstate(all="ignore"):
-            place = np.nan_to_num((numbers.astype(float) - self._start) / (self._step or 1))
-        octets = np.clip(place, 0, 255).astype(np.uint8)
-        return _ScalarQuery(octets, numbers, float(numbers.sum(dtype=float)))
+            place = np.fmin(np.fmax((wide - self._start) / (self._step or 1), 0), 255)
+        return _ScalarQuery(place.astype(np.uint8), numbers, total)
 
     def distances(
         self, prepared: _ScalarQuery, number: int, codes: UInt8s, centroid_distance: float

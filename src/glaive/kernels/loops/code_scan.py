@@ -57,16 +57,18 @@ def is_farther(
 
 
 @kernel
-def put(heap: int, keys: int, places: int, to: int, source: int) -> None:
+def put(heap: int, keys: int, places: int, rows: int, to: int, source: int) -> None:
     """Copy a row within the heap."""
     store_f32(heap + to * 4, load_f32(heap + source * 4))
     store_u64(keys + to * 8, load_u64(keys + source * 8))
-    store_u64(places + to * 16, load_u64(places + source * 16))
-    store_u64(places + to * 16 + 8, load_u64(places + source * 16 + 8))
+    store_u64(places + to * 8, load_u64(places + source * 8))
+    store_u64(rows + to * 8, load_u64(rows + source * 8))
 
 
 @kernel
-def hole_for(heap: int, keys: int, places: int, size: int, far: np.float32, key: np.uint64) -> int:
+def hole_for(
+    heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
+) -> int:
     """Make room for a row below the farthest, which goes; returns where."""
     at = 0
     child = 1
@@ -78,7 +80,7 @@ def hole_for(heap: int, keys: int, places: int, size: int, far: np.float32, key:
             child += 1
         if not is_farther(load_f32(heap + child * 4), load_u64(keys + child * 8), far, key):
             break
-        put(heap, keys, places, at, child)
+        put(heap, keys, places, rows, at, child)
         at = child
         child = 2 * at + 1
     return at
@@ -86,7 +88,7 @@ def hole_for(heap: int, keys: int, places: int, size: int, far: np.float32, key:
 
 @kernel
 def hole_behind(
-    heap: int, keys: int, places: int, size: int, far: np.float32, key: np.uint64
+    heap: int, keys: int, places: int, rows: int, size: int, far: np.float32, key: np.uint64
 ) -> int:
     """Make room for one row more; returns where."""
     at = size
@@ -94,9 +96,23 @@ def hole_behind(
         parent = (at - 1) >> 1
         if not is_farther(far, key, load_f32(heap + parent * 4), load_u64(keys + parent * 8)):
             break
-        put(heap, keys, places, at, parent)
+        put(heap, keys, places, rows, at, parent)
         at = parent
     return at
+
+
+@kernel
+def sort_heap(heap: int, keys: int, places: int, rows: int, size: int) -> None:
+    """Put the rows of a heap in order, the nearest first."""
+    for last in range(size - 1, 0, -1):
+        far, key = load_f32(heap + last * 4), load_u64(keys + last * 8)
+        place, row = load_u64(places + last * 8), load_u64(rows + last * 8)
+        put(heap, keys, places, rows, last, 0)
+        at = hole_for(heap, keys, places, rows, last, far, key)
+        store_f32(heap + at * 4, far)
+        store_u64(keys + at * 8, key)
+        store_u64(places + at * 8, place)
+        store_u64(rows + at * 8, row)
 
 
 @kernel_of(ScanCodes, sums=True)
@@ -107,18 +123,18 @@ def scan_codes(
 ) -> tuple[int, int]:  # fmt: skip
     """Keep the nearest rows of partitions; returns how many, and how many were compared.
 
-    ``numbers`` are the least and the greatest distance, factor and shift. ``heap`` has the
-    farthest row first.
+    ``numbers`` are the least and the greatest distance, factor and shift. The nearest row is the
+    first; ``places`` are of fragments, then of rows.
     """
+    rows_out = places + 8 * capacity
     low, limit = load_f32(numbers), load_f32(numbers + 4)
     factor, shift = load_f32(numbers + 8), load_f32(numbers + 12)
     size = 0
     searched = 0
     for part in range(part_count):
         here = parts + part * _FIELDS * 8
-        code, rows = load_i64(here), load_i64(here + 8)
-        terms, scales = load_i64(here + 16), load_i64(here + 24)
-        live, fragment_of = load_i64(here + 32), load_i64(here + 40)
+        code, terms, scales = load_i64(here), load_i64(here + 8), load_i64(here + 16)
+        rows, live, fragment_of = load_i64(here + 24), load_i64(here + 32), load_i64(here + 40)
         row_of, key_of = load_i64(here + 48), load_i64(here + 56)
         offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
         for i in range(rows):
@@ -141,16 +157,17 @@ def scan_codes(
                 continue
             key = load_u64(key_of + i * 8)
             if size < capacity:
-                at = hole_behind(heap, keys, places, size, far, key)
+                at = hole_behind(heap, keys, places, rows_out, size, far, key)
                 size += 1
             else:
                 if not is_farther(load_f32(heap), load_u64(keys), far, key):
                     continue
-                at = hole_for(heap, keys, places, size, far, key)
+                at = hole_for(heap, keys, places, rows_out, size, far, key)
             store_f32(heap + at * 4, far)
             store_u64(keys + at * 8, key)
-            store_u64(places + at * 16, load_u64(fragment_of + i * 8))
-            store_u64(places + at * 16 + 8, load_u64(row_of + i * 8))
+            store_u64(places + at * 8, load_u64(fragment_of + i * 8))
+            store_u64(rows_out + at * 8, load_u64(row_of + i * 8))
             if size == capacity:
                 limit = load_f32(heap)
+    sort_heap(heap, keys, places, rows_out, size)
     return size, searched

@@ -144,7 +144,8 @@ def measure(
 ) -> None:  # fmt: skip
     """Distances of pairs of a vector and a query.
 
-    ``rows`` and ``query_of`` (int32) say which; 0: vector i, and the first query.
+    ``rows`` and ``query_of`` (int32) say which; 0: vector i, and the first query. ``norms`` are
+    those of the queries, for the cosine.
     """
     width = 4
     if element == _F64:
@@ -155,7 +156,9 @@ def measure(
         width = 2
     query_width = 4 if width == 2 else width
     query = queries
-    norm = load_f32(norms)
+    norm = np.float32(0)
+    if norms:
+        norm = load_f32(norms)
     for i in range(pairs):
         row = i
         if rows:
@@ -163,7 +166,8 @@ def measure(
         if query_of:
             number = load_i32(query_of + i * 4)
             query = queries + number * dimension * query_width
-            norm = load_f32(norms + number * 4)
+            if norms:
+                norm = load_f32(norms + number * 4)
         vector = values + row * dimension * width
         if element == _U8:
             distance = hamming(vector, query, dimension)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -95,9 +95,8 @@ class IndexSearch:
 
     def find(self) -> Found:
         """The nearest rows of all segments, with distances as far as codes tell them."""
-        limits = np.full(self.query.queries.count, np.inf, np.float32)
-        if self.applies_range:
-            limits[:] = self.query.top().limits
+        limits = np.empty(self.query.queries.count, np.float32)
+        limits[:] = self.query.top().limits if self.applies_range else np.inf
         top = TopRows(self.candidates, limits)
         for number in range(self.query.queries.count):
             for segment in self.segments:
@@ -118,12 +117,12 @@ class IndexSearch:
         done = found = 0
         while done < len(wanted) and (done < effort.first or found < self.candidates):
             stop = max(effort.first, done + 1)
-            loaded = [
-                (_load(opened, partition), float(centroid_distances[partition]))
-                for partition in wanted[done:stop]
-            ]
-            found += self._compare_all(searched, prepared, loaded, number, top)
-            done += len(loaded)
+            near = wanted[done:stop]
+            partitions = self._partitions(searched, near)
+            found += self._compare_all(
+                searched, prepared, partitions, centroid_distances[near].tolist(), number, top
+            )
+            done += len(near)
         self.meter.count("partitions_searched", done)
         self.meter.count("rows_compared", found)
 
@@ -131,20 +130,20 @@ class IndexSearch:
         self,
         searched: SearchedSegment,
         prepared: PreparedQuery,
-        partitions: list[tuple[LoadedPartition, float]],
+        partitions: list[tuple[LoadedPartition, RowPlaces]],
+        centroid_distances: list[float],
         number: int,
         top: TopRows,
     ) -> int:
         """Add the nearest rows of some partitions; returns how many rows were compared."""
-        opened, segment = searched.opened, searched.segment
+        opened = searched.opened
         codes = opened.codes
         code_query = codes.code_query(prepared)
         allowed = None if self.allowed is None else self.allowed.bits
         scanned: list[ScannedPartition] = []
         compared: list[_Compared] = []
-        for loaded, distance in partitions:
-            places = self._located(segment, loaded)
-            is_plain = self.allowed is None or allowed is not None
+        is_plain = self.allowed is None or allowed is not None
+        for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
             reached = self._reached(searched, prepared, loaded, distance, places)
             if reached is not None:
                 compared.append(reached)
@@ -224,16 +223,27 @@ class IndexSearch:
         least = self.options.ef or self.candidates + self.candidates // 2
         return max(self.candidates, least, _MIN_CAPACITY)
 
+    def _partitions(
+        self, searched: SearchedSegment, numbers: list[int]
+    ) -> list[tuple[LoadedPartition, RowPlaces]]:
+        """Partitions, and where their rows are; kept for this version."""
+        (segment, opened), cache = searched, self.indices.snapshot.session.index_cache
+        name = segment.kept_under(self.indices.snapshot)
+        loaded = cache.get_all([(*name, opened.key(number)) for number in numbers])
+        places = cache.get_all([(self.version, segment.uuid, number) for number in numbers])
+        found = []
+        for number, one, place in zip(numbers, loaded, places, strict=True):
+            partition = _load(opened, number) if one is None else one
+            located = self._located(segment, partition) if place is None else place
+            found.append((partition, located))
+        return found
+
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
-        """Where the rows of a partition are; kept for this version."""
-        snapshot = self.indices.snapshot
-        key = (self.version, segment.entry.uuid.uuid, loaded.number)
-
-        def locate() -> tuple[RowPlaces, int]:
-            located = locate_rows(self.indices, segment, loaded.rows)
-            return located, located.nbytes
-
-        return cast("RowPlaces", snapshot.session.keep_index(key, locate))
+        """Where the rows of a partition are."""
+        located = locate_rows(self.indices, segment, loaded.rows)
+        key = (self.version, segment.uuid, loaded.number)
+        self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
+        return located
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """The nearest rows of some partitions."""

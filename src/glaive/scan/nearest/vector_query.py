@@ -49,7 +49,9 @@ class VectorQuery:
         high = np.inf
         if self.high is not None:
             high = float(np.nextafter(np.float32(self.high), np.float32(-np.inf)))
-        return TopRows(self.count, np.full(self.answers, high, np.float32))
+        limits = np.empty(self.answers, np.float32)
+        limits.fill(high)
+        return TopRows(self.count, limits)
 
     def in_range(self, distances: Float32s) -> Float32s:
         """The distances, those below the range as NaN."""
