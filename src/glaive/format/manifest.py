@@ -247,10 +247,11 @@ class Manifest:
         NotFoundError
             There is no such fragment.
         """
-        positions = np.flatnonzero(self.fragment_ids == fragment_id)
-        if not len(positions):
+        ids = self.fragment_ids
+        position = int((ids == fragment_id).argmax()) if len(ids) else 0
+        if not len(ids) or ids[position] != fragment_id:
             raise NotFoundError(f"version {self.version} has no fragment {fragment_id}")
-        return int(positions[0])
+        return position
 
     @property
     def physical_rows(self) -> NDArray[np.int64]:

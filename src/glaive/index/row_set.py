@@ -95,6 +95,8 @@ class RowSet:
     @cached_property
     def count(self) -> int:
         """Number of rows."""
+        if len(self.starts) == 1:
+            return self.stops.item() - self.starts.item()
         return int((self.stops - self.starts).sum())
 
     @property
@@ -104,9 +106,9 @@ class RowSet:
 
     def rows(self) -> RowNumbers:
         """All rows, ascending. Takes 8 bytes of memory for each: see :attr:`count` first."""
-        sizes = (self.stops - self.starts).astype(np.int64)
-        if bool((sizes == 1).all()):
+        if self.count == len(self.starts):
             return self.starts
+        sizes = (self.stops - self.starts).astype(np.int64)
         before = np.cumsum(sizes) - sizes
         steps = np.arange(int(sizes.sum()), dtype=np.int64) - np.repeat(before, sizes)
         rows: RowNumbers = np.repeat(self.starts, sizes) + steps.astype(np.uint64)
@@ -125,8 +127,12 @@ class RowSet:
 
     def within_ranges(self, ranges: RowSet) -> RowSet:
         """The rows that are in another set, of few ranges: each of this one is looked up there."""
-        first = np.searchsorted(ranges.stops, self.starts, side="right")
-        last = np.searchsorted(ranges.stops, self.stops, side="left")
+        if len(self.starts) == len(ranges.starts) == 1:
+            within = self.starts.item() >= ranges.starts.item()
+            if within and self.stops.item() <= ranges.stops.item():
+                return self
+        first = ranges.stops.searchsorted(self.starts, side="right")
+        last = ranges.stops.searchsorted(self.stops, side="left")
         inside = (first == last) & (first < len(ranges.stops))
         inside[inside] = ranges.starts[first[inside]] <= self.starts[inside]
         if bool(inside.all()):

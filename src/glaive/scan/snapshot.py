@@ -167,11 +167,14 @@ class Snapshot:
 
     def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
         """Position of the fragment, and physical row, of addresses in fragments that there are."""
+        if len(addresses) == 1:
+            fragment, row = divmod(addresses.item(), 1 << 32)
+            return np.array([self.manifest.position_of(fragment)]), np.array([row])
         fragments = (addresses >> np.uint64(32)).astype(np.int64)
         rows = (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         if len(rows) == 0:
             return rows, rows
-        if len(rows) == 1 or bool((fragments == fragments[0]).all()):
+        if bool((fragments == fragments[0]).all()):
             (position,) = self.positions_of([int(fragments[0])])
             return np.full(len(rows), position), rows
         distinct, place = np.unique(fragments, return_inverse=True)

@@ -17,6 +17,7 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
+    from glaive.expr.filter_shapes import FilterShapes
     from glaive.expr.filters import Filter
     from glaive.scan.joined import JoinedFragments
 
@@ -185,12 +186,13 @@ def bare_batch(rows: int) -> pa.RecordBatch:
 class Views:
     """The projections of a snapshot that were needed, each worked out once."""
 
-    __slots__ = ("_filters", "_kept", "snapshot")
+    __slots__ = ("_filters", "_kept", "_shapes", "snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._kept: dict[object, BoundProjection] = {}
         self._filters: dict[str, Filter] = {}
+        self._shapes: FilterShapes | None = None
 
     def scan(
         self,
@@ -212,10 +214,14 @@ class Views:
         """A filter bound to the columns; what was written as text is kept."""
         condition = self._filters.get(source) if isinstance(source, str) else None
         if condition is None:
+            from glaive.expr.filter_shapes import FilterShapes
             from glaive.expr.filters import bind_filter
 
             schema = self.snapshot.manifest.schema
-            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS)
+            shapes = self._shapes
+            if shapes is None:
+                shapes = self._shapes = FilterShapes()
+            condition = bind_filter(source, schema, system=SYSTEM_COLUMNS, shapes=shapes)
             if isinstance(source, str):
                 if len(self._filters) >= _MAX_PROJECTIONS:
                     self._filters.clear()

@@ -253,7 +253,8 @@ class _Page(NamedTuple):
         if not self.is_ascending:
             return self.rows[_passing(condition, self.values)]
         if len(keys) == 1:
-            return rows[self._place(keys, "left") : self._place(keys, "right")]
+            first = self._place(keys, "left")
+            return rows[first : self._end(first, keys)]
         if isinstance(self.present, np.ndarray):
             starts, stops = (np.searchsorted(self.present, keys, side) for side in _SIDES)
             return rows[spread(starts, stops - starts)]
@@ -263,10 +264,19 @@ class _Page(NamedTuple):
         parts = [rows[start:stop] for start, stop in zip(places[::2], places[1::2], strict=True)]
         return np.concatenate([rows[:0], *parts])
 
+    def _end(self, first: int, key: SortKeys) -> int:
+        """Where the values behind those with a key begin, of which ``first`` may be the first."""
+        present = self.present
+        if isinstance(present, np.ndarray):
+            # Mostly there is one, if any: a look at two values is quicker than another search.
+            same = [value == key[0] for value in present[first : first + 2].tolist()]
+            return self._place(key, "right") if all(same) else first + same[0]
+        return self._place(key, "right")
+
     def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
         """Where a key belongs among those of the values that are not null."""
         if isinstance(self.present, np.ndarray):
-            return int(np.searchsorted(self.present, key, side)[0])
+            return int(self.present.searchsorted(key, side)[0])
         bisect = bisect_left if side == "left" else bisect_right
         values, places = self.present, range(len(self.present))
         return bisect(places, key[0], key=lambda at: values[at].as_py())

@@ -77,7 +77,7 @@ def sort_keys(values: pa.Array) -> SortKeys:
 
 def distinct_keys(values: pa.Array) -> SortKeys:
     """Keys of the values that are not null, ascending, each once."""
-    keys = sort_keys(values.drop_null())
+    keys = sort_keys(values.drop_null() if values.null_count else values)
     return np.unique(keys) if len(keys) > 1 else keys
 
 

@@ -155,7 +155,7 @@ class PageBounds:
         return self._selection(first, last, inner_first, inner_last)
 
     def _one_of(self, values: Any) -> PageSelection:
-        keys = sort_keys(values.drop_null())
+        keys = sort_keys(values.drop_null() if values.null_count else values)
         return self._selection(
             self._search_highs(keys, "left"),
             self._search_lows(keys, "right"),
@@ -182,12 +182,13 @@ class PageBounds:
     # ------------------------------------------------------------------ ranges of pages
 
     def _search_highs(self, keys: SortKeys, side: Any) -> Int64s:
-        return np.searchsorted(self.highs, keys, side)
+        return self.highs.searchsorted(keys, side)
 
     def _search_lows(self, keys: SortKeys, side: Any) -> Int64s:
         """``searchsorted`` in the low keys; that of a page that begins with nulls is the lowest."""
         skipped = int(self.straddles)
-        return np.searchsorted(self.lows[skipped:], keys, side) + skipped
+        found = self.lows[skipped:].searchsorted(keys, side)
+        return found + 1 if skipped else found
 
     def _selection(
         self, first: Int64s, last: Int64s, inner_first: Int64s, inner_last: Int64s
@@ -196,9 +197,10 @@ class PageBounds:
 
         Those from ``inner_first`` to ``inner_last`` pass as a whole, if there are no nulls.
         """
-        inner_first = np.maximum(inner_first, int(self.straddles))
         if len(first) == 1:
-            return self._single(*map(int, (first[0], last[0], inner_first[0], inner_last[0])))
+            inner = max(inner_first.item(), int(self.straddles))
+            return self._single(first.item(), last.item(), inner, inner_last.item())
+        inner_first = np.maximum(inner_first, int(self.straddles))
         found, whole = self._union(first, last), self._union(inner_first, inner_last)
         return PageSelection.of(whole, found & ~whole)
 
@@ -242,7 +244,9 @@ class PageBounds:
     def estimate(self, condition: Condition, selection: PageSelection) -> int:
         """Rows that pass a condition, about, by the pages that were selected for it."""
         whole, partly = selection
-        tested = int(self.rows[partly].sum())
+        tested = (
+            self.rows.item(partly.item()) if len(partly) == 1 else self.rows[partly].sum().item()
+        )
         if isinstance(condition, IsOneOf) and not condition.negated:
             single = math.ceil(len(condition.values) * self.rows_per_value)
             # A value that goes on in the next page has about half of either.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["ChosenTerm", "answer_terms", "choose"]
 
 _log = logging.getLogger("glaive.scan")
+_WIDTH = "width"
 
 _FEW_ROWS = 1000
 """Rows whose values are looked at sooner than in a second index."""
@@ -204,11 +205,14 @@ def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
     rows = min(option.rows for option in chosen.indices.values())
     if not snapshot.store.is_local:
         return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
-    schema = snapshot.manifest.schema
-    widths = {path: _width(schema, path) for path in {leaf.path for leaf in chosen.indices}}
-    return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < rows * sum(widths.values()) // 8
+    width = sum(_width(snapshot, path) for path in {leaf.path for leaf in chosen.indices})
+    return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < rows * width // 8
 
 
-def _width(schema: LanceSchema, path: str) -> int:
-    """Bytes of a value, about."""
-    return max(8, value_bytes(schema.find(path)[-1].to_arrow().type))
+def _width(snapshot: Snapshot, path: str) -> int:
+    """Bytes of a value, about; worked out once."""
+    known: int | None = snapshot.memo.get((_WIDTH, path))
+    if known is None:
+        kind = snapshot.manifest.schema.find(path)[-1].to_arrow().type
+        known = snapshot.memo[(_WIDTH, path)] = max(8, value_bytes(kind))
+    return known

@@ -153,7 +153,7 @@ def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
     if len(positions) > 1 and bool((positions[1:] < positions[:-1]).any()):
         order = np.argsort(positions, kind="stable")
         positions, rows = positions[order], rows[order]
-    touched = distinct(positions)
+    touched = positions if len(positions) == 1 else distinct(positions)
     with_deletions = touched[snapshot.manifest.deleted_rows[touched] != 0]
     kept: Flags | None = None
     for position in with_deletions.tolist():
