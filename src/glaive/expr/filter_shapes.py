@@ -1,6 +1,6 @@
 """Filters that differ in their constants only: names are bound and trees simplified once.
 
-The shape of a text is the text with a mark in place of each whole number and each string. Texts
+The shape of a text is the text with a mark in place of each integer and each string. Texts
 of one shape have the same tokens but for the values of these, and so the same tree. A shape is
 kept if each of its constants is compared with a column, as it is written: then other constants
 take their place in the simplified tree.
@@ -21,7 +21,7 @@ from glaive.expr.tree import Literal, Node
 __all__ = ["FilterShapes"]
 
 _CONSTANT: Final = re.compile(r"'[^']*'|(?<![\w.])[0-9]{1,18}(?![\w.])")
-"""A string without quotes in it, or a whole number that is no part of another token."""
+"""A string without quotes in it, or an integer that is no part of another token."""
 
 _MAX_SHAPES: Final = 64
 """Shapes kept; beyond, all are let go."""
