@@ -71,6 +71,14 @@ def test_lists_are_no_longer_than_they_may_be_and_lead_to_every_node() -> None:
         assert (np.diff(upper.offsets) <= 8).all()
 
 
+def test_new_nodes_have_as_many_neighbours_as_they_may() -> None:
+    vectors = np.random.default_rng(1).standard_normal((1000, 8)).astype(np.float32)
+    graph = build_graph(vectors, GraphParameters(7, 8, 40), dot=False)
+    degrees = np.diff(graph.levels[0].offsets)
+    assert np.quantile(degrees, 0.05) >= 8  # fewer only among the first nodes
+    assert degrees.max() <= 16
+
+
 def test_equal_vectors_are_all_linked() -> None:
     graph = build_graph(np.ones((500, 4), np.float32), GraphParameters(3, 5, 20), dot=False)
     assert (np.diff(graph.levels[0].offsets) > 0).all()

@@ -126,9 +126,12 @@ def search_level(
 @kernel
 def choose(
     vectors: int, size: int, kind: int, ids: int, distances: int, count: int, most: int,
-    into_ids: int, into_distances: int,
+    filled: int, into_ids: int, into_distances: int,
 ) -> int:  # fmt: skip
-    """Choose nodes, the nearest first, that are nearer to the query than to any chosen before."""
+    """Choose nodes, the nearest first, that are nearer to the query than to any chosen before.
+
+    Places that are left below ``filled`` get the nearest of the others.
+    """
     chosen = 0
     for i in range(count):
         if chosen == most:
@@ -143,6 +146,15 @@ def choose(
         if apart:
             put(into_ids + chosen * 4, node)
             store_f32(into_distances + chosen * 4, far)
+            chosen += 1
+            put(ids + i * 4, node + EXPANDED)
+    for i in range(count):
+        node = load_i32(ids + i * 4)
+        if node >= EXPANDED:
+            put(ids + i * 4, node - EXPANDED)
+        elif chosen < filled:
+            put(into_ids + chosen * 4, node)
+            store_f32(into_distances + chosen * 4, load_f32(distances + i * 4))
             chosen += 1
     return chosen
 
@@ -184,7 +196,7 @@ def find_neighbors(
                     block = load_i32(upper_of + node * 4) + level - 1
                     far = upper_distances
                 kept = choose(
-                    vectors, size, kind, ids, distances, count, neighbors,
+                    vectors, size, kind, ids, distances, count, neighbors, neighbors,
                     nodes + block * capacity * 4, far + block * capacity * 4,
                 )  # fmt: skip
                 put(counts + block * 4, kept)
@@ -228,6 +240,17 @@ def link_back(
                 size_now += 1
                 edge += 1
             count = np.int64(
-                choose(vectors, size, kind, ids, far, size_now, capacity, own_ids, own_distances)
+                choose(
+                    vectors,
+                    size,
+                    kind,
+                    ids,
+                    far,
+                    size_now,
+                    capacity,
+                    capacity - capacity // 4,
+                    own_ids,
+                    own_distances,
+                )  # fmt: skip
             )
         put(counts + block * 4, count)
