@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition
 
-__all__ = ["HasLabels", "HasTokens", "IndexQuery", "Intersects", "MatchesPattern"]
+__all__ = ["HasLabels", "HasTokens", "IndexQuery", "MatchesPattern"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,14 +43,4 @@ class MatchesPattern:
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class Intersects:
-    """Whether the bounding box of a geometry meets a box."""
-
-    min_x: float
-    min_y: float
-    max_x: float
-    max_y: float
-
-
-IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern | Intersects
+IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern

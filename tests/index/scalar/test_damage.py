@@ -147,7 +147,7 @@ def test_partitioned_b_trees_are_not_searched(tmp_path: Path) -> None:
         opened(path)
 
 
-@pytest.mark.parametrize("kind", ["minhashlsh", "fm", "rtree"])
+@pytest.mark.parametrize("kind", ["minhashlsh", "fm"])
 def test_kinds_that_are_not_searched_are_named(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "d", "btree")
     (segment,) = segments(path)

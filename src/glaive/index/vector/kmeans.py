@@ -24,7 +24,7 @@ from glaive.types import Float32s
 __all__ = ["Clusters", "Training", "assign_all", "train_clusters"]
 
 MAX_FLAT_CLUSTERS = 256
-TOLERANCE = 1e-4
+TOLERANCE = 1e-5
 """Relative decrease of the loss below which training stops."""
 
 _REFINEMENTS = 2

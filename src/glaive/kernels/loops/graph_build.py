@@ -239,18 +239,9 @@ def link_back(
                 )  # fmt: skip
                 size_now += 1
                 edge += 1
-            count = np.int64(
-                choose(
-                    vectors,
-                    size,
-                    kind,
-                    ids,
-                    far,
-                    size_now,
-                    capacity,
-                    capacity - capacity // 4,
-                    own_ids,
-                    own_distances,
-                )  # fmt: skip
-            )
+            chosen = choose(
+                vectors, size, kind, ids, far, size_now, capacity, capacity - capacity // 4,
+                own_ids, own_distances,
+            )  # fmt: skip
+            count = np.int64(chosen)
         put(counts + block * 4, count)

@@ -10,15 +10,7 @@ from typing import ClassVar
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import index_kind
 
-__all__ = ["RTree", "SubstringIndex"]
-
-
-@index_kind
-class RTree(IndexKind):
-    """Bounding boxes of geometries, in a tree. No reader rebuilds them for relocated rows."""
-
-    name: ClassVar[str] = "rtree"
-    newest: ClassVar[int] = 0
+__all__ = ["SubstringIndex"]
 
 
 @index_kind
