@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import glaive
 from glaive.errors import (
+    CommitConflictError,
     DatasetExistsError,
     DatasetNotFoundError,
     FilterError,
@@ -207,3 +208,22 @@ def test_columns_are_renamed_and_dropped(table: LanceTable, uri: str) -> None:
     assert table.alterColumn("group", data_type=pa.int32()) == 3
     assert table.dropColumns("words") == 4
     assert lance.dataset(uri).schema == pa.schema([("id", pa.int64()), ("group", pa.int32())])
+
+
+def test_a_branch_is_published_by_tasks(table: LanceTable, uri: str) -> None:
+    branch = table.createBranch("checked")
+    branch.update("id < 4", {"text": "'new'"})
+    branch.delete("id = 9")
+    counts = table.publish("checked", job_id="tonight")
+    assert counts["version"] == 2
+    assert counts["num_files_copied"] > 0
+    expected = [row for row in ROWS.to_pylist() if row["id"] != 9]
+    for row in expected[:4]:
+        row["text"] = "new"
+    assert seen_by_pylance(uri) == expected
+    assert table.publish("checked", job_id="tonight") == counts
+    assert table.publish("checked") == {"num_files_copied": 0, "version": 2}
+    table.delete("id = 1")
+    branch.delete("id = 2")
+    with pytest.raises(CommitConflictError):
+        table.publish("checked")

@@ -10,12 +10,12 @@ Specification: "Clones" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from glaive.errors import AccessError, CorruptFileError
+from glaive.errors import AccessError, CorruptFileError, ObjectNotFoundError
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.footer import MAGIC
 from glaive.format.manifest import Manifest
@@ -52,10 +52,24 @@ class _Copy(NamedTuple):
     to: str
 
 
-def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> int:
-    """Copy all files of a version to the root ``target``; returns their number.
+def copy_files(
+    source: ObjectStore,
+    manifest: Manifest,
+    target: ObjectStore,
+    files: Iterable[VersionFile] | None = None,
+    *,
+    again: bool = True,
+) -> int:
+    """Copy files of a version to the root ``target``; returns how many were copied.
 
     External blob values are not copied.
+
+    Parameters
+    ----------
+    files
+        Which files; default: all.
+    again
+        Whether files that are there with the same size are copied again.
 
     Raises
     ------
@@ -67,23 +81,35 @@ def copy_files(source: ObjectStore, manifest: Manifest, target: ObjectStore) -> 
 
     Notes
     -----
-    Two requests per file, and one listing per folder of blobs or of an index. Memory: the files
-    being copied.
+    Two requests per file (two more unless ``again``), and one listing per folder of blobs or of an
+    index. Memory: the files being copied.
     """
-    files = [file for file in files_of(manifest) if file.kind != "transaction"]
+    chosen = files_of(manifest) if files is None else files
+    files = [file for file in chosen if file.kind != "transaction"]
     for file in files:
         if file.kind == "data" and not file.is_folder and not file.path.endswith(".lance"):
             raise _not_copied("data file", "a name that ends in .lance", file.path, manifest.where)
     _check_bases(source, manifest, {file.base_id for file in files if file.base_id is not None})
 
-    def copy(copied: _Copy) -> None:
+    def copy(copied: _Copy) -> int:
+        if not again and _is_there(copied, target):
+            return 0
         _check_link(copied)
         data = copied.store.get(copied.path)
         _check_content(copied, data)
         target.put(copied.to, [data])
+        return 1
 
     copies = _copies(source, manifest, files)
-    return sum(1 for _ in ordered_map(copy, copies, workers=_COPIES, in_order=False))
+    return sum(ordered_map(copy, copies, workers=_COPIES, in_order=False))
+
+
+def _is_there(copied: _Copy, target: ObjectStore) -> bool:
+    """Whether the target has a file of this name and size."""
+    try:
+        return target.head(copied.to).size == copied.store.head(copied.path).size
+    except ObjectNotFoundError:
+        return False
 
 
 def _check_bases(source: ObjectStore, manifest: Manifest, base_ids: set[int]) -> None:

@@ -24,7 +24,17 @@ from glaive.format.paths import (
 )
 from glaive.io.temporary import final_name
 
-__all__ = ["FOLDERS", "FileKind", "FileSet", "VersionFile", "files_of", "is_own_folder", "kind_of"]
+__all__ = [
+    "FOLDERS",
+    "FileKind",
+    "FileSet",
+    "VersionFile",
+    "files_of",
+    "fragment_files",
+    "index_folders",
+    "is_own_folder",
+    "kind_of",
+]
 
 FileKind = Literal["manifest", "data", "deletion", "transaction", "index"]
 
@@ -63,7 +73,13 @@ def files_of(manifest: Manifest) -> Iterator[VersionFile]:
     wire = manifest.wire
     if wire.transaction_file:
         yield VersionFile("transaction", transaction_path(wire.transaction_file), None)
-    for fragment in map(manifest.fragment_wire, range(manifest.num_fragments)):
+    yield from fragment_files(manifest, range(manifest.num_fragments))
+    yield from index_folders(manifest)
+
+
+def fragment_files(manifest: Manifest, positions: Iterable[int]) -> Iterator[VersionFile]:
+    """The files of some fragments, by their positions; folders of blobs are folders."""
+    for fragment in map(manifest.fragment_wire, positions):
         for file in fragment.files:
             base = file.base_id if file.HasField("base_id") else None
             yield VersionFile("data", data_file_path(file.path), base)
@@ -78,6 +94,10 @@ def files_of(manifest: Manifest) -> Iterator[VersionFile]:
             )
             base = deletions.base_id if deletions.HasField("base_id") else None
             yield VersionFile("deletion", path, base)
+
+
+def index_folders(manifest: Manifest) -> Iterator[VersionFile]:
+    """The folders of the segments of indices, in the order of the manifest."""
     for index in manifest.indices:
         base = index.base_id if index.HasField("base_id") else None
         folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"

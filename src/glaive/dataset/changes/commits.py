@@ -10,6 +10,7 @@ from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.load import load_numbered, read_transaction
+from glaive.table.publishing import Published
 from glaive.table.versions import list_versions
 
 __all__ = ["Commit", "check_range", "commits", "load_for_changes"]
@@ -32,6 +33,11 @@ class Commit:
     def operation(self) -> str | None:
         """Name of the operation; ``None`` if it is not recorded."""
         return None if self.transaction is None else self.transaction.operation.wire_name
+
+    @property
+    def replaced_everything(self) -> bool:
+        """Whether no row is one of the version before: an overwrite that published no branch."""
+        return self.operation == "overwrite" and Published.of(self.transaction) is None
 
 
 def check_range(start: object, end: object, newest: int) -> tuple[int, int]:

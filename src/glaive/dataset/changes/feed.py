@@ -217,7 +217,7 @@ def change_feed(
 
 def _with_fields(tasks: Sequence[ChangeTask], found: Sequence[Commit]) -> list[ChangeTask]:
     """Tasks that know whether the columns were replaced after the version they read."""
-    replaced = [commit.version for commit in found if commit.operation == "overwrite"]
+    replaced = [commit.version for commit in found if commit.replaced_everything]
     last = max(replaced, default=0)
     return [replace(task, same_fields=task.read_version >= last) for task in tasks]
 

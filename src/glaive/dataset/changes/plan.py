@@ -43,7 +43,7 @@ def plan_commit(commit: Commit) -> list[ChangeTask]:
     operation = commit.operation
     if operation in _WITHOUT_ROWS:
         return []
-    if commit.before is None or operation == "overwrite":
+    if commit.before is None or commit.replaced_everything:
         return _replaced(commit.before, commit.after)
     return _Comparison(commit.before, commit.after, commit).tasks()
 
@@ -58,8 +58,7 @@ def plan_net(
     UnsupportedFeatureError
         Rows without stable ids were moved by a compaction: nothing tells which they were.
     """
-    operations = {commit.operation for commit in between}
-    if before is None or "overwrite" in operations:
+    if before is None or any(commit.replaced_everything for commit in between):
         return _replaced(before, after)
     if not after.uses(Feature.STABLE_ROW_IDS):
         moved = [commit.version for commit in between if commit.operation == "rewrite"]

@@ -158,6 +158,37 @@ class Branches(_Refs):
         """
         delete_branch(self._root, branch)
 
+    def publish(self, branch: str) -> int:
+        """Make what a branch has the next version of the one it was made from.
+
+        The dataset must be on the branch that the other was made from, and moves to the new
+        version. Only glaive has this method; others see an overwrite.
+
+        Returns
+        -------
+        int
+            The number of the version.
+
+        Raises
+        ------
+        RefNotFoundError
+            There is no such branch.
+        OptionError
+            It was made from another branch.
+        CommitConflictError
+            There are versions that the branch does not have; nothing was changed.
+
+        Notes
+        -----
+        Files that the branch wrote are copied, so it can be deleted afterwards. Or it goes on:
+        publishing it again copies and adds what it wrote since, unless others have committed.
+        """
+        from glaive.dataset.versions.publish import publish_branch
+
+        manifest, _ = publish_branch(self._dataset.opened.at_latest(), branch)
+        self._dataset.move_to(manifest)
+        return manifest.version
+
 
 def delete_branch(root: ObjectStore, branch: str) -> None:
     """Delete a branch: first its ref, then its files, except those of branches below it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 
 from glaive.errors import OptionError
+from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.handle import TableHandle, located
 from glaive.spark.lance_table.optimize import OptimizeBuilder
 
@@ -173,6 +174,43 @@ class TableMaintenance(TableHandle):
         """
         branch = None if name == "main" else name
         return type(self)(self._spark, self._latest().checkout_version((branch, None)))
+
+    def publish(self, branch: str, *, job_id: str | None = None) -> dict[str, int]:
+        """Make what a branch has the next version of the one it was made from.
+
+        Parameters
+        ----------
+        branch
+            The branch; this table must be the one it was made from, usually the main one.
+        job_id
+            Names this job: running it again with the same id returns what it did.
+
+        Returns
+        -------
+        dict
+            ``num_files_copied``, ``version``, and ``published_version`` of the branch, unless
+            all of it had been published: then no version is made.
+
+        Raises
+        ------
+        RefNotFoundError
+            There is no such branch.
+        OptionError
+            It was made from another branch.
+        CommitConflictError
+            There are versions that the branch does not have; nothing was changed.
+
+        Notes
+        -----
+        Tasks copy the files that the branch wrote, so it can be deleted afterwards. Or it goes on:
+        publishing it again copies and adds what it wrote since.
+        """
+        from glaive.dataset.versions.publish import publish_branch
+
+        job = SparkJob.of(self._spark, job_id)
+        return {"num_files_copied": 0} | job.change(
+            self._dataset, lambda at, commit: publish_branch(at, branch, commit)
+        )
 
     def shallowClone(self, target: str | os.PathLike[str], version: int | None = None) -> Self:
         """A new table that refers to the files of a version of this one; nothing is copied.

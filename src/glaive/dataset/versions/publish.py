@@ -1,0 +1,148 @@
+"""Publish a branch: what was written to it becomes the next version of the one it was made from.
+
+Tasks copy the files that only the branch has; one commit makes them visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.tasks import LOCAL, FragmentRange, Job
+from glaive.dataset.versions.references import Referenced, branch_of
+from glaive.errors import CommitConflictError, OptionError
+from glaive.format.manifest import Manifest
+from glaive.table.branches import Branch, read_branch
+from glaive.table.copying import copy_files
+from glaive.table.load import open_latest, read_transaction
+from glaive.table.publishing import PUBLISHED, Publish, Published, root_bases
+from glaive.table.references import fragment_files, index_folders
+from glaive.table.refs import MAIN, branch_store, root_store
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenDataset, OpenedVersion
+
+__all__ = ["CopyTask", "publish_branch"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """Copy files that a branch has written to the one it was made from; can be pickled.
+
+    Parameters
+    ----------
+    fragments
+        Fragments of the branch.
+    indices
+        Positions of segments of indices in its manifest.
+    parent
+        The branch to copy to; ``None`` for the main one.
+    """
+
+    fragments: FragmentRange
+    indices: range
+    parent: str | None
+
+    def execute(self, dataset: OpenDataset) -> int:
+        """Copy what is not there yet; returns the number of files."""
+        opened = self.fragments.opened(dataset)
+        manifest = opened.manifest
+        folders = list(index_folders(manifest))
+        files = [
+            *fragment_files(manifest, self.fragments.positions(opened)),
+            *(folders[at] for at in self.indices),
+        ]
+        root = root_store(opened.store, branch_of(manifest))
+        own = [file for file in files if file.base_id is None]
+        return copy_files(opened.store, manifest, branch_store(root, self.parent), own, again=False)
+
+
+def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tuple[Manifest, int]:
+    """Commit the newest version of a branch as the next version of this one.
+
+    Parameters
+    ----------
+    opened
+        The newest version of the branch that the other was made from.
+    branch
+        The other branch.
+
+    Returns
+    -------
+    tuple
+        The version with its contents, and how many files were copied. No version is made if all
+        of the branch has been published.
+
+    Raises
+    ------
+    RefNotFoundError
+        There is no such branch.
+    OptionError
+        It was made from another branch.
+    CommitConflictError
+        There are versions that the branch does not have; nothing was changed.
+    """
+    here, newest = branch_of(opened.manifest), opened.manifest
+    root = root_store(opened.store, here)
+    made_from = read_branch(root, branch)
+    parent = None if made_from.parent_branch in (None, MAIN) else made_from.parent_branch
+    if parent != here:
+        raise OptionError(
+            f"branch {branch!r} of {root.uri} was made from branch {parent or MAIN!r}, not from "
+            f"{here or MAIN!r}. Publish it there"
+        )
+    store = branch_store(root, branch)
+    source = open_latest(store)
+    before = _published(opened, branch, made_from)
+    if source.version == before.version:
+        return newest, 0
+    reading = opened.at_reference(Referenced(branch, store, source))
+    copied = sum(job.runner.run(reading, list(_tasks(reading, here, job))))
+    now = before.then(source.version, newest.version + 1)
+    job = replace(job, properties={**job.properties, PUBLISHED: now.text()})
+    operation = Publish.of(source, root_bases(source, opened.store), before)
+    properties = job.recording(num_files_copied=copied, published_version=source.version)
+    return commit_operation(opened, operation, properties=properties, once=job.once), copied
+
+
+def _published(opened: OpenedVersion, branch: str, made_from: Branch) -> Published:
+    """How far the opened version has the contents of the branch.
+
+    Raises
+    ------
+    CommitConflictError
+        It has others as well.
+    """
+    identity = made_from.identifier[-1][1] if made_from.identifier else str(made_from.create_at)
+    start, newest = made_from.parent_version, opened.manifest.version
+    if newest == start:
+        return Published(branch, identity, ((start, start),))
+    known = Published.of(read_transaction(opened.store, opened.manifest))
+    if known is not None and (known.branch, known.identity) == (branch, identity):
+        return known
+    raise CommitConflictError(
+        f"branch {branch!r} was made from version {start} of {opened.uri}, whose newest version is "
+        f"{newest}: the branch does not have what was committed since. Create a branch of the "
+        "newest version, and repeat the changes there",
+        retryable=False,
+        version=newest,
+    )
+
+
+def _tasks(reading: OpenedVersion, parent: str | None, job: Job) -> Iterator[CopyTask]:
+    manifest = reading.manifest
+    for part in job.runner.parts(reading):
+        own = [
+            at
+            for at in part.positions(reading)
+            if any(file.base_id is None for file in fragment_files(manifest, (at,)))
+        ]
+        if own:
+            with_own = FragmentRange(manifest.version, own[0], own[-1] + 1)
+            yield CopyTask(with_own, range(0), parent)
+    nothing = FragmentRange(manifest.version, 0, 0)
+    for at, folder in enumerate(index_folders(manifest)):
+        if folder.base_id is None:
+            yield CopyTask(nothing, range(at, at + 1), parent)

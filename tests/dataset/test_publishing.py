@@ -1,0 +1,230 @@
+"""Publishing a branch: its contents become the next version of the branch it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.tasks import InProcess, Job, Task
+from glaive.dataset.version import OpenedVersion
+from glaive.dataset.versions.publish import publish_branch
+from glaive.errors import CommitConflictError, OptionError, RefNotFoundError
+
+ROWS = pa.table({"id": list(range(20)), "x": [1] * 20})
+ADDED = pa.table({"id": [50], "x": [5]})
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
+def main(tmp_path: Path, request: pytest.FixtureRequest) -> LanceDataset:
+    """A dataset of four fragments with an index."""
+    stable = request.param
+    made = glaive.write_dataset(
+        ROWS, tmp_path / "t.lance", max_rows_per_file=5, enable_stable_row_ids=stable
+    )
+    made.create_scalar_index("id", "BTREE")
+    return made
+
+
+def changed_branch(main: LanceDataset, name: str = "dev") -> LanceDataset:
+    """A branch with changes of all kinds: rows, columns, an index."""
+    branch = main.create_branch(name)
+    branch.delete("id = 3")
+    branch.update({"x": "7"}, "id = 8")
+    branch.insert(pa.table({"id": [100], "x": [2]}))
+    branch.optimize.optimize_indices()
+    branch.add_columns({"y": "x * 2"})
+    branch.update_config({"checked": "yes"})
+    return branch
+
+
+def changes_of(dataset: LanceDataset, version: int) -> list[tuple[str, int, int]]:
+    rows = dataset.changes(version).to_table().to_pylist()
+    return sorted((row["_change_type"], row["id"], row["x"]) for row in rows)
+
+
+@pytest.mark.spec("publish-2")
+def test_all_that_a_branch_changed_becomes_one_version(main: LanceDataset) -> None:
+    before = main.version
+    branch = changed_branch(main)
+
+    assert main.branches.publish("dev") == before + 1
+
+    assert main.to_table() == branch.to_table()
+    assert main.config()["checked"] == "yes"
+    seen = lance.dataset(main.uri)
+    assert seen.version == before + 1
+    assert seen.to_table().to_pylist() == branch.to_table().to_pylist()
+    assert "ScalarIndexQuery" in seen.scanner(filter="id = 100").explain_plan()
+    assert seen.to_table(filter="id in (3, 8, 100)").num_rows == 2
+    main.validate()
+
+
+@pytest.mark.spec("publish-1")
+def test_what_was_published_stays_when_the_branch_is_deleted(main: LanceDataset) -> None:
+    expected = changed_branch(main).to_table()
+    main.branches.publish("dev")
+    main.branches.delete("dev")
+    assert glaive.dataset(main.uri).to_table() == expected
+    assert lance.dataset(main.uri).to_table().num_rows == len(expected)
+    assert not main.base_paths()
+    main.validate()
+
+
+def test_a_branch_that_goes_on_is_published_again(main: LanceDataset) -> None:
+    branch = changed_branch(main)
+    first = main.branches.publish("dev")
+    assert main.branches.publish("dev") == first  # nothing new, no version
+    ids = main.to_table(with_row_id=True)
+    branch.insert(pa.table({"id": [101], "x": [2], "y": [4]}))
+    branch.delete("id = 100")
+
+    second = main.branches.publish("dev")
+
+    assert second == first + 1
+    assert main.to_table() == branch.to_table()
+    if main.has_stable_row_ids:
+        assert main.to_table(with_row_id=True)["_rowid"].to_pylist()[:-1] == [
+            row["_rowid"] for row in ids.to_pylist() if row["id"] != 100
+        ]
+    assert changes_of(main, second) == [("delete", 100, 2), ("insert", 101, 2)]
+
+
+def test_the_change_feed_has_what_the_branch_changed(main: LanceDataset) -> None:
+    changed_branch(main)
+    version = main.branches.publish("dev")
+    update = (
+        ("update_preimage", "update_postimage") if main.has_stable_row_ids else ("delete", "insert")
+    )
+    assert changes_of(main, version) == sorted(
+        [("delete", 3, 1), (update[0], 8, 1), (update[1], 8, 7), ("insert", 100, 2)]
+    )
+    net = main.changes(version, net=True).to_table()
+    assert net.num_rows == 4
+
+
+@pytest.mark.spec("publish-2")
+def test_versions_in_the_lineage_are_those_of_the_target(tmp_path: Path) -> None:
+    main = glaive.write_dataset(ROWS, tmp_path / "t.lance", enable_stable_row_ids=True)
+    branch = main.create_branch("dev")
+    for number in (100, 101):  # versions 2 and 3 of the branch are version 2 of the target
+        branch.insert(pa.table({"id": [number], "x": [2]}))
+    main.branches.publish("dev")
+    branch.insert(pa.table({"id": [102], "x": [2]}))
+    main.branches.publish("dev")
+
+    columns = ["id", "_row_created_at_version"]
+    for dataset in (main, lance.dataset(main.uri)):
+        rows = dataset.to_table(columns=columns, filter="id > 90").to_pylist()
+        assert [tuple(row.values()) for row in rows] == [(100, 2), (101, 2), (102, 3)]
+
+
+@pytest.mark.spec("publish-3")
+def test_a_branch_that_lacks_a_version_is_not_published(main: LanceDataset) -> None:
+    branch = changed_branch(main)
+    main.insert(ADDED)
+    version, rows = main.version, main.to_table()
+    with pytest.raises(
+        CommitConflictError, match="Create a branch of the newest version"
+    ) as failed:
+        main.branches.publish("dev")
+    assert (failed.value.version, failed.value.retryable) == (version, False)
+    assert glaive.dataset(main.uri).to_table() == rows
+    assert branch.count_rows() == 20
+
+
+class Meanwhile(InProcess):
+    """Runs tasks after another writer has committed."""
+
+    def __init__(self, write: Any) -> None:
+        self.write = write
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[Any]]) -> list[Any]:
+        """Commit something, then execute the tasks."""
+        self.write()
+        return super().run(dataset, tasks)
+
+
+WRITERS: dict[str, Callable[[str], Any]] = {
+    "glaive appends": lambda uri: glaive.dataset(uri).insert(ADDED),
+    "pylance appends": lambda uri: lance.write_dataset(ADDED, uri, mode="append"),
+    "a setting changes": lambda uri: glaive.dataset(uri).update_config({"a": "b"}),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_commit_while_files_are_copied_is_a_conflict(main: LanceDataset, writer: str) -> None:
+    changed_branch(main)
+    before = main.version
+    meanwhile = Meanwhile(lambda: WRITERS[writer](main.uri))
+    with pytest.raises(CommitConflictError):
+        publish_branch(main.opened, "dev", Job(runner=meanwhile))
+    newest = glaive.dataset(main.uri)
+    assert newest.version == before + 1
+    assert 7 not in newest.to_table()["x"].to_pylist()
+
+
+def test_others_conflict_with_a_publication(main: LanceDataset) -> None:
+    changed_branch(main)
+    late, pylance = glaive.dataset(main.uri), lance.dataset(main.uri)
+    expected = main.branches.publish("dev")
+    with pytest.raises(CommitConflictError):
+        late.insert(ADDED)
+    with pytest.raises(OSError, match="conflict"):
+        lance.LanceDataset.commit(
+            pylance.uri,
+            lance.LanceOperation.Append(lance.fragment.write_fragments(ADDED, pylance.uri)),
+            read_version=pylance.version,
+        )
+    assert glaive.dataset(main.uri).version == expected
+
+
+def test_a_branch_is_published_to_the_one_it_was_made_from(main: LanceDataset) -> None:
+    dev = main.create_branch("dev")
+    below = changed_branch(dev, "below")
+    with pytest.raises(OptionError, match="made from branch 'dev'"):
+        main.branches.publish("below")
+    with pytest.raises(RefNotFoundError):
+        main.branches.publish("other")
+
+    dev.branches.publish("below")
+    main.branches.publish("dev")
+
+    expected = below.to_table()
+    assert (dev.to_table(), main.to_table()) == (expected, expected)
+    main.branches.delete("below")
+    main.branches.delete("dev")
+    assert lance.dataset(main.uri).to_table().num_rows == len(expected)
+
+
+def test_blobs_of_a_branch_are_published(tmp_path: Path) -> None:
+    values = [b"small", b"m" * 100_000, b"l" * 5_000_000]
+    column = glaive.blob_array(values[:1])
+    schema = pa.schema([glaive.blob_field("blob")])
+    main = glaive.write_dataset(
+        pa.Table.from_arrays([column], schema=schema),
+        tmp_path / "t.lance",
+        data_storage_version="2.2",
+    )
+    branch = main.create_branch("dev")
+    branch.insert(pa.Table.from_arrays([glaive.blob_array(values[1:])], schema=schema))
+    main.branches.publish("dev")
+    main.branches.delete("dev")
+    files = glaive.dataset(main.uri).take_blobs("blob", indices=[0, 1, 2])
+    assert [file.read() for file in files] == values
+
+
+def test_a_branch_that_pylance_made_is_published(main: LanceDataset) -> None:
+    branch = lance.dataset(main.uri).create_branch("theirs")
+    branch.insert(ADDED)
+    main.branches.publish("theirs")
+    assert not main.base_paths()
+    assert main.count_rows() == 21
+    main.branches.delete("theirs")
+    assert lance.dataset(main.uri).count_rows() == 21
