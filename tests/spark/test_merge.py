@@ -15,6 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
+from glaive.spark.lance_table.merge_keys import equalities
+from glaive.table.key_filter import hash_keys, key_filter, may_share_keys
+from glaive.table.load import read_transaction
 
 VECTOR = pa.list_(pa.float32(), 2)
 ROWS = pa.table(
@@ -183,3 +186,70 @@ def test_a_worker_that_dies_in_a_merge_loses_and_doubles_nothing(
     named = {row.path for row in table.files().collect()}
     kept = {path.relative_to(uri).as_posix() for path in Path(uri).glob("data/*")}
     assert kept == {path for path in named if path.startswith("data/")}
+
+
+@pytest.mark.parametrize(
+    ("condition", "pairs", "complete"),
+    [
+        ("t.id = s.id", [("id", "id")], True),
+        ("s.`key` == T.id AND t.day=s.d", [("id", "key"), ("day", "d")], True),
+        ("t.id = s.id and t.day between 1 and 3", [], False),
+        ("t.id = s.id and s.text <> ' or t.n = s.n and '", [("id", "id")], False),
+        ("t.id = s.id and (t.n = s.n or t.n is null)", [("id", "id")], False),
+        ("t.id = s.id or t.n = s.n and t.text = s.text", [], False),
+        ("t.n <=> s.n and not t.id = s.id", [], False),
+        ("t.id = t.n and s.id = s.n", [], False),
+        ("t.id = s.id -- and so on", [], False),
+    ],
+)
+def test_keys_are_found_in_conditions(
+    condition: str, pairs: list[tuple[str, str]], complete: bool
+) -> None:
+    found, all_of_it = equalities(condition, "t")
+    assert ([(pair.column, pair.other) for pair in found], all_of_it) == (pairs, complete)
+    assert equalities(condition, None) == ([], False)
+
+
+def test_keys_of_other_types_match_as_spark_compares_them(spark: SparkSession, uri: str) -> None:
+    rows = pa.table(
+        {
+            "n": pa.array([-1, 2, 300], pa.int32()),
+            "small": pa.array([255, 2, 3], pa.uint8()),
+            "text": pa.array(["a", "b ", None], pa.large_string()),
+        }
+    )
+    glaive.write_dataset(rows, uri, max_rows_per_file=1)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    source = spark.sql(
+        "SELECT * FROM VALUES (CAST(-1 AS BIGINT), CAST(-1 AS TINYINT), 'a'), "
+        "(4294967295L, 2Y, 'b'), (NULL, NULL, NULL), (300L, 3Y, NULL) AS v(n, small, text)"
+    ).alias("s")
+    for column in ("n", "small", "text"):
+        expected = (
+            table.toDF().alias("t").join(source, F.col(f"t.{column}") == F.col(f"s.{column}"))
+        )
+        merge = table.merge(source, f"t.{column} = s.{column}")
+        counts = merge.whenMatchedUpdate(set={"n": "t.n"}).execute()
+        assert counts["num_updated_rows"] == expected.count()
+
+
+def test_a_merge_by_the_primary_key_says_which_keys_it_inserted(
+    spark: SparkSession, changes: DataFrame, uri: str
+) -> None:
+    key = pa.field(
+        "id", pa.int64(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}
+    )
+    schema = pa.schema([key, *list(ROWS.schema)[1:]])
+    glaive.write_dataset(ROWS.cast(schema), uri)
+    table = LanceTable.forPath(spark, uri).alias("t")
+    merge = table.merge(changes.alias("s"), "t.id = s.id and s.n > 0").whenNotMatchedInsertAll()
+    assert merge.execute()["num_inserted_rows"] == 2
+
+    made = glaive.dataset(uri)
+    transaction = read_transaction(made.store, made.manifest)
+    assert transaction is not None
+    message = transaction.operation.to_wire()
+    ids = list(message.inserted_rows.field_ids)
+    for number, inserted in ((18, False), (20, True), (21, True)):
+        one = key_filter(ids, hash_keys([pa.array([number])]))
+        assert may_share_keys(message.inserted_rows, one) == inserted

@@ -10,12 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.format.manifest import Manifest
 
-__all__ = ["COUNTS", "JOB", "LOCAL", "FragmentRange", "InProcess", "Job", "Task", "TaskRunner"]
+__all__ = [
+    "COUNTS",
+    "JOB",
+    "LOCAL",
+    "FragmentRange",
+    "InProcess",
+    "Job",
+    "SharingTask",
+    "Task",
+    "TaskRunner",
+]
 
 JOB = "glaive.job"
 """Transaction property that holds the id of a job."""
@@ -32,6 +42,13 @@ class Task(Protocol[R_co]):
 
     def execute(self, dataset: OpenDataset) -> R_co:
         """Do the work and return what the commit needs; ``dataset`` may be at another version."""
+
+
+class SharingTask(Protocol[R_co]):
+    """A task that needs what all tasks of its job need, and that is too large for each of them."""
+
+    def execute(self, dataset: OpenDataset, shared: Any) -> R_co:
+        """Do the work and return what the commit needs."""
 
 
 @dataclass(frozen=True, slots=True)

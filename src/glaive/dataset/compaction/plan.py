@@ -20,31 +20,40 @@ from glaive.table.relocated_rows import REUSE_INDEX, followed
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["plan_compaction"]
+__all__ = ["compaction_groups", "for_tasks", "plan_compaction"]
 
 
 def plan_compaction(dataset: OpenedVersion, options: CompactionOptions) -> CompactionPlan:
     """Compute the groups; reads no data file."""
+    manifest = dataset.manifest
+    ids = manifest.fragment_ids
+    tasks = [
+        CompactionTask(
+            manifest.version,
+            tuple(ids[group.start : group.stop].tolist()),
+            for_tasks(options),
+            tuple(map(manifest.fragment, group)),
+        )
+        for group in compaction_groups(dataset, options)
+    ]
+    return CompactionPlan(manifest.version, tasks)
+
+
+def for_tasks(options: CompactionOptions) -> CompactionOptions:
+    """Options without those that only affect the plan."""
+    return replace(options, excluded_fragment_ids=())
+
+
+def compaction_groups(dataset: OpenedVersion, options: CompactionOptions) -> list[range]:
+    """Positions of the fragments that are merged, or rewritten alone; reads no data file."""
     groups: list[list[int]] = []
     for run in _runs(dataset, options):
         groups.extend(_split(dataset, run, options.target_rows_per_fragment))
     groups = [
         group for group in groups if len(group) > 1 or _has_many_deleted(dataset, group[0], options)
     ]
-    manifest = dataset.manifest
-    ids = manifest.fragment_ids
-    # Tasks do not carry options that only affect the plan.
-    task_options = replace(options, excluded_fragment_ids=())
-    tasks = [
-        CompactionTask(
-            dataset.manifest.version,
-            tuple(ids[group].tolist()),
-            task_options,
-            tuple(map(manifest.fragment, group)),
-        )
-        for group in _within_limits(dataset, groups, options)
-    ]
-    return CompactionPlan(dataset.manifest.version, tasks)
+    # A group is a part of a run, whose fragments are neighbours.
+    return [range(group[0], group[-1] + 1) for group in _within_limits(dataset, groups, options)]
 
 
 def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[int]]:
@@ -58,11 +67,14 @@ def _runs(dataset: OpenedVersion, options: CompactionOptions) -> Iterator[list[i
         if entry.name != REUSE_INDEX
     ]
     excluded = pinned_fragments(manifest).union(options.excluded_fragment_ids)
+    # No fragment is larger than all of them, so most often none has to be looked at.
+    any_large = manifest.columns.file_bytes >= options.max_bytes_per_file
     run: list[int] = []
     run_coverage: list[bool] | None = None
     for position, fragment_id in enumerate(ids):
         small = physical[position] < options.target_rows_per_fragment
-        small = small and _live_bytes(dataset, position) < options.max_bytes_per_file
+        if any_large and small:
+            small = _live_bytes(dataset, position) < options.max_bytes_per_file
         wanted = small or _has_many_deleted(dataset, position, options)
         if fragment_id in excluded or not wanted:
             if run:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.result import JsonValue, RewriteResult, read_fragments
 from glaive.dataset.compaction.rewrite import rewrite
 from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.tasks import FragmentRange
 from glaive.format.fragment import Fragment
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
 
-__all__ = ["CompactionPlan", "CompactionTask"]
+__all__ = ["CompactionPlan", "CompactionTask", "RewriteTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,24 @@ class CompactionTask(JsonValue):
         ids = tuple(values["fragment_ids"])
         old = read_fragments(values["fragments"])
         return cls(values["read_version"], ids, CompactionOptions(**options), old)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """The same for neighbouring fragments, small enough for a million of them; can be pickled.
+
+    The result lacks the old fragments, which the planner knows.
+    """
+
+    fragments: FragmentRange
+    options: CompactionOptions
+
+    def execute(self, dataset: OpenDataset) -> RewriteResult:
+        """Write the rows into new fragments, uncommitted."""
+        opened = self.fragments.opened(dataset)
+        positions = self.fragments.positions(opened)
+        ids = opened.manifest.fragment_ids[positions.start : positions.stop].tolist()
+        return replace(rewrite(opened, opened.manifest.version, ids, self.options), old=())
 
 
 @dataclass(frozen=True, slots=True)

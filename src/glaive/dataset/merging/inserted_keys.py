@@ -37,6 +37,13 @@ class InsertedKeys:
         more = key_filter(list(self._filter.field_ids), hashes)
         self._filter.bloom.bitmap = (_bits_of(self._filter) | _bits_of(more)).tobytes()
 
+    def add_all(self, others: InsertedKeys) -> None:
+        """Add the keys of another filter of the same columns."""
+        self._all_hashed &= others._all_hashed
+        self._count += others._count
+        bits = _bits_of(self._filter) | _bits_of(others._filter)
+        self._filter.bloom.bitmap = bits.tobytes()
+
     def message(self) -> Filter | None:
         """The filter in wire format; None if there are no keys, or unsupported ones."""
         return self._filter if self._all_hashed and self._count else None

@@ -83,11 +83,17 @@ class Matches:
 
 
 def find_matches(
-    dataset: OpenedVersion, keys: SourceKeys, meter: Meter, *, use_index: bool = True
+    dataset: OpenedVersion,
+    keys: SourceKeys,
+    meter: Meter,
+    *,
+    use_index: bool = True,
+    fragments: tuple[int, ...] | None = None,
 ) -> Matches:
     """Look up the keys of all live rows among those of the source.
 
     With ``use_index`` scalar indices say which rows may have them, where that is quicker.
+    ``fragments`` are ids of those to look at; default: all.
 
     Memory: a few windows of the key columns, and 24 bytes per match.
     """
@@ -97,7 +103,7 @@ def find_matches(
     columns = (*keys.names, *system)
     source = Views(snapshot).scan(columns, inputs=keys.names)
     terms = _terms(keys) if keys.rows <= _MAX_PREFILTER_RATIO * snapshot.num_rows else ()
-    run = ScanRun(source, ScanOptions(), meter)
+    run = ScanRun(source, ScanOptions(fragments=fragments), meter)
     answers = answers_of(run, [_indexed(term, snapshot) for term in terms]) if use_index else {}
     search = Search(run, terms, answers=answers)
     num_keys = len(keys.names)

@@ -14,7 +14,7 @@ from glaive.dataset.sampling import sample_positions
 from glaive.errors import OptionError
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
-from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, WritePart
+from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, Cuts, WritePart
 from glaive.spark.jobs.curves import Curve, CurveKind
 from glaive.spark.jobs.runner import cut_evenly, parts_for
 
@@ -67,11 +67,9 @@ def cluster_rows(
     bounds = cut_evenly(sizes, count)
     ids = manifest.fragment_ids[list(positions)]
     version = manifest.version
-    tasks = [
-        CutRows(version, tuple(ids[start:stop].tolist()), curve, np.unique(cuts))
-        for start, stop in pairwise(bounds)
-    ]
-    moved = runner.rows_of(opened, tasks, PARTS_DDL).repartitionById(count, "part")
+    tasks = [CutRows(version, tuple(ids[a:b].tolist())) for a, b in pairwise(bounds)]
+    shared = Cuts(curve, np.unique(cuts))
+    moved = runner.rows_of(opened, tasks, PARTS_DDL, shared).repartitionById(count, "part")
     results = runner.run_on_rows(opened, moved, WritePart(version, curve, max_rows))
     new = [
         fragment for _, part in sorted(results, key=lambda result: result[0]) for fragment in part

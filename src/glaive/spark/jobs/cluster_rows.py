@@ -32,7 +32,7 @@ from glaive.spark.jobs.worker import RowTask
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["PARTS", "PARTS_DDL", "CutRows", "WritePart"]
+__all__ = ["PARTS", "PARTS_DDL", "CutRows", "Cuts", "WritePart"]
 
 PARTS: Final[dict[str, pa.DataType]] = {"part": pa.int32(), "rows": pa.binary()}
 """Columns between the tasks: the number of the part, and an Arrow stream."""
@@ -46,6 +46,22 @@ _HELD_BYTES: Final = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where rows are cut into parts.
+
+    Parameters
+    ----------
+    curve
+        The order of rows.
+    numbers
+        Numbers along the curve at which parts begin, ascending.
+    """
+
+    curve: Curve
+    numbers: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
 class CutRows:
     """Read fragments, and cut their rows into parts.
 
@@ -53,18 +69,12 @@ class CutRows:
     ----------
     fragment_ids
         The fragments.
-    curve
-        The order of rows.
-    cuts
-        Numbers along the curve at which parts begin, ascending.
     """
 
     read_version: int
     fragment_ids: tuple[int, ...]
-    curve: Curve
-    cuts: NDArray[np.uint64]
 
-    def rows(self, dataset: LanceDataset) -> Iterator[pa.RecordBatch]:
+    def rows(self, dataset: LanceDataset, shared: Cuts) -> Iterator[pa.RecordBatch]:
         """Parts of rows, as :data:`PARTS`."""
         opened = at_version(dataset, self.read_version)
         stable = opened.manifest.uses(Feature.STABLE_ROW_IDS)
@@ -74,31 +84,31 @@ class CutRows:
         held: list[pa.RecordBatch] = []
         size = 0
         for batch in Scanner(Views(opened.snapshot), reading).to_batches():
-            numbers = pa.array(self.curve.numbers(batch))
+            numbers = pa.array(shared.curve.numbers(batch))
             held.append(batch.append_column(_NUMBER, numbers))
             size += batch.nbytes
             if size >= _HELD_BYTES:
-                yield from self._cut(held)
+                yield from _parts(held, shared.numbers)
                 held, size = [], 0
         if held:
-            yield from self._cut(held)
+            yield from _parts(held, shared.numbers)
 
-    def _cut(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(held)
-        numbers = table.column(_NUMBER).to_numpy()
-        parts = np.searchsorted(self.cuts, numbers, side="right")
-        order = np.argsort(parts, kind="stable")
-        starts = np.flatnonzero(np.diff(parts[order], prepend=-1))
-        stops = [*starts[1:].tolist(), len(order)]
-        for start, stop in zip(starts.tolist(), stops, strict=True):
-            rows = table.take(order[start:stop])
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, rows.schema) as writer:
-                writer.write_table(rows)
-            number = int(parts[order[start]])
-            yield pa.record_batch(
-                [[number], [sink.getvalue().to_pybytes()]], schema=pa.schema(PARTS)
-            )
+
+def _parts(held: list[pa.RecordBatch], cuts: NDArray[np.uint64]) -> Iterator[pa.RecordBatch]:
+    """Rows by part, as :data:`PARTS`."""
+    table = pa.Table.from_batches(held)
+    numbers = table.column(_NUMBER).to_numpy()
+    parts = np.searchsorted(cuts, numbers, side="right")
+    order = np.argsort(parts, kind="stable")
+    starts = np.flatnonzero(np.diff(parts[order], prepend=-1))
+    stops = [*starts[1:].tolist(), len(order)]
+    for start, stop in zip(starts.tolist(), stops, strict=True):
+        rows = table.take(order[start:stop])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        number = int(parts[order[start]])
+        yield pa.record_batch([[number], [sink.getvalue().to_pybytes()]], schema=pa.schema(PARTS))
 
 
 @dataclass(frozen=True)

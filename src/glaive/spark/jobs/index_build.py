@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.builder import IndicesBuilder
 from glaive.dataset.indexing.create import commit_segments
+from glaive.dataset.tasks import FragmentRange
 from glaive.errors import OptionError
 from glaive.spark.jobs.runner import cut_evenly
 
 if TYPE_CHECKING:
+    from glaive.dataset.commits.index_metadata import Index
     from glaive.dataset.indexing.task import IndexTask
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
-__all__ = ["build_index"]
+__all__ = ["SegmentTask", "build_index", "segment_tasks"]
 
 _SAMPLE_RATE = 256
 """Rows for each centroid, or code, that are read to train them."""
@@ -44,14 +47,29 @@ def build_index(
     cuts = cut_evenly(manifest.physical_rows, segments or runner.parallelism)
     if task.kind == "vector" and len(cuts) > 2:
         task = replace(task, parameters=_with_model(opened, task))
-    ids = manifest.fragment_ids
-    tasks = [
-        replace(task, fragment_ids=tuple(ids[start:stop].tolist()))
-        for start, stop in pairwise(cuts)
-    ]
-    built = runner.run(opened, tasks)
-    counts = {"num_segments": len(built), "num_indexed_fragments": len(ids)}
+    built = runner.run(opened, segment_tasks(manifest, cuts), task)
+    counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
     return commit_segments(opened, task.name, task.column, built, job=job, counts=counts), None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """Build the segment of some fragments; can be pickled."""
+
+    fragments: FragmentRange
+
+    def execute(self, dataset: LanceDataset, shared: IndexTask) -> Index:
+        """Write the segment, uncommitted; ``shared`` is the task for all fragments."""
+        opened = self.fragments.opened(dataset)
+        positions = self.fragments.positions(opened)
+        ids = opened.manifest.fragment_ids[positions.start : positions.stop]
+        return replace(shared, fragment_ids=tuple(ids.tolist())).execute(dataset)
+
+
+def segment_tasks(manifest: Manifest, cuts: Sequence[int]) -> list[SegmentTask]:
+    """A task for the fragments between each two cuts, as :func:`cut_evenly` makes them."""
+    ranges = [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
+    return list(map(SegmentTask, ranges))
 
 
 def _with_model(opened: OpenedVersion, task: IndexTask) -> dict[str, Any]:

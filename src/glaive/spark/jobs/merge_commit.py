@@ -17,6 +17,7 @@ from glaive.scan.take import take_physical
 from glaive.spark.assignable import refuse_unassignable
 from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
 from glaive.spark.types import spark_arrow_schema
+from glaive.table.key_filter import Filter
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
@@ -30,7 +31,11 @@ __all__ = ["commit_merge"]
 
 
 def commit_merge(
-    opened: OpenedVersion, joined: DataFrame, clauses: Sequence[RowClause], job: Job
+    opened: OpenedVersion,
+    joined: DataFrame,
+    clauses: Sequence[RowClause],
+    job: Job,
+    primary_key: tuple[str, ...] = (),
 ) -> tuple[Manifest, None]:
     """Write the rows of a joined frame, and commit them.
 
@@ -40,6 +45,9 @@ def commit_merge(
         Columns :data:`CLAUSE`, :data:`ADDRESS`, perhaps :data:`ROW_ID`, and the values.
     clauses
         By number.
+    primary_key
+        Columns of the primary key if the merge is by it: then another writer who inserts the same
+        key is a conflict.
 
     Raises
     ------
@@ -48,7 +56,7 @@ def commit_merge(
     """
     runner: Any = job.runner  # that of a session
     _check_types(opened, joined)
-    task = MergeRows(opened.manifest.version, tuple(clauses))
+    task = MergeRows(opened.manifest.version, tuple(clauses), primary_key)
     parts: list[MergedRows] = runner.run_on_rows(opened, joined, task)
     rows = RowsByFragment()
     only_deletes = all(clause.action == "delete" for clause in clauses)
@@ -78,9 +86,18 @@ def commit_merge(
         new=tuple(new),
         fields_touched=tuple(sorted(field.id for field in opened.manifest.schema.walk())),
         affected=deleted.affected,
+        inserted_rows=_inserted_keys(parts),
     )
     properties = job.recording(**counts)
     return commit_operation(opened, operation, properties=properties, once=job.once), None
+
+
+def _inserted_keys(parts: Sequence[MergedRows]) -> Filter | None:
+    """The filter of all inserted keys; ``None`` if there are none, or no primary key."""
+    found = [part.keys for part in parts if part.keys is not None]
+    for keys in found[1:]:
+        found[0].add_all(keys)
+    return found[0].message() if found else None
 
 
 def _check_types(opened: OpenedVersion, frame: DataFrame) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.chunked import join_column
+from glaive.dataset.merging.inserted_keys import InsertedKeys
 from glaive.dataset.merging.old_values import OldValues, padded_rows
 from glaive.dataset.rows.relocated_rows import RelocatedIds, with_ids
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
@@ -63,6 +65,8 @@ class MergedRows:
         Rows by action.
     repeated
         Address of a row that was changed twice, if there is one.
+    keys
+        The inserted keys, if the merge is by the primary key.
     """
 
     updated: tuple[Fragment, ...]
@@ -70,6 +74,7 @@ class MergedRows:
     old: RowsByFragment
     counts: dict[str, int]
     repeated: int | None
+    keys: InsertedKeys | None = None
 
 
 @dataclass(frozen=True)
@@ -82,17 +87,20 @@ class MergeRows(RowTask):
         The version that was joined.
     clauses
         By their numbers in the column :data:`CLAUSE`.
+    primary_key
+        Columns of the primary key if the merge is by it, else none.
     """
 
     read_version: int
     clauses: tuple[RowClause, ...]
+    primary_key: tuple[str, ...] = ()
 
     def execute(self, dataset: LanceDataset, rows: Iterator[pa.RecordBatch]) -> MergedRows:
         """Write new files; nothing is committed."""
         opened = dataset.opened
         if opened.manifest.version != self.read_version:
             opened = opened.at(self.read_version)
-        run = _Run.of(opened, self.clauses)
+        run = _Run.of(opened, self.clauses, self.primary_key)
         try:
             for batch in rows:
                 run.add(batch)
@@ -110,6 +118,8 @@ class _Run:
     updated: FragmentWriter
     inserted: FragmentWriter
     ids: RelocatedIds
+    primary_key: tuple[str, ...]
+    keys: InsertedKeys | None
     old: dict[int, OldValues] = field(default_factory=dict)
     addresses: list[NDArray[np.uint64]] = field(default_factory=list)
     counts: dict[str, int] = field(
@@ -117,11 +127,16 @@ class _Run:
     )
 
     @classmethod
-    def of(cls, opened: OpenedVersion, clauses: tuple[RowClause, ...]) -> _Run:
+    def of(
+        cls, opened: OpenedVersion, clauses: tuple[RowClause, ...], primary_key: tuple[str, ...]
+    ) -> _Run:
         manifest = opened.manifest
         plan = plan_write(opened.store, manifest.schema, WriteOptions(mode="append"), manifest)
         ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
-        return cls(opened, clauses, FragmentWriter(plan), FragmentWriter(plan), ids)
+        fields = [manifest.schema.find(name)[-1].id for name in primary_key]
+        keys = InsertedKeys(fields) if fields else None
+        writers = FragmentWriter(plan), FragmentWriter(plan)
+        return cls(opened, clauses, *writers, ids, primary_key, keys)
 
     def add(self, batch: pa.RecordBatch) -> None:
         numbers: Any = batch.column(CLAUSE).to_numpy()
@@ -134,6 +149,8 @@ class _Run:
             if clause.action == "insert":
                 table = padded_rows(self._values(part, clause), self.opened.manifest.schema)
                 self.inserted.write(table)
+                if self.keys is not None:
+                    self.keys.add([join_column(table.column(name)) for name in self.primary_key])
                 continue
             addresses = part.column(ADDRESS).to_numpy().astype(np.uint64)
             self.addresses.append(addresses)
@@ -174,4 +191,5 @@ class _Run:
             old=rows,
             counts=self.counts,
             repeated=repeated,
+            keys=self.keys,
         )

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.tasks import FragmentRange, Task
+from glaive.dataset.tasks import FragmentRange, SharingTask, Task
 from glaive.errors import MissingDependencyError
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors
@@ -24,6 +24,7 @@ from glaive.spark.jobs.worker import (
     execute_rows,
     loads,
     rows_function,
+    sharing_function,
 )
 from glaive.spark.release import RELEASE
 
@@ -99,10 +100,16 @@ class SparkRunner:
         cuts = divide(sizes, manifest.columns.file_bytes, self.parallelism)
         return [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
 
-    def run(self, dataset: OpenedVersion | None, tasks: Sequence[Task[R]]) -> list[R]:
+    def run(
+        self,
+        dataset: OpenedVersion | None,
+        tasks: Sequence[Task[R] | SharingTask[R]],
+        shared: object | None = None,
+    ) -> list[R]:
         """Execute tasks in the cluster; their results in the order of the tasks.
 
-        ``dataset`` may be None for tasks that need none.
+        ``dataset`` may be None for tasks that need none. With ``shared``, each task gets this value
+        as a second argument.
 
         Raises
         ------
@@ -115,14 +122,25 @@ class SparkRunner:
             return []
         with job_errors():
             frame, slots = self._task_frame(dataset, tasks)
-            returned = frame.mapInArrow(execute, RESULTS_DDL).toArrow()
+            work = execute if shared is None else sharing_function(dumps(shared), rows=False)
+            returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
         by_slot = dict(zip(*(column.to_pylist() for column in returned.columns), strict=True))
         return [result for slot in range(slots) for result in loads(by_slot[slot])]
 
-    def rows_of(self, dataset: OpenedVersion, tasks: Sequence[Any], ddl: str) -> DataFrame:
-        """The rows that tasks return by their method ``rows``, as a frame; runs when it is used."""
+    def rows_of(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[Any],
+        schema: Any,
+        shared: object | None = None,
+    ) -> DataFrame:
+        """The rows that tasks return by their method ``rows``, as a frame; runs when it is used.
+
+        With ``shared``, each task gets this value as a second argument.
+        """
         frame, _ = self._task_frame(dataset, tasks)
-        return frame.mapInArrow(execute_rows, ddl)
+        work = execute_rows if shared is None else sharing_function(dumps(shared), rows=True)
+        return frame.mapInArrow(work, schema)
 
     def _task_frame(
         self, dataset: OpenedVersion | None, tasks: Sequence[Any]

@@ -27,6 +27,7 @@ __all__ = [
     "loads",
     "opened_dataset",
     "rows_function",
+    "sharing_function",
 ]
 
 RESULTS: Final[dict[str, pa.DataType]] = {
@@ -60,6 +61,33 @@ def execute_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _, dataset, tasks in _accepted(batches):
         for task in tasks:
             yield from task.rows(dataset)
+
+
+def sharing_function(
+    shared: bytes, *, rows: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The same as :func:`execute` or :func:`execute_rows` for tasks that also get a pickled value.
+
+    Spark sends it to each worker once, not with each task.
+    """
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for slot, dataset, tasks in _accepted(batches):
+            value = shared_value(shared)
+            if rows:
+                for task in tasks:
+                    yield from task.rows(dataset, value)
+            else:
+                results = [task.execute(dataset, value) for task in tasks]
+                yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
+
+    return run
+
+
+@lru_cache(maxsize=1)
+def shared_value(pickled: bytes) -> Any:
+    """A value that tasks of a job share; kept for the next tasks of this worker."""
+    return loads(pickled)
 
 
 def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, list[Any]]]:

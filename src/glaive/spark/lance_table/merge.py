@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from glaive.dataset.merging.clauses import primary_key
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge
 from glaive.spark.jobs.merge_rows import RowClause
 from glaive.spark.lance_table.merge_join import Clause, JoinedRows
+from glaive.spark.lance_table.merge_keys import equalities, evaluated_once, source_keys
 from glaive.spark.types import stored_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from glaive.dataset.dataset import LanceDataset
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from glaive.format.manifest import Manifest
 
 __all__ = ["MergeBuilder"]
+
+_ROWS_PER_TASK = 1 << 16
+"""Rows of a source that a task writes, where their number is known."""
 
 Values = Mapping[str, "str | Column"]
 
@@ -132,9 +138,12 @@ class MergeBuilder:
 
         Notes
         -----
-        Spark reads the columns of the table that the condition and the clauses name, and joins
-        them with the source. Tasks read the other columns of updated rows by address, and write
-        updated and inserted rows to new files. The source is evaluated once per attempt.
+        If the condition is a text that requires columns of both sides to be equal, and the source
+        has up to a million keys, tasks look for rows with these keys, by statistics and indices,
+        and Spark joins the source with what they find. Otherwise, and for rows that no source row
+        matches, Spark reads and joins all rows, of the columns that the condition and the clauses
+        name. Tasks read the other columns of updated rows by address, and write updated and
+        inserted rows to new files. The source is evaluated once per attempt.
         """
         if not self.clauses:
             raise OptionError("the merge has no clauses: add some, such as whenMatchedUpdateAll()")
@@ -143,13 +152,36 @@ class MergeBuilder:
         if self.evolves and job.made(self.dataset) is None:
             self._add_columns()
 
+        pairs, _ = equalities(self.condition, self.name)
+        if not pairs or any(clause.rows == "not matched by source" for clause in self.clauses):
+            return job.change(self.dataset, self._merge)
+
         def merge(opened: OpenedVersion, commit: Job) -> tuple[Manifest, Any]:
-            joined = JoinedRows.of(
-                self.spark, opened, self.name, self.source, self.condition, self._resolved(opened)
-            )
-            return commit_merge(opened, joined.frame(self.duplicates), joined.written(), commit)
+            with evaluated_once(self.source):
+                keys = source_keys(self.source, pairs, opened.manifest.schema)
+                return self._merge(opened, commit, keys)
 
         return job.change(self.dataset, merge)
+
+    def _merge(
+        self, opened: OpenedVersion, commit: Job, keys: pa.Table | None = None
+    ) -> tuple[Manifest, Any]:
+        """Join, write and commit; with the keys of the source where they are known."""
+        clauses = self._resolved(opened)
+        joined = JoinedRows.of(
+            self.spark, opened, self.name, self.source, self.condition, clauses, keys
+        )
+        frame = joined.frame(self.duplicates)
+        if keys is not None:  # few rows: as many files as are worth their cost
+            frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
+        return commit_merge(opened, frame, joined.written(), commit, self._primary_key(opened))
+
+    def _primary_key(self, opened: OpenedVersion) -> tuple[str, ...]:
+        """The columns of the primary key, if these are the keys of the merge."""
+        declared = primary_key(opened.manifest.schema)
+        pairs, _ = equalities(self.condition, self.name)
+        by = {pair.column.lower() for pair in pairs}
+        return declared if by == {name.lower() for name in declared} else ()
 
     def _with(
         self, rows: Any, action: Any, condition: str | Column | None, values: Values | None

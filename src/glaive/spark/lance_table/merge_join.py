@@ -5,19 +5,26 @@ Spark evaluates conditions and expressions, so that they mean what they mean in 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError, SchemaError
 from glaive.format.flags import Feature
 from glaive.spark.api import read
+from glaive.spark.frame import frame_schema
+from glaive.spark.jobs.match_rows import MatchTask
 from glaive.spark.jobs.merge_rows import ADDRESS, CLAUSE, ROW_ID, RowClause
+from glaive.spark.jobs.runner import SparkRunner
+from glaive.spark.lance_table.merge_keys import equalities
+from glaive.spark.options import Options
+from glaive.spark.types import spark_arrow_schema, to_spark
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from glaive.dataset.version import OpenedVersion
@@ -29,9 +36,10 @@ _SOURCE = "__glaive_source"
 
 _NUMBER = "__glaive_number"
 
-Rows = Literal["matched", "not matched", "not matched by source"]
+_BROADCAST_KEYS = 1 << 16
+"""Keys of a source up to which matching rows go to all workers, instead of being shuffled."""
 
-_EQUALITY = re.compile(r"\s*([\w`]+)\.([\w`]+)\s*={1,2}\s*([\w`]+)\.([\w`]+)\s*")
+Rows = Literal["matched", "not matched", "not matched by source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +84,22 @@ class JoinedRows:
         source: DataFrame,
         condition: str | Column,
         clauses: tuple[Clause, ...],
+        keys: pa.Table | None = None,
     ) -> Self:
-        """Join a source with a version; only the columns that the merge names are read."""
+        """Join a source with a version; only the columns that the merge names are read.
+
+        ``keys`` are those of the source: only rows that have one are joined.
+        """
         taken = [column for column in source.columns if column.startswith("__glaive_")]
         if taken:
             raise SchemaError(f"the source has a column {taken[0]!r}: names like it are reserved")
         used = _columns_named(opened, condition, clauses)
-        return cls(
-            opened, target_frame(spark, opened, used, name), source, name, condition, clauses
-        )
+        if keys is None:
+            target = target_frame(spark, opened, used, name)
+        else:
+            used = [*used, *(column for column in keys.column_names if column not in used)]
+            target = matching_frame(spark, opened, used, name, keys)
+        return cls(opened, target, source, name, condition, clauses)
 
     def written(self) -> tuple[RowClause, ...]:
         """The clauses as tasks need them."""
@@ -143,21 +158,13 @@ class JoinedRows:
         return self.source.withColumn(_NUMBER, rank).where(F.col(_NUMBER) == 1).drop(_NUMBER)
 
     def _source_keys(self) -> list[str]:
-        terms = []
-        if isinstance(self.condition, str):
-            terms = re.split(r"\s+and\s+", self.condition, flags=re.IGNORECASE)
-        keys: list[str] = []
-        for term in terms:
-            parts = _EQUALITY.fullmatch(term)
-            if parts is None:
-                keys.clear()
-                break
-            first, left, _, right = (part.strip("`") for part in parts.groups())
-            keys.append(right if first == self.name else left)
-        if not keys or any(key not in self.source.columns for key in keys):
+        pairs, complete = equalities(self.condition, self.name)
+        keys = [pair.other for pair in pairs]
+        if not complete or any(key not in self.source.columns for key in keys):
             raise OptionError(
                 "onDuplicateSource: the condition of the merge must be a text of equalities of "
-                f"columns, such as 't.id = s.id and t.day = s.day', found {self.condition!r}"
+                "columns of the table's alias and the source's, such as 't.id = s.id and "
+                f"t.day = s.day', found {self.condition!r}"
             )
         return keys
 
@@ -179,6 +186,38 @@ def target_frame(
         storage_options=None if storage is None else dict(storage),
     )
     frame = frame.withColumnRenamed("_rowaddr", ADDRESS).withColumnRenamed("_rowid", ROW_ID)
+    return frame if name is None else frame.alias(name)
+
+
+def matching_frame(
+    spark: SparkSession,
+    opened: OpenedVersion,
+    columns: Iterable[str],
+    name: str | None,
+    keys: pa.Table,
+) -> DataFrame:
+    """The rows of :func:`target_frame` with one of these keys, which tasks look for.
+
+    Parameters
+    ----------
+    keys
+        In columns with the names and types of those of the table.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+    from pyspark.sql.types import LongType
+
+    runner = SparkRunner(spark)
+    options = Options(uri=opened.uri, columns=tuple(columns))
+    schema = to_spark(frame_schema(LanceDataset.holding(opened), options))
+    schema = schema.add(ADDRESS, LongType())
+    if opened.manifest.uses(Feature.STABLE_ROW_IDS):
+        schema = schema.add(ROW_ID, LongType())
+    tasks = [MatchTask(part, spark_arrow_schema(schema)) for part in runner.parts(opened)]
+    if not tasks:
+        return target_frame(spark, opened, columns, name)
+    frame = runner.rows_of(opened, tasks, schema, keys)
+    if keys.num_rows <= _BROADCAST_KEYS:
+        frame = F.broadcast(frame)
     return frame if name is None else frame.alias(name)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.compaction.commit import commit_rewrites
 from glaive.dataset.compaction.options import CompactionOptions
-from glaive.dataset.compaction.plan import plan_compaction
+from glaive.dataset.compaction.plan import compaction_groups, for_tasks
 from glaive.dataset.compaction.result import CompactionMetrics
+from glaive.dataset.compaction.task import RewriteTask
 from glaive.dataset.rows.selected_rows import MatchingFragments
+from glaive.dataset.tasks import FragmentRange
 from glaive.errors import OptionError
 from glaive.spark.jobs.cluster import cluster_rows
 from glaive.spark.jobs.curves import CurveKind
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
-__all__ = ["OptimizeBuilder"]
+__all__ = ["OptimizeBuilder", "rewrite_tasks"]
 
 
 class OptimizeBuilder:
@@ -78,8 +81,13 @@ class OptimizeBuilder:
             if self._where is not None:
                 given["excluded_fragment_ids"] = _without(opened, self._where, commit, given)
             checked = CompactionOptions.of(given, dict(opened.manifest.config))
-            plan = plan_compaction(opened, checked)
-            results = commit.runner.run(opened, plan.tasks)
+            groups = compaction_groups(opened, checked)
+            results = commit.runner.run(opened, rewrite_tasks(opened, groups, checked))
+            fragment = opened.manifest.fragment
+            results = [
+                replace(result, old=tuple(map(fragment, group)))
+                for result, group in zip(results, groups, strict=True)
+            ]
             defer = checked.defer_index_remap
             manifest, _ = commit_rewrites(opened, results, defer_index_remap=defer, job=commit)
             return manifest, None
@@ -140,6 +148,15 @@ class OptimizeBuilder:
 
         job = SparkJob.of(self._spark, job_id)
         return asdict(CompactionMetrics()) | job.change(self._dataset, cluster)
+
+
+def rewrite_tasks(
+    opened: OpenedVersion, groups: Sequence[range], options: CompactionOptions
+) -> list[RewriteTask]:
+    """A task for each group of fragments."""
+    ranges = [FragmentRange(opened.manifest.version, at.start, at.stop) for at in groups]
+    shared = for_tasks(options)
+    return [RewriteTask(fragments, shared) for fragments in ranges]
 
 
 def _without(

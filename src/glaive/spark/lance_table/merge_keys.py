@@ -1,0 +1,181 @@
+"""The keys of a merge: equalities in its condition, and the values that the source has there.
+
+Rows of the table without a key of the source take part in no clause but those for rows that no
+source row matches. So where there is no such clause, tasks look for the source's keys, and Spark
+joins what they find.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from glaive.spark.types import spark_arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from glaive.format.fields import LanceSchema
+
+__all__ = ["MAX_KEYS", "Equality", "equalities", "evaluated_once", "source_keys"]
+
+MAX_KEYS: Final = 1 << 20
+"""Keys of a source that this process holds; with more, Spark joins all rows of the table."""
+
+_TOKEN: Final = re.compile(
+    r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
+)
+_SPLITTING: Final = frozenset({"or", "xor", "case", "between"})
+"""Words after which ``and`` may not separate two conditions that both have to hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Two columns that have to be equal: of the table, and of the source with its alias."""
+
+    column: str
+    alias: str
+    other: str
+
+
+def equalities(condition: str | Column, name: str | None) -> tuple[list[Equality], bool]:
+    """Columns that a condition requires to be equal, and whether it requires nothing else.
+
+    Parameters
+    ----------
+    condition
+        Of a merge. None are found in a column, only in a text.
+    name
+        The alias of the table; without one it is not known whose columns are named.
+    """
+    if not isinstance(condition, str) or name is None or "--" in condition or "/*" in condition:
+        return [], False
+    terms: list[list[str]] = [[]]
+    depth = 0
+    for part in _TOKEN.findall(condition):
+        word = part.lower()
+        depth += part in ("(", "[")
+        depth -= part in (")", "]")
+        if depth == 0 and word in _SPLITTING:
+            return [], False
+        if depth == 0 and word == "and":
+            terms.append([])
+        else:
+            terms[-1].append(part)
+    found = [_equality(term, name) for term in terms]
+    return [one for one in found if one is not None], None not in found
+
+
+def _equality(term: Sequence[str], name: str) -> Equality | None:
+    match [*term]:
+        case [first, ".", left, "=", second, ".", right]:
+            pass
+        case [first, ".", left, "=", "=", second, ".", right]:
+            pass
+        case _:
+            return None
+    first, left, second, right = (part.strip("`") for part in (first, left, second, right))
+    mine, others = first.lower() == name.lower(), second.lower() == name.lower()
+    if mine == others:
+        return None
+    return Equality(left, second, right) if mine else Equality(right, first, left)
+
+
+def source_keys(
+    source: DataFrame, pairs: Iterable[Equality], stored: LanceSchema
+) -> pa.Table | None:
+    """The keys that a source has, with the names and types of the table's columns.
+
+    Returns
+    -------
+    pyarrow.Table or None
+        At most :data:`MAX_KEYS` keys, none with a null; ``None`` if there are more, or columns do
+        not have the same values on both sides.
+
+    Notes
+    -----
+    Runs the source once. Keys that no value of the column can equal are left out.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    columns = _columns(stored)
+    pairs = [pair for pair in pairs if pair.column.lower() in columns]
+    if not pairs:
+        return None
+    named = [columns[pair.column.lower()] for pair in pairs]
+    if len({field.name for field in named}) < len(named):
+        return None
+    quoted = [f"`{pair.alias}`.`{pair.other}`" for pair in pairs]
+    values: Any = [F.col(text).alias(field.name) for text, field in zip(quoted, named, strict=True)]
+    try:
+        selected = source.select(*values)
+        sent = spark_arrow_schema(selected.schema)
+    except AnalysisException:  # these are no columns of the source: Spark says so, or knows better
+        return None
+    if not all(_is_same(field, sent.field(field.name).type, selected.schema) for field in named):
+        return None
+    keys = selected.limit(MAX_KEYS + 1).toArrow()
+    if keys.num_rows > MAX_KEYS:
+        return None
+    for field in named:
+        keys = _fitted(keys, field)
+    return keys
+
+
+@contextmanager
+def evaluated_once(source: DataFrame) -> Iterator[None]:
+    """Keep the rows of a source in the cluster: it is read twice, and has to be the same."""
+    level = source.storageLevel
+    if level.useMemory or level.useDisk:  # its user keeps it
+        yield
+        return
+    source.persist()
+    try:
+        yield
+    finally:
+        source.unpersist()
+
+
+def _columns(stored: LanceSchema) -> Mapping[str, Any]:
+    """Top-level columns by the names that Spark knows them by, without those it mixes up."""
+    by_name: dict[str, list[Any]] = {}
+    for field in stored.to_arrow():
+        by_name.setdefault(field.name.lower(), []).append(field)
+    return {name: fields[0] for name, fields in by_name.items() if len(fields) == 1}
+
+
+def _is_same(field: pa.Field, sent: pa.DataType, schema: Any) -> bool:
+    """Whether values of the column equal those of the source in Spark if they do in Arrow."""
+    types = pa.types
+    mine = field.type
+    if types.is_integer(mine):
+        return bool(types.is_integer(sent) and not types.is_uint64(mine))
+    if types.is_string(mine) or types.is_large_string(mine):
+        # Strings with a collation, and those of a fixed length, compare in other ways.
+        return bool(schema[field.name].dataType.simpleString() == "string")
+    return bool(types.is_date32(mine) and types.is_date32(sent))
+
+
+def _fitted(keys: pa.Table, field: pa.Field) -> pa.Table:
+    """Keys in the type of a column, without those that it cannot have."""
+    at = keys.schema.get_field_index(field.name)
+    column: Any = keys.column(at)
+    possible: Any = pc.is_valid(column)
+    if pa.types.is_integer(field.type) and column.type != field.type:
+        cast: Any = column.cast(field.type, safe=False)
+        zero: Any = 0
+        possible = pc.and_(possible, pc.equal(cast.cast(column.type, safe=False), column))
+        # A number below 0 may come back from an unsigned one.
+        possible = pc.and_(possible, pc.equal(pc.less(cast, zero), pc.less(column, zero)))
+        column = cast
+    else:
+        column = column.cast(field.type)
+    keys = keys.set_column(at, field.with_nullable(True), column)
+    return keys.filter(pc.fill_null(possible, False))
