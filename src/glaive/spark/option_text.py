@@ -16,24 +16,35 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 
-__all__ = ["ALIASES", "BLOBS", "JSON_OPTIONS", "READERS"]
+__all__ = [
+    "ALIASES",
+    "BLOBS",
+    "JSON_OPTIONS",
+    "READERS",
+    "flag",
+    "names_of",
+    "positive",
+    "text_of",
+]
 
 
-def _count(name: str, text: str) -> int:
+def positive(name: str, text: str) -> int:
+    """An integer above 0."""
     digits = text.strip()
-    if not (digits.isdecimal() and len(digits) < 20 and int(digits)):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and int(digits)):
         raise OptionError(f"option {name}: expected an integer above 0, found {text!r}")
-    return int(text)
+    return int(digits)
 
 
 def _number(name: str, text: str) -> int:
     digits = text.strip()
-    if not (digits.isdecimal() and len(digits) < 20):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
         raise OptionError(f"option {name}: expected an integer ≥ 0, found {text!r}")
     return int(digits)
 
 
-def _flag(name: str, text: str) -> bool:
+def flag(name: str, text: str) -> bool:
+    """True or false."""
     if text.strip().lower() not in ("true", "false"):
         raise OptionError(f"option {name}: expected true or false, found {text!r}")
     return text.strip().lower() == "true"
@@ -47,7 +58,8 @@ def _json(name: str, text: str) -> Any:
         raise OptionError(f"option {name}: not JSON ({error})") from None
 
 
-def _names(name: str, text: str) -> tuple[str, ...]:
+def names_of(name: str, text: str) -> tuple[str, ...]:
+    """Names, separated by commas or as a JSON list."""
     if text.lstrip().startswith("["):
         names = _json(name, text)
         if not all(isinstance(part, str) for part in names):
@@ -61,7 +73,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
 
 def _columns(name: str, text: str) -> tuple[str, ...] | Mapping[str, str]:
     if not text.lstrip().startswith("{"):
-        return _names(name, text)
+        return names_of(name, text)
     pairs = _json(name, text)
     if not pairs or not all(isinstance(pair, str) for pair in pairs.values()):
         raise OptionError(f"option {name}: expected names and expressions, found {text!r}")
@@ -86,7 +98,8 @@ def _mappings(name: str, text: str) -> Mapping[str, Mapping[str, Any]]:
     return value
 
 
-def _text(name: str, text: str) -> str:
+def text_of(name: str, text: str) -> str:
+    """A text that is not blank."""
     if not text.strip():
         raise OptionError(f"option {name}: expected a string, found {text!r}. Omit it")
     return text.strip()
@@ -104,7 +117,7 @@ def _order(name: str, text: str) -> tuple[Any, ...]:
     from glaive.scan.run.compare import ColumnOrdering
 
     if not text.lstrip().startswith("["):
-        return _names(name, text)
+        return names_of(name, text)
     order = []
     for entry in _json(name, text):
         try:
@@ -117,7 +130,7 @@ def _order(name: str, text: str) -> tuple[Any, ...]:
 
 
 def _query(name: str, text: str) -> str | Mapping[str, Any]:
-    return _object(name, text) if text.lstrip().startswith("{") else _text(name, text)
+    return _object(name, text) if text.lstrip().startswith("{") else text_of(name, text)
 
 
 def _blobs(name: str, text: str) -> str:
@@ -143,41 +156,41 @@ JSON_OPTIONS = {
 READERS: dict[str, Callable[[str, str], object]] = {
     "base_store_params": _mappings,
     "columns": _columns,
-    "filter": _text,
-    "push_filters": _flag,
-    "limit": _count,
+    "filter": text_of,
+    "push_filters": flag,
+    "limit": positive,
     "order_by": _order,
     "nearest": _object,
     "full_text_query": _query,
     "blobs": _blobs,
-    "with_row_id": _flag,
-    "with_row_address": _flag,
-    "version": _count,
-    "branch": _text,
-    "tag": _text,
-    "asof": _text,
-    "batch_size": _count,
-    "split_bytes": _count,
-    "parallelism": _count,
-    "allow_truncation": _flag,
-    "vector_columns": _names,
-    "blob_columns": _names,
+    "with_row_id": flag,
+    "with_row_address": flag,
+    "version": positive,
+    "branch": text_of,
+    "tag": text_of,
+    "asof": text_of,
+    "batch_size": positive,
+    "split_bytes": positive,
+    "parallelism": positive,
+    "allow_truncation": flag,
+    "vector_columns": names_of,
+    "blob_columns": names_of,
     "column_types": _mappings,
-    "expected_version": _count,
-    "overwrite_schema": _flag,
-    "merge_schema": _flag,
-    "replace_where": _text,
-    "txn_app_id": _text,
+    "expected_version": positive,
+    "overwrite_schema": flag,
+    "merge_schema": flag,
+    "replace_where": text_of,
+    "txn_app_id": text_of,
     "txn_version": _number,
     "arrow_schema": _schema,
-    "strict_nullability": _flag,
-    "must_not_exist": _flag,
-    "job": _text,
+    "strict_nullability": flag,
+    "must_not_exist": flag,
+    "job": text_of,
     "encoding_options": _mappings,
-    "max_rows_per_file": _count,
-    "max_bytes_per_file": _count,
-    "data_storage_version": _text,
-    "enable_stable_row_ids": _flag,
+    "max_rows_per_file": positive,
+    "max_bytes_per_file": positive,
+    "data_storage_version": text_of,
+    "enable_stable_row_ids": flag,
 }
 """The parser of each option."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.dataset.versions.references import branch_of
@@ -69,5 +68,4 @@ def located(uri: str | os.PathLike[str]) -> str:
     OptionError
         Processes of a cluster cannot share such a location.
     """
-    text = from_spark({"path": os.fspath(uri)}).uri
-    return text if "://" in text else str(Path(text).expanduser().absolute())
+    return from_spark({"path": os.fspath(uri)}).uri

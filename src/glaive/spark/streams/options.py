@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from glaive.errors import OptionError
+from glaive.spark.option_text import flag, names_of, positive, text_of
 
 __all__ = ["StreamOptions", "stream_options"]
 
@@ -99,19 +100,6 @@ def stream_options(options: Mapping[str, str]) -> tuple[StreamOptions, dict[str,
     return StreamOptions(**values), others
 
 
-def _flag(name: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f"option {name}: expected true or false, found {text!r}")
-    return text.strip().lower() == "true"
-
-
-def _count(name: str, text: str) -> int:
-    digits = text.strip()
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and int(digits)):
-        raise OptionError(f"option {name}: expected an integer above 0, found {text!r}")
-    return int(digits)
-
-
 def _bytes(name: str, text: str) -> int:
     from glaive.config import memory_size
 
@@ -120,18 +108,12 @@ def _bytes(name: str, text: str) -> int:
 
 
 def _start(name: str, text: str) -> int | str:
-    return "latest" if text.strip().lower() == "latest" else _count(name, text)
+    return "latest" if text.strip().lower() == "latest" else positive(name, text)
 
 
-def _text(name: str, text: str) -> str:
-    if not text.strip():
-        raise OptionError(f"option {name}: expected a string, found {text!r}. Omit it")
-    return text.strip()
-
-
-def _names(name: str, text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names) or len(set(names)) < len(names):
+def _keys(name: str, text: str) -> tuple[str, ...]:
+    names = names_of(name, text)
+    if len(set(names)) < len(names):
         raise OptionError(f"option {name}: expected distinct names as in 'a,b', found {text!r}")
     return names
 
@@ -165,21 +147,21 @@ _SPARK = {
 
 _READERS: dict[str, Callable[[str, str], object]] = {
     "starting_version": _start,
-    "starting_timestamp": _text,
-    "ending_version": _count,
-    "ending_timestamp": _text,
-    "read_change_feed": _flag,
-    "preimages": _flag,
+    "starting_timestamp": text_of,
+    "ending_version": positive,
+    "ending_timestamp": text_of,
+    "read_change_feed": flag,
+    "preimages": flag,
     "deduplication_mode": _mode,
-    "max_files": _count,
-    "max_rows": _count,
+    "max_files": positive,
+    "max_rows": positive,
     "max_bytes": _bytes,
-    "skip_change_commits": _flag,
-    "ignore_deletes": _flag,
-    "merge_keys": _names,
-    "merge_order_by": _text,
-    "app_id": _text,
-    "auto_compact_files": _count,
+    "skip_change_commits": flag,
+    "ignore_deletes": flag,
+    "merge_keys": _keys,
+    "merge_order_by": text_of,
+    "app_id": text_of,
+    "auto_compact_files": positive,
 }
 
 _PARSERS = {_SPARK[name].lower(): (name, parse) for name, parse in _READERS.items()}
