@@ -73,7 +73,7 @@ def sharing_function(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for slot, dataset, tasks in _accepted(batches):
-            value = shared_value(shared)
+            value = _shared_value(shared)
             if rows:
                 for task in tasks:
                     yield from task.rows(dataset, value)
@@ -85,7 +85,7 @@ def sharing_function(
 
 
 @lru_cache(maxsize=1)
-def shared_value(pickled: bytes) -> Any:
+def _shared_value(pickled: bytes) -> Any:
     """A value that tasks of a job share; kept for the next tasks of this worker."""
     return loads(pickled)
 

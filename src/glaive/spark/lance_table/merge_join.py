@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from glaive.dataset.version import OpenedVersion
 
-__all__ = ["Clause", "JoinedRows", "target_frame"]
+__all__ = ["Clause", "JoinedRows", "matching_frame", "target_frame"]
 
 _SOURCE = "__glaive_source"
 """Column of the source that is null where no row of it matched."""
