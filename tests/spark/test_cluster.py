@@ -1,0 +1,152 @@
+"""Jobs on a standalone cluster of two workers, some of which are killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import venv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import lance
+import psutil
+import pytest
+from tests.spark.cluster import Cluster, started
+from tests.spark.cluster_jobs import KINDS
+
+import glaive
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+DRIVER = Path(__file__).with_name("cluster_jobs.py")
+SOURCES = Path(glaive.__file__).parent
+ADVERSE = {
+    "spark.speculation": "true",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.3",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    "spark.executor.maxNumFailures": "1000",
+    "spark.task.maxFailures": "20",
+}
+"""Attempts that are started twice, and executors that come and go."""
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(not NIGHTLY, reason="starts a cluster of its own; make nightly runs it"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers with glaive installed."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with started(folder, sys.executable, str(SOURCES.parent)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with all that glaive needs, and without it."""
+    home = tmp_path_factory.mktemp("bare")
+    venv.create(home, symlinks=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # Lines of a .pth file are paths; .pth files below these, as of glaive itself, are not read.
+    (packages / "needed.pth").write_text(str(Path(psutil.__file__).parents[1]))
+    python = str(home / "bin" / "python")
+    code = "import pyspark, numba, importlib.util as u; print(u.find_spec('glaive'))"
+    free = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    assert subprocess.check_output([python, "-c", code], env=free, text=True) == "None\n"
+    return python
+
+
+def drive(
+    address: str,
+    uri: Path,
+    settings: dict[str, str] | None = None,
+    environment: dict[str, str] | None = None,
+) -> subprocess.Popen[str]:
+    """Start the driver."""
+    given = [f"{name}={text}" for name, text in settings_for(settings or {}).items()]
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), address, str(uri), *given],
+        env=os.environ | {"PYTHONPATH": str(SOURCES.parent)} | (environment or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def settings_for(settings: dict[str, str]) -> dict[str, str]:
+    local = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.executor.memory": "700m",
+    }
+    return local | settings
+
+
+def finished(driver: subprocess.Popen[str], uri: Path) -> None:
+    """Wait for the driver, and see that pylance reads what it left."""
+    output, errors = driver.communicate(timeout=1800)
+    assert output.split()[-1:] == ["done"], (output, errors[-4000:])
+    table, seen = glaive.dataset(uri).to_table(), lance.dataset(str(uri)).to_table()
+    assert table.num_rows == seen.num_rows > 0
+    assert seen.select(table.column_names).to_pylist() == table.to_pylist()
+
+
+def test_every_job_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    finished(drive(cluster.uri, uri), uri)
+
+
+def test_every_job_runs_over_spark_connect(cluster: Cluster, tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    address = cluster.start_connect()
+    finished(drive(address, uri), uri)
+    cluster.end_connect()
+
+
+def test_killed_executors_and_speculation_lose_and_double_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    uri = tmp_path / "t.lance"
+    driver = drive(cluster.uri, uri, ADVERSE)
+    killed = 0
+    assert driver.stdout is not None
+    for number, kind in enumerate(KINDS):
+        assert driver.stdout.readline().strip() == kind.__name__, driver.communicate()[1][-4000:]
+        # Each kind meets another moment of its tasks.
+        time.sleep(0.3 + 0.4 * (number % 5))
+        killed += cluster.kill_executor()
+    finished(driver, uri)
+    assert killed > len(KINDS) // 2
+
+
+def shipped(folder: Path, names: Sequence[str] = ("glaive", "pyspark_glaive.py")) -> Path:
+    """The sources as an archive."""
+    path = folder / "glaive.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name in names:
+            archive.add(SOURCES.parent / name, name)
+    return path
+
+
+def test_workers_without_glaive_get_it_as_an_archive(bare_python: str, tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    archive = {
+        "spark.archives": f"{shipped(tmp_path)}#shipped",
+        "spark.executorEnv.PYTHONPATH": "shipped",
+    }
+    with started(tmp_path / "cluster", bare_python) as cluster:
+        environment = {"PYSPARK_PYTHON": bare_python}
+        without = drive(cluster.uri, uri, environment=environment)
+        assert "MissingDependencyError" in without.communicate(timeout=600)[1]
+        assert not uri.exists() or not any(uri.rglob("*.manifest"))
+        finished(drive(cluster.uri, uri, archive, environment), uri)
