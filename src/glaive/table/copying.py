@@ -27,11 +27,15 @@ from glaive.table.bases import base_of, find_base
 from glaive.table.references import FileKind, VersionFile, files_of
 from glaive.table.refs import root_of_branch
 from glaive.table.root import access_of
+from glaive.types import ByteRange
 
 __all__ = ["copy_files"]
 
 _COPIES: Final = 8
 """Files copied concurrently."""
+
+_WINDOW: Final = 8 << 20
+"""Bytes of a file that are held at a time."""
 
 _LANCE_ENDS: Final = (".lance", ".idx")
 _DELETIONS_BEGIN: Final = (b"ARROW1", b":0", b";0")
@@ -81,8 +85,9 @@ def copy_files(
 
     Notes
     -----
-    Two requests per file (two more unless ``again``), and one listing per folder of blobs or of an
-    index. Memory: the files being copied.
+    Two requests per file (two more unless ``again``; one more for every 8 MiB of large ones), and
+    one listing per folder of blobs or of an index. Memory: 8 MiB for each of the files that are
+    copied at a time.
     """
     chosen = files_of(manifest) if files is None else files
     files = [file for file in chosen if file.kind != "transaction"]
@@ -95,9 +100,7 @@ def copy_files(
         if not again and _is_there(copied, target):
             return 0
         _check_link(copied)
-        data = copied.store.get(copied.path)
-        _check_content(copied, data)
-        target.put(copied.to, [data])
+        _copy_content(copied, target)
         return 1
 
     copies = _copies(source, manifest, files)
@@ -176,13 +179,42 @@ def _check_link(copied: _Copy) -> None:
         raise AccessError(f"{copied.store.full(copied.path)} was not copied: {reason}")
 
 
-def _check_content(copied: _Copy, data: pa.Buffer) -> None:
+def _copy_content(copied: _Copy, target: ObjectStore) -> None:
+    """Copy a file, a window at a time if it is large."""
+    reader = copied.store.open(copied.path)
+    try:
+        last = reader.tail(_WINDOW)
+        before = reader.size - last.size
+        windows = [
+            ByteRange(start, min(_WINDOW, before - start)) for start in range(0, before, _WINDOW)
+        ]
+        first = reader.read(windows[:1])[0] if windows else last
+        _check_content(copied, first, last)
+        if not windows:
+            target.put(copied.to, [last])
+            return
+        sink = target.create(copied.to)
+        try:
+            sink.write([first])
+            for window in windows[1:]:
+                sink.write(reader.read([window]))
+            sink.write([last])
+            sink.finish()
+        except BaseException:
+            sink.abort()
+            raise
+    finally:
+        reader.close()
+
+
+def _check_content(copied: _Copy, first: pa.Buffer, last: pa.Buffer) -> None:
     """Refuse a file without the magic bytes of its kind, which may be a foreign file."""
-    view = memoryview(data)
     if copied.kind == "deletion file":
-        good, expected = bytes(view[:6]).startswith(_DELETIONS_BEGIN), "a file of deleted rows"
+        begin = bytes(memoryview(first)[:6])
+        good, expected = begin.startswith(_DELETIONS_BEGIN), "a file of deleted rows"
     elif copied.path.endswith(_LANCE_ENDS):
-        good, expected = bytes(view[-len(MAGIC) :]) == MAGIC, f"a file that ends in {MAGIC!r}"
+        end = bytes(memoryview(last)[-len(MAGIC) :])
+        good, expected = end == MAGIC, f"a file that ends in {MAGIC!r}"
     else:  # blobs have no magic bytes; links to them were refused before
         return
     if not good:
