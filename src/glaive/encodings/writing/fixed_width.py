@@ -37,6 +37,13 @@ _MIN_PACKED_RUNS_GAIN = 0.03
 BSS_MAX_ENTROPY = 4.0
 """Values with more bits of entropy per byte, on average, are too different to be split."""
 
+_MIN_WIDE_GAIN = 0.5
+"""Share of the bytes that compression must save where nobody asked for it: plain values are read
+without a copy."""
+
+_WIDEST_PACKED = 64
+"""Bits of the widest values that packing, runs and differences take."""
+
 _SPLIT_BITS = (32, 64)
 _SAMPLE = 32_768
 """Values that candidates are tried on; pages of up to twice as many are tried as a whole."""
@@ -49,7 +56,8 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     cheapest = estimate(stats, wanted)[1]
     scheme = wanted.scheme
     if scheme is None:
-        return cheapest
+        wide = stats.block.bits > _WIDEST_PACKED and wanted.compression is None
+        return _wide(stats, cheapest) if wide and isinstance(cheapest, Flat) else cheapest
     bits, level = stats.block.bits, wanted.compression_level
     split = ByteStreamSplit(bits) if bits in _SPLIT_BITS and wanted.bss != "off" else None
     if split is not None and wanted.bss == "on":
@@ -60,6 +68,18 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     if split is not None and stats.byte_entropy < BSS_MAX_ENTROPY:
         candidates.append(General(scheme, split, level))
     return _smallest(stats, cheapest, candidates)
+
+
+def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
+    """Zstandard for values that no other encoding takes, if it saves enough; else plain ones.
+
+    Decimals are 16 bytes of which few differ. Identifiers of this width do not compress.
+    """
+    tried = _sample(stats.block)
+    general = General("zstd", plain)
+    size = _bytes(stats, general.encode_mini(tried))
+    enough = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
+    return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
 
 
 def _smallest(stats: FixedStats, plain: ValueEncoding, candidates: list[General]) -> ValueEncoding:
