@@ -22,6 +22,7 @@ GlaiveError
 │   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
 │   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
 │   └── ColumnNotFoundError(KeyError, ValueError, OSError)    no such column; names close ones
+├── ExpectationError(ValueError)         rows are not as a job expects them to be
 ├── FilterError(ValueError, OSError)     an expression cannot be understood, or not be computed
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
@@ -53,6 +54,7 @@ __all__ = [
     "DataFileMissingError",
     "DatasetExistsError",
     "DatasetNotFoundError",
+    "ExpectationError",
     "FilterColumnError",
     "FilterError",
     "FormatError",
@@ -297,6 +299,10 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         return cls(f"unknown column {name!r} (in {where}){hint} Columns: {columns}")
+
+
+class ExpectationError(GlaiveError, ValueError):
+    """Rows violate a condition that a job or a step of a pipeline states; nothing was committed."""
 
 
 class FilterError(GlaiveError, ValueError, OSError):

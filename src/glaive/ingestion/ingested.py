@@ -19,8 +19,11 @@ class IngestedPieces:
         Those of the dataset of bad records.
     bad_records
         How many there are.
+    dropped
+        Rows that were left out, as expected.
     """
 
     fragments: tuple[bytes, ...]
     bad_fragments: tuple[bytes, ...] = ()
     bad_records: int = 0
+    dropped: int = 0

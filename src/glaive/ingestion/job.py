@@ -23,6 +23,7 @@ from glaive.format.fragment import unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
 from glaive.ingestion.drift import DriftRule, Reconciled
+from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.journal import Journal
 from glaive.ingestion.plan import (
@@ -60,7 +61,9 @@ class IngestResult:
     files
         Files that were read.
     bad_records
-        Records that were put aside.
+        Records that were put aside, because they cannot be read or are not as expected.
+    dropped
+        Rows that were left out, because they are not as expected.
     job_id
         Of the job.
     repeated
@@ -71,6 +74,7 @@ class IngestResult:
     rows: int
     files: int
     bad_records: int
+    dropped: int = 0
     job_id: str
     repeated: bool = False
 
@@ -87,6 +91,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     merge_keys: str | Sequence[str] | None = None,
     job_id: str | None = None,
     bad_records: str | os.PathLike[str] | None = None,
+    expect: str | Mapping[str, str] | None = None,
+    on_violation: OnViolation = "fail",
     storage_options: Mapping[str, str] | None = None,
     source_options: Mapping[str, str] | None = None,
     reader_options: Mapping[str, object] | None = None,
@@ -126,6 +132,12 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     bad_records
         A dataset for records that cannot be read, with file, line, reason and bytes. By default
         the first such record is an error.
+    expect
+        A condition that all rows have to fulfil, such as ``"price > 0"``, or several by name; in
+        the language of filters. Null is not true.
+    on_violation
+        What happens to other rows: ``fail``: the first is an error; ``drop``: they are left out;
+        ``quarantine``: they become bad records.
     storage_options, source_options
         Options of the store of the dataset, and of those of the files.
     reader_options
@@ -145,6 +157,8 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         A file or a record cannot be read; names file, line and reason. Nothing is visible.
     SchemaError
         Columns differ in a way that ``schema_drift`` does not allow.
+    ExpectationError
+        A row is not as expected. Nothing is visible.
     DatasetExistsError
         ``create``, and there is a dataset.
     OptionError
@@ -158,6 +172,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
     about 128 MiB each. ``widen`` and ``add`` change the columns of an existing dataset in commits
     of their own, before the rows.
     """
+    expectations = Expectations.of(expect, on_violation, has_quarantine=bad_records is not None)
     store = open_root(uri, storage_options)
     names = [source] if isinstance(source, (str, os.PathLike)) else list(source)
     base = None
@@ -195,6 +210,7 @@ def ingest(  # noqa: PLR0913  # one keyword for each option
         options,
         job_id=job_id,
         bad_records=aside,
+        expectations=expectations,
         base=base if keeps else None,
         task_bytes=task_bytes,
     )
@@ -254,6 +270,7 @@ def commit_ingest(
         rows=sum(fragment.physical_rows for fragment in fragments),
         files=files,
         bad_records=sum(result.bad_records for result in results),
+        dropped=sum(result.dropped for result in results),
         job_id=plan.job_id,
     )
 
@@ -351,6 +368,7 @@ def _merge(
         rows=counts["num_inserted_rows"] + counts["num_updated_rows"],
         files=len(sources.files),
         bad_records=len(rejects),
+        dropped=rejects.dropped,
         job_id=plan.job_id,
     )
 

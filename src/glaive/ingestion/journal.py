@@ -70,8 +70,11 @@ class Journal:
             count = entry["bad_records"]
             if not isinstance(count, int):
                 return None
+            dropped = entry["dropped"]
+            if not isinstance(dropped, int):
+                return None
             result = IngestedPieces(
-                _decoded(entry["fragments"]), _decoded(entry["bad_fragments"]), count
+                _decoded(entry["fragments"]), _decoded(entry["bad_fragments"]), count, dropped
             )
             places = [(self.store, path) for path in _paths(result.fragments)]
             if result.bad_fragments:
@@ -93,6 +96,7 @@ class Journal:
             "fragments": [base64.b64encode(data).decode() for data in result.fragments],
             "bad_fragments": [base64.b64encode(data).decode() for data in result.bad_fragments],
             "bad_records": result.bad_records,
+            "dropped": result.dropped,
         }
         self.store.put(f"{self._folder}/{key}.json", [json.dumps(entry).encode()])
 

@@ -17,6 +17,7 @@ from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import with_vectors
 from glaive.ingestion.drift import DriftRule, Reconciled, check_rule, reconcile
+from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, SourceFormat
 from glaive.ingestion.formats.registry import format_named, format_of
 from glaive.ingestion.journal import Journal
@@ -112,6 +113,7 @@ def plan_ingest(
     *,
     job_id: str | None = None,
     bad_records: ObjectStore | None = None,
+    expectations: Expectations | None = None,
     base: Manifest | None = None,
     task_bytes: int = TASK_BYTES,
 ) -> IngestPlan:
@@ -127,6 +129,8 @@ def plan_ingest(
         Of the write.
     job_id
         Default: a new one.
+    expectations
+        Conditions that rows have to fulfil.
     base
         The version to append to.
     task_bytes
@@ -136,6 +140,8 @@ def plan_ingest(
     properties = {**options.transaction_properties, JOB: job}
     options = replace(options, transaction_properties=properties)
     write = plan_write(store, sources.columns.schema, options, base)
+    if expectations is not None:
+        expectations.check(write.schema)
     journal = None if job_id is None else Journal(store, job_id)
     aside = None
     if bad_records is not None:
@@ -146,7 +152,7 @@ def plan_ingest(
     )
     schema = sources.columns.schema
     tasks = tuple(
-        IngestTask(group, sources.source_format, schema, write, aside, job, journal)
+        IngestTask(group, sources.source_format, schema, write, aside, job, journal, expectations)
         for group in _grouped(pieces, task_bytes)
     )
     return IngestPlan(tasks, write, aside, job)

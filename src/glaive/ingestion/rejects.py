@@ -41,6 +41,7 @@ class Rejects:
     def __init__(self, *, keep: bool, job_id: str | None = None) -> None:
         self._keep = keep
         self._job_id = job_id
+        self.dropped = 0
         self._rows: list[tuple[str, int | None, str, bytes | None]] = []
 
     def __len__(self) -> int:
@@ -62,6 +63,10 @@ class Rejects:
             )
         kept = None if record is None else record[:_MAX_RECORD]
         self._rows.append((file.uri, line, reason, kept))
+
+    def drop(self, rows: int) -> None:
+        """Count rows that are left out."""
+        self.dropped += rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records, as rows of :data:`BAD_RECORDS`."""

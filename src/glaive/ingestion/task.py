@@ -12,6 +12,7 @@ from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WritePlan
 from glaive.format.fragment import packed_fragments
+from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.journal import Journal
@@ -43,6 +44,8 @@ class IngestTask:
         Of the job, for bad records.
     journal
         Where finished tasks are written down, so that none of them is repeated.
+    expectations
+        Conditions that rows have to fulfil.
     """
 
     pieces: tuple[Piece, ...]
@@ -52,6 +55,7 @@ class IngestTask:
     bad_records: WritePlan | None = field(default=None, repr=False)
     job_id: str | None = None
     journal: Journal | None = field(default=None, repr=False)
+    expectations: Expectations | None = None
 
     @property
     def size(self) -> int:
@@ -69,15 +73,22 @@ class IngestTask:
         digest.update(repr(self.source_format.described()).encode())
         digest.update(str(self.schema.to_string(show_field_metadata=True)).encode())
         digest.update(f"{self.write.version} {self.bad_records is not None}".encode())
+        digest.update(repr(self.expectations).encode())
         digest.update(repr([entry.id for entry in self.write.schema.walk()]).encode())
         return digest.hexdigest()[:32]
 
     def rows(self, rejects: Rejects) -> Iterator[Rows]:
-        """The rows, with null for columns that a file lacks."""
+        """The rows that are as expected, with null for columns that a file lacks."""
+        expected, stored = self.expectations, self.write.schema
         for piece in self.pieces:
             for rows in self.source_format.read(piece, self.schema, rejects):
-                if len(rows):
-                    yield _completed(rows, self.schema)
+                if not len(rows):
+                    continue
+                completed = _completed(rows, self.schema)
+                if expected is None:
+                    yield completed
+                else:
+                    yield from expected.kept(completed, self.schema, stored, piece.file, rejects)
 
     def execute(
         self, dataset: OpenDataset | None = None
@@ -88,6 +99,8 @@ class IngestTask:
         ------
         FormatError
             A file or a record cannot be read.
+        ExpectationError
+            A row is not as expected.
         StoreError
             A store failed.
 
@@ -106,7 +119,8 @@ class IngestTask:
         bad = []
         if aside is not None and len(rejects):
             bad = write_fragments(aside, rejects.batches())
-        result = IngestedPieces(packed_fragments(fragments), packed_fragments(bad), len(rejects))
+        written, put_aside = packed_fragments(fragments), packed_fragments(bad)
+        result = IngestedPieces(written, put_aside, len(rejects), rejects.dropped)
         if journal is not None:
             journal.finish(self.key, result)
         return result

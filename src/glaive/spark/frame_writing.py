@@ -15,6 +15,7 @@ from uuid import uuid4
 from glaive.errors import DatasetExistsError, OptionError
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors
+from glaive.spark.jobs.job import LOOK_BACK
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, to_spark
 
@@ -39,6 +40,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     replace_where: str | None = None,
     expected_version: int | None = None,
     txn: tuple[str, int] | None = None,
+    job_id: str | None = None,
     vector_columns: Mapping[str, int | str] | Sequence[str] | None = None,
     blob_columns: Sequence[str] | None = None,
     arrow_schema: pa.Schema | None = None,
@@ -85,6 +87,9 @@ def write(  # noqa: PLR0913  # one keyword for each option
         An application and the number of its transaction, such as ``("nightly", 20260512)``. If the
         dataset has this number of the application or a higher one, nothing is written, so a job
         may be repeated.
+    job_id
+        Names this write: if one of the newest 256 versions is of the same job, nothing is written,
+        and that version is returned.
     vector_columns
         Array columns to store as fixed-size lists, as used for embeddings:
         ``{"emb": 128}``, ``{"emb": "128:float16"}`` or ``["emb:128:float16"]``.
@@ -143,7 +148,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
     if expected_version is None and mode == "overwrite":
         expected_version = _version_read(frame, uri, branch, storage_options)
     creating = mode in ("errorifexists", "ignore")
-    job = str(uuid4())
+    job = str(uuid4()) if job_id is None else job_id
     app_id, app_version = txn if txn is not None else (None, None)
     options = to_spark(
         {
@@ -175,6 +180,10 @@ def write(  # noqa: PLR0913  # one keyword for each option
     checked = from_spark(options | {"path": uri})
     app = app_transaction(checked)
     _, base = open_target(checked)
+    if job_id is not None and base is not None:
+        made = _made_by(job, checked, max(0, base.version - LOOK_BACK))
+        if made is not None:
+            return made
     if base is not None and app is not None and app.is_applied(base):
         return base.version
     if creating and base is not None:
@@ -194,7 +203,9 @@ def write(  # noqa: PLR0913  # one keyword for each option
         except DatasetExistsError:
             if mode != "ignore":
                 raise
-    return _made_by(job, checked, 0 if base is None else base.version)
+    before = 0 if base is None else base.version
+    made = _made_by(job, checked, before)
+    return _newest(checked) if made is None else made
 
 
 def _version_read(
@@ -245,16 +256,22 @@ def _types_read(frame: DataFrame) -> Mapping[str, Mapping[str, str]] | None:
     return types or None
 
 
-def _made_by(job: str, options: Options, before: int) -> int:
-    """The version that a job committed after version ``before``; the newest if there is none."""
+def _made_by(job: str, options: Options, before: int) -> int | None:
+    """The version that a job committed after version ``before``, if any."""
     from glaive.dataset.tasks import JOB
     from glaive.spark.write_job import open_target
     from glaive.table.load import find_transaction
 
     store, newest = open_target(options)
-    made = find_transaction(store, before, JOB, job)
-    if made is not None:
-        return made.version
+    made = None if newest is None else find_transaction(store, before, JOB, job)
+    return None if made is None else made.version
+
+
+def _newest(options: Options) -> int:
+    """The newest version; 0 if there is none."""
+    from glaive.spark.write_job import open_target
+
+    newest = open_target(options)[1]
     return 0 if newest is None else newest.version
 
 
