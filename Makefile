@@ -11,10 +11,10 @@ ARGS ?=
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast nightly lint types layers warmup oldest format spec bench protos dist clean
+.PHONY: help demo test test-fast nightly lint types layers warmup oldest format spec bench bench-loaders protos dist clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
 
 demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it back (2 minutes)
 	@$(BIN)/glaive demo $(ARGS)
@@ -64,6 +64,9 @@ spec: $(VENV)/.dev ## List the rules of docs/format that no test cites
 bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only "$(ONLY)") $(ARGS)
 
+bench-loaders: $(VENV)/.loaders ## Samples per second of loaders for PyTorch, beside pylance's and Parquet
+	$(BIN)/python -m benchmarks.loaders $(ARGS)
+
 protos: $(VENV)/.protos ## Generate the wire messages again; must leave no difference
 	$(BIN)/python tools/generate_protos.py
 
@@ -101,6 +104,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive and pylance ..."
 	@$(BIN)/python -m pip install --quiet --editable . --group bench
+	@touch $@
+
+$(VENV)/.loaders: pyproject.toml | $(BIN)/python
+	@echo "Installing glaive, pylance and torch ..."
+	@$(BIN)/python -m pip install --quiet --editable . --group bench --group loaders
 	@touch $@
 
 $(VENV)/.protos: pyproject.toml | $(BIN)/python

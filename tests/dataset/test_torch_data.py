@@ -21,6 +21,7 @@ from glaive.torch.data import (
     TensorDataset,
     concat_batches,
     get_safe_loader,
+    to_tensor,
 )
 
 torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
@@ -116,30 +117,65 @@ def test_later_passes_read_what_the_first_one_kept(uri: str, tmp_path: Path) -> 
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_values_that_no_tensor_holds_are_lists_and_dictionaries(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "t": ["a", None, "c"],
+            "word": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "b": [b"1", b"", None],
+            "many": pa.array([[1, 2], None, []], pa.list_(pa.int32())),
+            "texts": pa.array([["u"], [], ["v", None]]),
+            "both": pa.array([{"n": 1, "m": "p"}, None, {"n": 3, "m": "q"}]),
+            "grid": pa.array([[[1.0, 2.0]] * 3] * 3, pa.list_(pa.list_(pa.float32(), 2), 3)),
+            "gaps": pa.array([[1.0, None], None, [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+        }
+    )
+    place = str(tmp_path / "a.lance")
+    (row,) = LanceDataset(glaive.write_dataset(table, place, data_storage_version="2.2"), 3)
+    assert row["t"] == ["a", None, "c"]
+    assert row["word"] == ["x", "y", "x"]
+    assert row["b"] == [b"1", b"", None]
+    assert [one if one is None else one.tolist() for one in row["many"]] == [[1, 2], None, []]
+    assert row["texts"] == [["u"], [], ["v", None]]
+    assert row["both"]["m"] == ["p", None, "q"]
+    assert row["both"]["n"][[0, 2]].tolist() == [1, 3]
+    assert tuple(row["grid"].shape) == (3, 3, 2)
+    assert torch.isnan(row["gaps"]).tolist() == [[False, True], [True, True], [False, False]]
+
+
 def test_columns_without_a_tensor_are_refused(tmp_path: Path) -> None:
-    table = pa.table({"t": ["a"], "n": [1]})
-    dataset = glaive.write_dataset(table, str(tmp_path / "a.lance"))
-    with pytest.raises(SchemaError, match=r"got: string in column 't'. Leave the column out"):
-        list(LanceDataset(dataset, 1))
+    for values in (pa.array([1], pa.timestamp("us")), pa.array([True, None])):
+        dataset = glaive.write_dataset({"t": values}, tmp_path / "a.lance", mode="overwrite")
+        with pytest.raises(SchemaError, match=r"in column 't'. Leave the column out"):
+            list(LanceDataset(dataset, 2))
     for options in ({"batch_size": 0}, {"batch_size": 1, "shard_granularity": "rows"}):
         with pytest.raises(OptionError, match="expected"):
             LanceDataset(dataset, **options)
 
 
-def test_large_values_are_files_for_a_function(tmp_path: Path) -> None:
-    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    table = pa.table(
-        [[b"ab", b"cd"], [1, 2]], schema=pa.schema([field, pa.field("id", pa.int64())])
-    )
-    dataset = glaive.write_dataset(table, str(tmp_path / "a.lance"), data_storage_version="2.0")
+@pytest.mark.parametrize("version", ["2.0", "2.2"])
+def test_large_values_are_bytes_or_files_for_a_function(tmp_path: Path, version: str) -> None:
+    if version == "2.2":
+        table = pa.table(
+            [glaive.blob_array([b"ab", b"cd"]), pa.array([1, 2])],
+            schema=pa.schema([glaive.blob_field("b"), pa.field("id", pa.int64())]),
+        )
+    else:
+        field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        schema = pa.schema([field, pa.field("id", pa.int64())])
+        table = pa.table([[b"ab", b"cd"], [1, 2]], schema=schema)
+    dataset = glaive.write_dataset(table, tmp_path / "a.lance", data_storage_version=version)
 
     def read(batch: Any, **options: Any) -> list[bytes]:
         assert options["use_blob_api"]
         return [file.readall() for file in batch["b"]]
 
     assert list(LanceDataset(dataset, 2, to_tensor_fn=read)) == [[b"ab", b"cd"]]
+    (batch,) = LanceDataset(dataset, 2)
+    assert batch["b"] == [b"ab", b"cd"]
+    assert list(batch) == ["id", "b"]
     with pytest.raises(SchemaError, match="blob files need a to_tensor_fn"):
-        list(LanceDataset(dataset, 2))
+        to_tensor({"b": dataset.take_blobs("b", indices=[0])})
 
 
 def test_rows_by_position_are_dictionaries(uri: str) -> None:
@@ -150,6 +186,16 @@ def test_rows_by_position_are_dictionaries(uri: str) -> None:
     for workers in (0, 1):
         loader = get_safe_loader(data, batch_size=40, num_workers=workers, collate_fn=len)
         assert list(loader) == [40, 40, 20]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_rows_by_position_come_as_tensors_of_a_batch(uri: str, workers: int) -> None:
+    data = SafeLanceDataset(uri, columns=["id", "v"], to_tensor_fn=to_tensor)
+    loader = get_safe_loader(data, batch_size=40, num_workers=workers, shuffle=True)
+    batches = list(loader)
+    assert [tuple(batch["v"].shape) for batch in batches] == [(40, 4), (40, 4), (20, 4)]
+    assert sorted(ids(batch["id"] for batch in batches)) == list(range(ROWS))
+    assert data[3]["id"].tolist() == [3]
 
 
 def test_a_tensor_is_a_dataset_of_batches() -> None:

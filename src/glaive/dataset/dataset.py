@@ -361,6 +361,26 @@ class LanceDataset:
         """Stream record batches in bounded memory; options as for :meth:`scanner`."""
         return self.scanner(columns, filter, limit, offset, **options).to_batches()
 
+    @shows_options(*_BY_POSITION)
+    def to_numpy_batches(
+        self,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: object = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> Iterator[dict[str, Any]]:
+        """Stream batches as NumPy arrays by column, for NumPy, JAX and others.
+
+        Options as for :meth:`scanner`. Arrays share Arrow's memory, and cannot be written to, where
+        no value has to be converted. Nulls make numbers NaN (integers become ``float64``) and times
+        NaT. Fixed-size lists of numbers have two dimensions, tensors those of their shape, structs
+        are dictionaries; texts, lists and other values are arrays of objects.
+        """
+        from glaive.dataset.numpy_batches import batch_arrays
+
+        return map(batch_arrays, self.to_batches(columns, filter, limit, offset, **options))
+
     @shows_options(*(name for name in _BY_POSITION if name != "batch_size_bytes"))
     def to_pandas(
         self,

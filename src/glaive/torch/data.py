@@ -11,23 +11,28 @@ from glaive.torch.installed import from_torch_module
 
 if TYPE_CHECKING:
     from glaive.torch.iterable import LanceDataset, TensorDataset
+    from glaive.torch.loader import LanceLoader
     from glaive.torch.map_style import SafeLanceDataset, get_safe_loader
-    from glaive.torch.tensors import concat_batches
+    from glaive.torch.tensors import concat_batches, to_tensor
 
 __all__ = [
     "LanceDataset",
+    "LanceLoader",
     "SafeLanceDataset",
     "TensorDataset",
     "concat_batches",
     "get_safe_loader",
+    "to_tensor",
 ]
 
 _HOMES = {
     "LanceDataset": "iterable",
+    "LanceLoader": "loader",
     "SafeLanceDataset": "map_style",
     "TensorDataset": "iterable",
     "concat_batches": "tensors",
     "get_safe_loader": "map_style",
+    "to_tensor": "tensors",
 }
 
 

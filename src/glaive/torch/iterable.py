@@ -6,6 +6,9 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -16,16 +19,25 @@ from torch.utils.data import Dataset, IterableDataset
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
 from glaive.errors import CorruptFileError, OptionError
+from glaive.format.blobs import is_blob
 from glaive.hf import HuggingFaceConverter
 from glaive.sampler import (
+    FragmentSampler,
     FullScanSampler,
     Sampler,
     ShardedBatchSampler,
     ShardedFragmentSampler,
+    ShuffledBlockSampler,
     maybe_sample,
 )
 from glaive.torch.batch_cache import BatchCache
-from glaive.torch.dist import get_global_rank, get_global_world_size
+from glaive.torch.dist import (
+    get_dist_rank,
+    get_dist_world_size,
+    get_mp_rank,
+    get_mp_world_size,
+)
+from glaive.torch.pass_state import PassState
 from glaive.torch.tensors import resized, to_tensor
 
 __all__ = ["LanceDataset", "TensorDataset"]
@@ -64,7 +76,8 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     """The rows of a dataset as batches of tensors.
 
     Each process of ``torch.distributed``, and each worker of a ``DataLoader``, reads a share of
-    its own. Give the loader ``batch_size=None``: batches are made here.
+    its own. Give the loader ``batch_size=None``: batches are made here. Use
+    :class:`~glaive.torch.data.LanceLoader` to stop in the middle of a pass and go on later.
 
     Parameters
     ----------
@@ -75,7 +88,8 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
     dataset_options
         Of :func:`glaive.dataset`, if a location is given.
     columns
-        Names of columns, or expressions by name; all when omitted.
+        Names of columns, or expressions by name; all when omitted. Large values (blob columns)
+        come as bytes, and as files if there is a ``to_tensor_fn`` of your own.
     filter
         Rows to read.
     samples
@@ -98,11 +112,22 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         Chooses rows and order; see :mod:`glaive.sampler`.
     auto_detect_rank
         Whether rank and number of processes are asked of torch.
+    shuffle
+        Whether rows come in an order of each epoch: see
+        :class:`~glaive.sampler.ShuffledBlockSampler`, of which ``seed`` and ``window_rows`` are.
+    seed
+        Of that order, the same in all processes.
+    window_rows
+        Rows that each worker holds in memory and mixes.
+    drop_last
+        Whether batches of fewer rows are left out; with ``shuffle``, so that all processes and
+        workers have the same number of batches.
 
     Raises
     ------
     OptionError
-        ``shard_granularity`` or ``batch_size`` has an invalid value.
+        ``shard_granularity`` or ``batch_size`` has an invalid value, or options contradict each
+        other.
     """
 
     def __init__(
@@ -123,9 +148,18 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         to_tensor_fn: Callable[..., Any] | None = to_tensor,
         sampler: Sampler | None = None,
         auto_detect_rank: bool = True,
+        shuffle: bool = False,
+        seed: int = 0,
+        window_rows: int | None = None,
+        drop_last: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        if shuffle and (sampler is not None or samples or shard_granularity is not None):
+            raise OptionError(
+                "shuffle: it chooses the order itself. Leave out sampler, samples and "
+                "shard_granularity, or shuffle"
+            )
         if batch_size < 1:
             raise OptionError(f"batch_size: expected an integer from 1 on, found {batch_size}")
         if shard_granularity not in (None, "fragment", "batch"):
@@ -151,7 +185,11 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self.sampler = sampler
         self.cache = cache
         self.cached_ds: BatchCache | None = None
+        self.shuffle, self.seed, self.window_rows = shuffle, seed, window_rows
+        self.drop_last = drop_last
         self._auto_detect_rank = auto_detect_rank
+        self._place = PassState()
+        self._start: PassState | None = None
         self._to_tensor_fn = to_tensor_fn
         self._hf_converter = _converter(opened.schema)
         self._blobs = _blob_columns(opened, columns)
@@ -164,25 +202,93 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         """Schema of the batches before they become tensors."""
         return self.dataset.scanner(columns=self.columns).projected_schema
 
+    def set_epoch(self, epoch: int) -> None:
+        """Number of the next pass, from its start: shuffled rows have an order of their own."""
+        self.start_at(PassState(epoch=epoch))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this pass is: how many batches were given out. In a worker, those of the worker.
+
+        With workers, ask the loader, a :class:`~glaive.torch.data.LanceLoader` or torchdata's
+        ``StatefulDataLoader``: they know of the workers, this object does not.
+
+        Raises
+        ------
+        OptionError
+            Rows are chosen at random (``samples``), which cannot be repeated.
+        """
+        return self.state_of(self._place if self._start is None else self._start)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next pass go on where another one was; see :meth:`state_dict`.
+
+        Raises
+        ------
+        OptionError
+            The state is of another version, batch size, seed or filter, or is no state.
+        """
+        self.start_at(self.place_of(state))
+
+    def state_of(self, place: PassState) -> dict[str, Any]:
+        """A place in a pass as plain values."""
+        if self.samples:
+            raise OptionError(
+                "samples: rows chosen at random are others in each pass, so no pass can go on. "
+                "Use shuffle=True"
+            )
+        return place.to_dict(self._identity())
+
+    def place_of(self, state: object) -> PassState:
+        """The place that a state describes; ``OptionError`` if it is of other batches."""
+        return PassState.load(state, self._identity())
+
+    def start_at(self, place: PassState | None) -> None:
+        """Let the next pass begin at a place; None for its start."""
+        self._start = place
+        begin_epoch = getattr(self.sampler, "set_epoch", None)
+        if place is not None and begin_epoch is not None:
+            begin_epoch(place.epoch)
+
+    def _identity(self) -> dict[str, Any]:
+        """What the rows of each batch depend on."""
+        return {
+            "version": self.dataset.version,
+            "rows": len(self.dataset),
+            "batch_size": self.batch_size,
+            "filter": None if self.filter is None else str(self.filter),
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "window_rows": self.window_rows,
+            "drop_last": self.drop_last,
+            "shard_granularity": self.shard_granularity,
+            "processes": get_dist_world_size(),
+        }
+
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._stream():
+        start, self._start = self._start or PassState(self._place.epoch), None
+        place = self._place = start.of_worker(get_mp_rank(), get_mp_world_size())
+        for batch in self._stream(place):
+            if self.drop_last and batch.num_rows < self.batch_size:
+                continue
             columns = self._with_blobs(batch) if self._blobs else batch
+            place.batches += 1
             if self._to_tensor_fn is None:
                 yield columns
             else:
                 yield self._to_tensor_fn(
                     columns, hf_converter=self._hf_converter, use_blob_api=bool(self._blobs)
                 )
+        self._place = PassState(epoch=place.epoch + 1)
 
-    def _stream(self) -> Iterable[pa.RecordBatch]:
-        if not self.cache:
-            return self._read()
+    def _stream(self, place: PassState) -> Iterable[pa.RecordBatch]:
+        if not self.cache or place.batches:
+            return self._read(place)
         if self.cached_ds is None:
             folder = self.cache if isinstance(self.cache, str) else None
-            self.cached_ds = BatchCache(self._read, folder)
+            self.cached_ds = BatchCache(partial(self._read, replace(place)), folder)
         return self.cached_ds
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read(self, place: PassState) -> Iterator[pa.RecordBatch]:
         columns: Any = self.columns
         if self._blobs:
             names = list(self.dataset.schema.names if columns is None else columns)
@@ -191,24 +297,42 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             found = maybe_sample(
                 self.dataset, self.samples, columns, self.batch_size, filt=self.filter
             )
-        else:
-            found = self._sampler()(
-                self.dataset,
-                columns=columns,
-                filter=self.filter,
-                batch_size=self.batch_size,
-                with_row_id=self.with_row_id or bool(self._blobs),
-                batch_readahead=self.batch_readahead,
-            )
-        return resized(found, self.batch_size)
+            return resized(found, self.batch_size)
+        sampler = self._sampler(place)
+        done = place.batches * self.batch_size
+        skips = done and _takes_offset(sampler)
+        found = sampler(
+            self.dataset,
+            columns=columns,
+            filter=self.filter,
+            batch_size=self.batch_size,
+            with_row_id=self.with_row_id or bool(self._blobs),
+            batch_readahead=self.batch_readahead,
+            **({"offset": done} if skips else {}),
+        )
+        batches = resized(found, self.batch_size)
+        return batches if skips else islice(batches, place.batches, None)
 
-    def _sampler(self) -> Sampler:
+    def _sampler(self, place: PassState) -> Sampler:
         if self.sampler is not None:
             return self.sampler
         rank, world_size = self.rank, self.world_size
         if self._auto_detect_rank:
-            rank = get_global_rank() if rank is None else rank
-            world_size = get_global_world_size() if world_size is None else world_size
+            workers = get_mp_world_size()
+            if rank is None:
+                rank = get_dist_rank() * workers + place.share(get_mp_rank(), workers)
+            if world_size is None:
+                world_size = get_dist_world_size() * workers
+        if self.shuffle:
+            shuffled = ShuffledBlockSampler(
+                rank or 0,
+                world_size or 1,
+                self.seed,
+                window_rows=self.window_rows,
+                equal_shares=self.drop_last,
+            )
+            shuffled.set_epoch(place.epoch)
+            return shuffled
         if rank is None or world_size is None:
             return FullScanSampler()
         if self.shard_granularity == "batch":
@@ -216,12 +340,24 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         return ShardedFragmentSampler(rank, world_size)
 
     def _with_blobs(self, batch: pa.RecordBatch) -> dict[str, Any]:
-        """The columns, with files in place of large values."""
+        """The columns, with files in place of large values, or their bytes for ``to_tensor``."""
         columns: dict[str, Any] = dict(zip(batch.schema.names, batch.columns, strict=True))
         ids = columns["_rowid"].to_pylist()
+        if not self.with_row_id and self._to_tensor_fn is to_tensor:
+            del columns["_rowid"]
         for name in self._blobs:
-            columns[name] = self.dataset.take_blobs(name, ids=ids)
+            if self._to_tensor_fn is to_tensor:
+                columns[name] = [value for _, value in self.dataset.read_blobs(name, ids=ids)]
+            else:
+                columns[name] = self.dataset.take_blobs(name, ids=ids)
         return columns
+
+
+def _takes_offset(sampler: Sampler) -> bool:
+    """Whether the call of a sampler is one of glaive's, which know ``offset``."""
+    call: Any = type(sampler).__call__
+    known: tuple[Any, ...] = (FragmentSampler, ShardedBatchSampler, ShuffledBlockSampler)
+    return any(call is one.__call__ for one in known)
 
 
 def _converter(schema: pa.Schema) -> HuggingFaceConverter | None:
@@ -244,7 +380,6 @@ def _blob_columns(dataset: Table, columns: Sequence[str] | Mapping[str, str] | N
         return []
     return [
         field.name
-        for field in dataset.schema
-        if (field.metadata or {}).get(b"lance-encoding:blob") == b"true"
-        and (columns is None or field.name in columns)
+        for field in dataset.lance_schema.fields
+        if (is_blob(field) or field.is_blob_v2) and (columns is None or field.name in columns)
     ]

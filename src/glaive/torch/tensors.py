@@ -25,7 +25,9 @@ def to_tensor(
     """The columns of a batch as tensors.
 
     Numbers and booleans become one dimension, fixed-size lists two, image tensors those of the
-    images. Nulls of floats become NaN; integers with nulls become doubles, so.
+    images. Nulls of floats become NaN; integers with nulls become doubles, so. Texts and binary
+    values become lists of ``str`` and ``bytes``, lists of several lengths become lists of tensors,
+    with None for nulls; structs become dictionaries of their members.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ def to_tensor(
     Raises
     ------
     SchemaError
-        A column has no tensor: texts, lists of several lengths, blobs.
+        A column has no tensor: times, decimals, nulls among booleans, blob files.
     """
     columns = (
         dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -61,34 +63,99 @@ def to_tensor(
 
 
 def _tensor(name: str, column: Any, hf_converter: Any, *, uint64_as_int64: bool) -> Any:
+    if isinstance(column, list) and all(one is None or type(one) is bytes for one in column):
+        return column  # large values that were read
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise SchemaError(f"column {name!r}: blob files need a to_tensor_fn of your own")
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    shape: tuple[int, ...] = ()
     kind = column.type
+    shape: tuple[int, ...] = ()
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name != "lance.bfloat16":
         images = kind.extension_name == "lance.arrow.fixed_shape_image_tensor"
         shape = tuple(getattr(kind, "shape", ())) if images else ()
         column = column.storage
-    if pa.types.is_fixed_size_list(column.type):
-        size = column.type.list_size
-        values = column.values.slice(column.offset * size, len(column) * size)
-        if column.null_count:
-            missing = np.repeat(column.is_null().to_numpy(zero_copy_only=False), size)
-            values = pa.array(values.to_numpy(zero_copy_only=False), mask=missing)
-        flat = _numbers(values, uint64_as_int64=uint64_as_int64)
-        if flat is not None:
-            return flat.reshape(-1, *(shape or (size,)))
-    flat = _numbers(column, uint64_as_int64=uint64_as_int64)
-    if flat is None and hf_converter is not None:
-        flat = hf_converter.to_pytorch(name, column)
-    if flat is None:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    found = _vectors(column, shape, uint64_as_int64=uint64_as_int64)
+    if found is None:
+        found = _numbers(column, uint64_as_int64=uint64_as_int64)
+    if found is None and hf_converter is not None and not _is_text(column.type):
+        found = hf_converter.to_pytorch(name, column)
+    if found is None:
+        found = _objects(name, column, uint64_as_int64=uint64_as_int64)
+    if found is None:
         raise SchemaError(
-            "Only support FixedSizeList<f16/bf16/f32/f64> or numeric/bfloat16 values, got: "
-            f"{kind} in column {name!r}. Leave the column out, or pass a to_tensor_fn"
+            "Only support FixedSizeList<f16/bf16/f32/f64> or numeric/bfloat16 values, texts, "
+            f"lists and structs of these, got: {kind} in column {name!r}. Leave the column out, "
+            f'convert it, as in columns={{"{name}": "cast({name} as bigint)"}}, or pass a '
+            "to_tensor_fn"
         )
-    return flat
+    return found
+
+
+def _vectors(column: Any, shape: tuple[int, ...], *, uint64_as_int64: bool) -> Any:
+    """Fixed-size lists of numbers, as one tensor; None if they are none."""
+    if not pa.types.is_fixed_size_list(column.type):
+        return None
+    size = column.type.list_size
+    values = column.values.slice(column.offset * size, len(column) * size)
+    if column.null_count:
+        missing = np.repeat(column.is_null().to_numpy(zero_copy_only=False), size)
+        values = pa.array(values.to_numpy(zero_copy_only=False), mask=missing)
+    flat = _vectors(values, (), uint64_as_int64=uint64_as_int64)
+    if flat is None:
+        flat = _numbers(values, uint64_as_int64=uint64_as_int64)
+    # No -1: the rows of an empty tensor could be any number.
+    return None if flat is None else flat.reshape(len(column), *(shape or (size,)), *flat.shape[1:])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_fixed_size_binary,
+            pa.types.is_binary_view,
+        )
+    )
+
+
+def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
+    """Values that no tensor holds: texts, lists of several lengths, structs; None if others."""
+    kind = column.type
+    if _is_text(kind):
+        return column.to_pylist()
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _tensor(
+                f"{name}.{field.name}", member, None, uint64_as_int64=uint64_as_int64
+            )
+            for field, member in zip(kind, column.flatten(), strict=True)
+        }
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        return None
+    flat = _tensor(f"{name}.item", column.flatten(), None, uint64_as_int64=uint64_as_int64)
+    lengths = column.value_lengths().fill_null(0).to_pylist()
+    if isinstance(flat, dict):
+        return None
+    if isinstance(flat, list):
+        ends = np.cumsum(lengths).tolist()
+        rows: list[Any] = [flat[end - size : end] for end, size in zip(ends, lengths, strict=True)]
+    else:
+        rows = list(torch.split(flat, lengths)) if lengths else []
+    if column.null_count:
+        rows = [row if there else None for row, there in zip(rows, _present(column), strict=True)]
+    return rows
+
+
+def _present(column: Any) -> list[bool]:
+    there: list[bool] = column.is_valid().to_pylist()
+    return there
 
 
 def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
@@ -97,6 +164,8 @@ def _numbers(values: Any, *, uint64_as_int64: bool) -> Any:
     if getattr(kind, "extension_name", "") == "lance.bfloat16":
         return _brain_floats(values)
     if pa.types.is_boolean(kind):
+        if values.null_count:
+            return None  # a tensor of booleans has no third value
         return torch.from_numpy(values.to_numpy(zero_copy_only=False).copy())
     if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
         return None

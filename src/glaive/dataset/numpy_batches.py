@@ -1,0 +1,66 @@
+"""Batches of a scan as NumPy arrays, without a copy where Arrow's memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["batch_arrays"]
+
+
+def batch_arrays(batch: pa.RecordBatch) -> dict[str, Any]:
+    """The columns of a batch as arrays of as many rows.
+
+    Numbers, booleans and times keep their types, and share Arrow's memory; nulls make numbers NaN
+    (integers become ``float64``) and times NaT. Fixed-size lists of numbers have two dimensions,
+    tensors those of their shape; structs are dictionaries; all else is arrays of objects.
+    """
+    return {
+        name: _array(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+
+
+def _array(column: Any) -> np.ndarray[Any, Any] | Mapping[str, Any]:
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _rows_of(column.storage, tuple(kind.shape))
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "lance.bfloat16" and not column.null_count:
+            brain_floats: np.ndarray[Any, Any] = column.to_numpy()
+            return brain_floats
+        shape = tuple(getattr(kind, "shape", ())) if "tensor" in kind.extension_name else ()
+        storage = column.storage
+        return _rows_of(storage, shape) if shape else _array(storage)
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _array(member) for field, member in zip(kind, column.flatten(), strict=True)
+        }
+    if pa.types.is_dictionary(kind):
+        return _array(column.dictionary_decode())
+    if pa.types.is_fixed_size_list(kind) and _is_plain(kind.value_type):
+        return _rows_of(column, (kind.list_size,))
+    values: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether rows of fixed-size lists of this type have a regular shape."""
+    while pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or kind == pa.bool_())
+
+
+def _rows_of(column: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The rows of a fixed-size list in a shape; null rows are NaN in all places."""
+    size = column.type.list_size
+    flat: Any = _array(column.values.slice(column.offset * size, len(column) * size))
+    rows: np.ndarray[Any, Any] = flat.reshape(len(column), *shape, *flat.shape[1:])
+    if column.null_count:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        kind = rows.dtype if rows.dtype.kind == "f" else np.dtype(np.float64)
+        rows = rows.astype(kind)
+        rows[missing] = np.nan
+    return rows

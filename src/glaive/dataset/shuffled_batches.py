@@ -1,0 +1,118 @@
+"""Rows in shuffled order: blocks of neighbours at random, and rows at random in windows of them.
+
+Neighbours lie in the same pages, so a window of blocks costs about what a scan of as many rows
+does. A share of the rows, and the place where a pass goes on, are found without reading what is
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.types import Int64s
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+__all__ = ["BlockOrder", "default_window", "shuffled_batches"]
+
+_WINDOW_BYTES = 256 * 2**20
+_WINDOW_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrder:
+    """The order of all rows of one pass, and the share of one process in it.
+
+    Parameters
+    ----------
+    rows
+        Number of rows.
+    block_rows
+        Neighbouring rows that stay together until a window mixes them.
+    seed
+        Numbers that the order depends on.
+    share, shares
+        Number of the process, and how many there are. Their rows differ in number by one at most.
+    equal
+        Whether the last rows are left out where shares would differ.
+    """
+
+    rows: int
+    block_rows: int
+    seed: tuple[int, ...]
+    share: int
+    shares: int
+    equal: bool
+
+    def bounds(self) -> tuple[int, int]:
+        """Where the share begins and ends in the order."""
+        if self.equal:
+            each = self.rows // self.shares
+            return self.share * each, (self.share + 1) * each
+        return (
+            self.rows * self.share // self.shares,
+            self.rows * (self.share + 1) // self.shares,
+        )
+
+    def windows(self, size: int, offset: int) -> Iterator[Int64s]:
+        """Positions of rows, a window of the share at a time, without the first ``offset`` rows."""
+        first, end = self.bounds()
+        blocks = np.random.default_rng(self.seed).permutation(-(-self.rows // self.block_rows))
+        starts = blocks * self.block_rows
+        ends = np.cumsum(np.minimum(self.block_rows, self.rows - starts))
+        for start in range(first + offset // size * size, end, size):
+            rows = _between(starts, ends, start, min(start + size, end))
+            np.random.default_rng((*self.seed, start)).shuffle(rows)
+            yield rows[max(first + offset - start, 0) :]
+
+
+def _between(starts: Int64s, ends: Int64s, first: int, end: int) -> Int64s:
+    """Positions of the rows ``first`` to ``end`` of the blocks, laid end to end."""
+    at = slice(int(np.searchsorted(ends, first, "right")), int(np.searchsorted(ends, end)) + 1)
+    # What has to be added to a number in the order to have its position.
+    before = np.concatenate([[0], ends])[at.start : at.stop]
+    shift = starts[at] - before
+    counts = np.minimum(ends[at], end) - np.maximum(before, first)
+    rows: Int64s = np.arange(first, end) + np.repeat(shift, counts)
+    return rows
+
+
+def default_window(dataset: LanceDataset, batch_size: int) -> int:
+    """Rows of a window: 65,536, fewer if rows take more than 4 KiB each in the files."""
+    each = max(1, dataset.manifest.stated.file_bytes // max(1, len(dataset)))
+    return max(batch_size, min(_WINDOW_ROWS, _WINDOW_BYTES // each))
+
+
+def shuffled_batches(
+    dataset: LanceDataset,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    order: BlockOrder,
+    positions: Int64s | None,
+    *,
+    batch_size: int,
+    window_rows: int,
+    offset: int,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of a share.
+
+    Parameters
+    ----------
+    positions
+        Of the rows that are numbered in ``order``; None if these are all rows.
+    window_rows
+        Rows that are read and mixed at once; made a multiple of ``batch_size``.
+    offset
+        Rows at the start that are left out.
+    """
+    window = -(-window_rows // batch_size) * batch_size
+    for rows in order.windows(window, offset):
+        taken = dataset.take(rows if positions is None else positions[rows], columns)
+        for batch in taken.combine_chunks().to_batches():
+            for first in range(0, batch.num_rows, batch_size):
+                yield batch.slice(first, batch_size)
