@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
+from glaive.dataset.shuffled_batches import default_window
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.blobs import is_blob
 from glaive.hf import HuggingFaceConverter
@@ -305,13 +306,18 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             self.dataset,
             columns=columns,
             filter=self.filter,
-            batch_size=self.batch_size,
+            batch_size=self._scanned_rows() if _scans(sampler) else self.batch_size,
             with_row_id=self.with_row_id or bool(self._blobs),
             batch_readahead=self.batch_readahead,
             **({"offset": done} if skips else {}),
         )
         batches = resized(found, self.batch_size)
         return batches if skips else islice(batches, place.batches, None)
+
+    def _scanned_rows(self) -> int:
+        """Rows of a batch of a scan: some times as many, so that few have to be put together."""
+        times = default_window(self.dataset, self.batch_size) // (8 * self.batch_size)
+        return self.batch_size * max(1, times)
 
     def _sampler(self, place: PassState) -> Sampler:
         if self.sampler is not None:
@@ -351,6 +357,11 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             else:
                 columns[name] = self.dataset.take_blobs(name, ids=ids)
         return columns
+
+
+def _scans(sampler: Sampler) -> bool:
+    """Whether a sampler reads rows in order, so that it does not matter in which batches."""
+    return isinstance(sampler, FullScanSampler | ShardedFragmentSampler) and _takes_offset(sampler)
 
 
 def _takes_offset(sampler: Sampler) -> bool:
