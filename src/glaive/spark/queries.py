@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from glaive.spark.query_tables import TableUse
 
-__all__ = ["sql"]
+__all__ = ["sql", "tables_in"]
 
 INSTEAD = {
     "Delete": "LanceTable.forPath(spark, uri).delete(condition)",
@@ -71,21 +71,9 @@ def sql(
     --------
     >>> glaive.spark.sql(spark, "SELECT carrier, count(*) FROM f GROUP BY carrier", f="f.lance")
     """
-    try:
-        import sqlglot
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'glaive.spark.sql needs sqlglot ({error}). Install it: pip install "glaive[spark]"'
-        ) from error
+    statement = _parsed(query)
     from sqlglot import exp
 
-    try:
-        statements = sqlglot.parse(query, dialect="spark")
-    except sqlglot.errors.SqlglotError as error:
-        raise OptionError(f"query: {error}") from error
-    if len(statements) != 1 or statements[0] is None:
-        raise OptionError(f"query: expected one statement, found {len(statements)}")
-    statement = statements[0]
     given = {name.lower(): _read_options(name, table) for name, table in tables.items()}
     if not isinstance(statement, exp.Query):
         _refuse_statement(statement, query, given)
@@ -94,6 +82,41 @@ def sql(
     pieces, frames = _with_frames(spark, query, statement, given)
     with as_glaive_errors():
         return spark.sql(pieces, **frames)
+
+
+def tables_in(query: str) -> set[str]:
+    """The names of tables and views in a query, in lower case; those of its ``WITH``, too.
+
+    Raises
+    ------
+    MissingDependencyError
+        sqlglot is not installed.
+    OptionError
+        It is no query.
+    """
+    statement = _parsed(query)
+    from sqlglot import exp
+
+    if not isinstance(statement, exp.Query):
+        raise OptionError(f"query: expected a query, found {type(statement).__name__.upper()}")
+    return {table.name.lower() for table in statement.find_all(exp.Table)}
+
+
+def _parsed(query: str) -> Any:
+    """The one statement of a text."""
+    try:
+        import sqlglot
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'glaive.spark.sql needs sqlglot ({error}). Install it: pip install "glaive[spark]"'
+        ) from error
+    try:
+        statements = sqlglot.parse(query, dialect="spark")
+    except sqlglot.errors.SqlglotError as error:
+        raise OptionError(f"query: {error}") from error
+    if len(statements) != 1 or statements[0] is None:
+        raise OptionError(f"query: expected one statement, found {len(statements)}")
+    return statements[0]
 
 
 def _with_frames(

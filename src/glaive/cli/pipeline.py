@@ -1,0 +1,290 @@
+"""``glaive pipeline``: run pipelines that are files, and see what their runs did."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table
+from glaive.errors import ExpectationError, GlaiveError, OptionError
+
+if TYPE_CHECKING:
+    from glaive.pipeline import Pipeline, RunRecord
+
+__all__ = ["FAILED", "UNEXPECTED", "UNFINISHED", "WRONG_FILE", "command", "run_with_progress"]
+
+FAILED, WRONG_FILE, UNEXPECTED, UNFINISHED = 1, 2, 3, 4
+"""Exit codes: a step failed; the file or an option is wrong; an expectation; not ended."""
+
+
+@click.group(
+    "pipeline",
+    epilog=examples(
+        "glaive pipeline plan shop.toml",
+        "glaive pipeline run shop.toml --set day=2026-11-21 --run-id 2026-11-21",
+        "glaive pipeline run shop.toml --resume",
+        "glaive pipeline status shop.toml",
+        "glaive pipeline report shop.toml --html shop.html",
+    ),
+)
+def command() -> None:
+    """Run the steps that a file names, on Spark; see docs/guide/pipelines.md.
+
+    Exit codes: 0 done, 1 a step failed, 2 the file or an option is wrong, 3 rows were not as
+    expected, 4 (of status) the run has not ended.
+    """
+
+
+_file = click.argument("file", type=click.Path(dir_okay=False))
+_set = click.option(
+    "--set", "given", multiple=True, metavar="NAME=VALUE", help="A parameter; may be repeated."
+)
+_run = click.option("--run-id", help="The run; default: the one that was written last.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@command.command("run", epilog=examples("glaive pipeline run shop.toml --master 'local[4]'"))
+@_file
+@_set
+@click.option("--run-id", help="Name of the run; one that exists goes on.")
+@click.option("--resume", is_flag=True, help="Go on with the run that was written last.")
+@click.option("--dry-run", is_flag=True, help="Print the plan only.")
+@click.option("--master", help="Where Spark runs; default: as the file says, else here.")
+@_json
+def run_command(
+    file: str,
+    *,
+    given: tuple[str, ...],
+    run_id: str | None,
+    resume: bool,
+    dry_run: bool,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Run the steps of FILE that are not done."""
+    from glaive.pipeline import Runs
+
+    if resume and run_id is not None:
+        raise click.UsageError("give either --resume or --run-id: it goes on with a run, too")
+    chosen = _parameters(given)
+    pipeline = _loaded(file, chosen)
+    runs = Runs.of(pipeline)
+    record = runs.latest() if resume else None
+    if run_id is not None:
+        record = runs.find(run_id)
+    if record is not None:
+        pipeline = _loaded(file, record.parameters | chosen)
+    if dry_run:
+        _print_plan(pipeline, record, as_json=as_json)
+        return
+    try:
+        finished = run_with_progress(pipeline, run_id, record, master, to_stderr=as_json)
+    except ExpectationError as error:
+        _failed(pipeline, error, UNEXPECTED)
+    except OptionError as error:
+        _failed(pipeline, error, WRONG_FILE)
+    except Exception as error:
+        raise _located_error(pipeline, error) from error
+    if as_json:
+        print_json(asdict(finished))
+        return
+    _print_record(finished)
+    click.echo(f"Run {finished.id} is done. Report: {_report_place(pipeline, finished)}")
+
+
+@command.command("plan", epilog=examples("glaive pipeline plan shop.toml"))
+@_file
+@_set
+@_json
+def plan_command(file: str, *, given: tuple[str, ...], as_json: bool) -> None:
+    """Check FILE and print what a new run would do; nothing is changed, Spark is not started."""
+    _print_plan(_loaded(file, _parameters(given)), None, as_json=as_json)
+
+
+@command.command("status", epilog=examples("glaive pipeline status shop.toml"))
+@_file
+@_run
+@_json
+def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
+    """Print how far a run of FILE came; the exit code is that of the run."""
+    record = _record(_loaded(file, {}), run_id)
+    if as_json:
+        print_json(asdict(record))
+    else:
+        click.echo(f"run {record.id}: {record.state}, started {record.started}")
+        _print_record(record)
+        for name, step in record.steps.items():
+            if step.error is not None:
+                click.echo(f"{name}: {step.error}")
+    codes = {"done": 0, "failed": FAILED}
+    raise click.exceptions.Exit(codes.get(record.state, UNFINISHED))
+
+
+@command.command("report", epilog=examples("glaive pipeline report shop.toml --html shop.html"))
+@_file
+@_run
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page.")
+@_json
+def report_command(file: str, *, run_id: str | None, html: Path | None, as_json: bool) -> None:
+    """Print the report of a run of FILE, or write it as one HTML page."""
+    from glaive.pipeline import render_report
+
+    pipeline = _loaded(file, {})
+    record = _record(pipeline, run_id)
+    if html is not None:
+        html.write_text(render_report(pipeline, record), "utf-8")
+        click.echo(f"{html}: run {record.id}")
+    elif as_json:
+        print_json(asdict(record))
+    else:
+        _print_record(record)
+
+
+def run_with_progress(
+    pipeline: Pipeline,
+    run_id: str | None = None,
+    record: RunRecord | None = None,
+    master: str | None = None,
+    *,
+    to_stderr: bool = False,
+) -> RunRecord:
+    """Run a pipeline with a progress bar for each step; Spark is stopped at the end."""
+    from rich.console import Console
+
+    from glaive.cli.progress import Steps, start_spark
+    from glaive.pipeline import run
+
+    steps = Steps(Console(stderr=to_stderr))
+    handle, log = tempfile.mkstemp(prefix="glaive-pipeline-", suffix=".log")
+    os.close(handle)
+
+    def session() -> Any:
+        if pipeline.remote is not None and master is None:
+            from glaive.spark import session as connect
+
+            return connect(f"glaive {pipeline.name}", remote=pipeline.remote, **pipeline.conf)
+        settings = {"spark.log.level": "ERROR"} | dict(pipeline.conf)
+        place = master or pipeline.master
+        return start_spark(steps, place, f"glaive {pipeline.name}", Path(log), settings)
+
+    def observed(name: str, work: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+        return steps.run(f"{name}: {pipeline.steps[name].summary():.70}", work)
+
+    try:
+        return run(pipeline, session, run_id=run_id, record=record, observer=observed)
+    finally:
+        if steps.spark is not None:
+            steps.spark.stop()
+        Path(log).unlink(missing_ok=True)
+
+
+class _Failure(click.ClickException):
+    """An error with an exit code of its own."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click reads it
+        return self.code
+
+
+def _loaded(file: str, parameters: Mapping[str, Any]) -> Pipeline:
+    from glaive.pipeline import load
+
+    try:
+        return load(file, parameters)
+    except GlaiveError as error:
+        raise _wrong(error) from error
+
+
+def _wrong(error: Exception) -> _Failure:
+    return _Failure(str(error), WRONG_FILE)
+
+
+def _failed(pipeline: Pipeline, error: Exception, code: int) -> NoReturn:
+    raise _located_error(pipeline, error, code) from error
+
+
+def _located_error(pipeline: Pipeline, error: Exception, code: int = FAILED) -> _Failure:
+    """The error of a run in a few lines, and how to go on."""
+    first = str(error).strip() or type(error).__name__
+    if not isinstance(error, GlaiveError):
+        first = f"{type(error).__name__}: {first.partition(chr(10))[0]}"
+    return _Failure(f"{first}\nGo on with: glaive pipeline run {pipeline.file} --resume", code)
+
+
+def _record(pipeline: Pipeline, run_id: str | None) -> RunRecord:
+    from glaive.pipeline import Runs
+
+    runs = Runs.of(pipeline)
+    found = runs.latest() if run_id is None else runs.find(run_id)
+    if found is None:
+        raise _wrong(OptionError(f"run {run_id}: there is no such run of {pipeline.name}"))
+    return found
+
+
+def _report_place(pipeline: Pipeline, record: RunRecord) -> str:
+    from glaive.pipeline import Runs
+
+    return Runs.of(pipeline).store.full(f"{record.id}/report.html")
+
+
+def _print_plan(pipeline: Pipeline, record: RunRecord | None, *, as_json: bool) -> None:
+    from glaive.pipeline import plan
+
+    try:
+        planned = plan(pipeline, record)
+    except OptionError as error:
+        raise _wrong(error) from error
+    if as_json:
+        for step in planned:
+            print_json(asdict(step))
+        return
+    print_table(
+        ["step", "kind", "after", "does", ""],
+        [
+            [step.name, step.kind, ", ".join(step.after), step.summary, "done" * step.done]
+            for step in planned
+        ],
+    )
+
+
+def _print_record(record: RunRecord) -> None:
+    rows = []
+    for name, step in record.steps.items():
+        facts = next(iter(step.after_it.values()), None) or {}
+        counts = ", ".join(
+            f"{key} {human_count(count)}" for key, count in step.counts.items() if key != "version"
+        )
+        rows.append(
+            [
+                name,
+                step.kind,
+                step.state,
+                f"{step.seconds:.1f}",
+                facts.get("version", ""),
+                human_count(facts["rows"]) if facts else "",
+                human_bytes(facts["bytes"]) if facts else "",
+                counts,
+            ]
+        )
+    titles = ["step", "kind", "state", "seconds", "version", "rows", "bytes", "counts"]
+    print_table(titles, rows)
+
+
+def _parameters(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise click.BadParameter(f"expected NAME=VALUE, found {text!r}", param_hint="--set")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,27 @@
+"""Pipelines as files: named steps over datasets, which Spark runs and which go on after a failure.
+
+:func:`load` reads and checks a file, :func:`run` runs its steps, :class:`Runs` knows earlier runs.
+Nothing here loads Spark before a step runs.
+"""
+
+from glaive.pipeline.document import load
+from glaive.pipeline.pipeline import Pipeline
+from glaive.pipeline.plan import PlannedStep, plan
+from glaive.pipeline.report import render_report
+from glaive.pipeline.run import run
+from glaive.pipeline.runs import RunRecord, Runs, StepRecord
+from glaive.pipeline.step import Step, StepContext
+
+__all__ = [
+    "Pipeline",
+    "PlannedStep",
+    "RunRecord",
+    "Runs",
+    "Step",
+    "StepContext",
+    "StepRecord",
+    "load",
+    "plan",
+    "render_report",
+    "run",
+]

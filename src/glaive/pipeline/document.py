@@ -1,0 +1,164 @@
+"""Read the file of a pipeline; everything in it is checked before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from glaive.errors import OptionError
+from glaive.pipeline.keys import close_names, read_keys
+from glaive.pipeline.parameters import chosen_parameters, substituted
+from glaive.pipeline.pipeline import Pipeline, dependencies
+from glaive.pipeline.step import Step
+from glaive.pipeline.step_kinds import kind_of, kinds
+
+__all__ = ["load"]
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
+_MAX_BYTES: Final = 1 << 20
+_FILLED_LATER: Final = ("parameters", "steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spark:
+    """The table ``[spark]``."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Head:
+    """The keys of a file besides its steps."""
+
+    name: str = ""
+    description: str = ""
+    runs: str | None = None
+    modules: tuple[str, ...] = ()
+    parameters: Mapping[str, Any] | None = None
+    datasets: Mapping[str, str] | None = None
+    storage: Mapping[str, str] | None = None
+    spark: Mapping[str, Any] | None = None
+    steps: Mapping[str, Mapping[str, Any]] | None = None
+
+
+def load(file: str | os.PathLike[str], parameters: Mapping[str, Any] | None = None) -> Pipeline:
+    """Read and check the file of a pipeline.
+
+    Parameters
+    ----------
+    file
+        A TOML file.
+    parameters
+        Values for the parameters of the file, by name.
+
+    Raises
+    ------
+    OptionError
+        The file is none, or wrong; names file, step and key, and what to write.
+    """
+    path = Path(file).absolute()
+    where = os.fspath(file)
+    tables = _parsed(path, where)
+    declared = read_keys(_Head, _only(tables, "parameters"), (), where).parameters or {}
+    chosen = chosen_parameters(declared, parameters or {}, where)
+    filled = {
+        key: value if key in _FILLED_LATER else substituted(value, chosen, f"{where}, key {key}")
+        for key, value in tables.items()
+    }
+    head = read_keys(_Head, filled, (), where)
+    name = _checked_name(head.name or path.stem, f"{where}, key name")
+    datasets = {
+        _checked_name(dataset, f"{where}, table datasets"): _located(path.parent, uri)
+        for dataset, uri in (head.datasets or {}).items()
+    }
+    steps: dict[str, Step] = {}
+    digests = {}
+    for step, table in (head.steps or {}).items():
+        at = f"{where}, step {_checked_name(step, f'{where}, table steps')}"
+        keys = substituted(dict(table), chosen, at)
+        digests[step] = _digest(keys, datasets)
+        steps[step] = _step(keys, datasets, at)
+    if not steps:
+        raise OptionError(f"{where}: there are no steps. Add a table such as [steps.first]")
+    ordered, depends = dependencies(steps, datasets, where)
+    spark = read_keys(_Spark, head.spark or {}, (), f"{where}, table spark")
+    modules = tuple(path.parent / module for module in head.modules)
+    for module in modules:
+        if not module.is_file():
+            raise OptionError(f"{where}, key modules: {module} is no file. Correct the path")
+    return Pipeline(
+        name=name,
+        file=path,
+        description=head.description,
+        parameters=chosen,
+        datasets=datasets,
+        storage=head.storage or {},
+        master=spark.master,
+        remote=spark.remote,
+        conf=spark.conf or {},
+        modules=modules,
+        runs=_located(path.parent, head.runs or f"{path.stem}.runs"),
+        steps=ordered,
+        depends=depends,
+        digests=digests,
+    )
+
+
+def _only(tables: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {key: tables[key]} if key in tables else {}
+
+
+def _parsed(path: Path, where: str) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise OptionError(f"{where}: larger than 1 MiB. Name the file of a pipeline")
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise OptionError(f"{where}: {error.strerror}. Name the file of a pipeline") from error
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, UnicodeDecodeError
+        raise OptionError(f"{where}: not TOML: {error}") from error
+
+
+def _step(table: dict[str, Any], datasets: Mapping[str, str], where: str) -> Step:
+    kind = table.pop("kind", None)
+    if kind not in kinds():
+        if kind is None:
+            raise OptionError(f"{where}: the key 'kind' is missing: one of {', '.join(kinds())}")
+        raise OptionError(f"{where}, key kind: {kind!r}{close_names(str(kind), kinds())}")
+    made = kind_of(kind)
+    step = read_keys(made, table, datasets, where)
+    try:
+        step.check()
+    except OptionError as error:
+        raise OptionError(f"{where}, key {error}") from None
+    return step
+
+
+def _digest(table: Mapping[str, Any], datasets: Mapping[str, str]) -> str:
+    text = json.dumps([table, dict(datasets)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _checked_name(name: str, where: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise OptionError(
+            f"{where}: {name!r:.60} is no name. Use up to 41 letters, digits, '_' and '-', a "
+            "letter first"
+        )
+    return name
+
+
+def _located(folder: Path, text: str) -> str:
+    """A path or URI; relative paths count from the folder of the file."""
+    if "://" in text:
+        return text
+    return str(folder / Path(text).expanduser())

@@ -1,0 +1,160 @@
+"""Expectations of steps that write rows: conditions, and what becomes of other rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from glaive.errors import ExpectationError
+from glaive.ingestion.expectations import Expectations, OnViolation
+from glaive.ingestion.rejects import BAD_RECORDS
+from glaive.pipeline.step import DatasetName, Step, StepContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["ExpectedRows", "ExpectingStep"]
+
+_VIOLATED: Final = re.compile(r"glaive expectation \((.+?)\) row (\{.*?\}?) end", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectingStep(Step):
+    """A step that writes rows, and the keys that say which rows it expects.
+
+    Parameters
+    ----------
+    expect
+        A condition that every row has to fulfil, or several by name; null does not fulfil it.
+    on_violation
+        ``fail``, ``drop`` or ``quarantine``.
+    quarantine
+        The dataset for other rows: ``file``, ``line``, ``reason``, ``record`` (JSON), ``job_id``.
+    """
+
+    expect: str | Mapping[str, str] | None = None
+    on_violation: OnViolation = "fail"
+    quarantine: DatasetName | None = None
+
+    def check(self) -> None:
+        """Refuse what does not go together."""
+        self.expectations()
+
+    def expectations(self) -> Expectations | None:
+        """The conditions, if there are any."""
+        return Expectations.of(
+            self.expect, self.on_violation, has_quarantine=self.quarantine is not None
+        )
+
+    def quarantined(self) -> tuple[str, ...]:
+        """The dataset of other rows, among those that the step writes."""
+        return () if self.quarantine is None else (self.quarantine,)
+
+    @contextmanager
+    def expected(self, frame: DataFrame, context: StepContext) -> Iterator[ExpectedRows]:
+        """The rows of a frame that are as expected.
+
+        Raises
+        ------
+        ExpectationError
+            A row violates a condition, and ``on_violation`` is ``fail``: within the block, when
+            the frame is computed.
+
+        Notes
+        -----
+        For ``fail`` the conditions are part of the query. Otherwise Spark keeps the frame until
+        the block ends, and counts the other rows before.
+        """
+        expectations = self.expectations()
+        if expectations is None:
+            yield ExpectedRows(frame, {})
+            return
+        if expectations.on_violation == "fail":
+            try:
+                yield ExpectedRows(_failing(frame, expectations), {})
+            except Exception as error:
+                violated = _VIOLATED.search(str(error))
+                if violated is None:
+                    raise
+                raise ExpectationError(
+                    f"step {context.name}: a row violates the expectation {violated[1]}: "
+                    f"{violated[2]}. Correct the source, or drop or quarantine such rows with "
+                    "on_violation"
+                ) from error
+            return
+        kept = frame.persist()
+        try:
+            yield self._without_others(kept, expectations, context)
+        finally:
+            kept.unpersist()
+
+    def _without_others(
+        self, frame: DataFrame, expectations: Expectations, context: StepContext
+    ) -> ExpectedRows:
+        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+        tests = [_is_true(text) for _, text in expectations.conditions]
+        reason: Any = F.lit(None)
+        for (name, text), test in reversed(list(zip(expectations.conditions, tests, strict=True))):
+            reason = F.when(~test, F.lit(f"expectation {name}: {text}")).otherwise(reason)
+        passed = reduce(lambda left, right: left & right, tests)
+        others = frame.where(~passed)
+        if expectations.on_violation == "drop":
+            return ExpectedRows(frame.where(passed), {"dropped": others.count()})
+        values = {
+            "file": F.lit(f"step {context.name}"),
+            "line": F.lit(None).cast("bigint"),
+            "reason": reason,
+            "record": _row_text(frame).cast("binary"),
+            "job_id": F.lit(context.job_id),
+        }
+        count = others.count()
+        if count and self.quarantine is not None:
+            from glaive.spark import write
+
+            write(
+                others.select(*(values[name].alias(name) for name in BAD_RECORDS.names)),
+                context.datasets[self.quarantine],
+                "append",
+                job_id=f"{context.job_id}.quarantine",
+                arrow_schema=BAD_RECORDS,
+                storage_options=context.storage or None,
+            )
+        return ExpectedRows(frame.where(passed), {"bad_records": count})
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRows:
+    """The rows that are as expected, and how many others there are."""
+
+    frame: DataFrame
+    counts: Mapping[str, int]
+
+
+def _failing(frame: DataFrame, expectations: Expectations) -> DataFrame:
+    """The frame, whose computation fails at the first row that violates a condition."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    shown = F.substring(_row_text(frame), 1, 300)
+    for name, text in expectations.conditions:
+        message = F.concat(F.lit(f"glaive expectation ({name}: {text}) row "), shown, F.lit(" end"))
+        failed = F.raise_error(message).cast("boolean")
+        frame = frame.where(F.when(_is_true(text), F.lit(True)).otherwise(failed))
+    return frame
+
+
+def _is_true(condition: str) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
+
+
+def _row_text(frame: DataFrame) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    quoted = ["`" + name.replace("`", "``") + "`" for name in frame.columns]
+    return F.to_json(F.struct(*quoted))

@@ -1,0 +1,67 @@
+"""Facts about datasets for plans and reports: version, rows, bytes, and a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset
+from glaive.errors import DatasetNotFoundError, RefNotFoundError
+
+__all__ = ["dataset_facts", "sample_of"]
+
+SAMPLE_ROWS: Final = 5
+SAMPLE_COLUMNS: Final = 12
+CELL_CHARACTERS: Final = 60
+SHOWN_ITEMS: Final = 4
+
+
+def dataset_facts(
+    uri: str, storage: Mapping[str, str], branch: str | None = None
+) -> dict[str, int] | None:
+    """``version``, ``rows`` and ``bytes`` of the newest version; None if there is no dataset.
+
+    One or two requests.
+    """
+    opened = _opened(uri, storage, branch)
+    if opened is None:
+        return None
+    return {
+        "version": opened.version,
+        "rows": opened.count_rows(),
+        "bytes": opened.manifest.columns.file_bytes,
+    }
+
+
+def sample_of(
+    uri: str, storage: Mapping[str, str], branch: str | None = None
+) -> dict[str, list[Any]] | None:
+    """``columns`` and ``rows`` with a few values, as short texts; None if there is no dataset."""
+    opened = _opened(uri, storage, branch)
+    if opened is None:
+        return None
+    names = opened.schema.names[:SAMPLE_COLUMNS]
+    rows = opened.to_table(columns=names, limit=SAMPLE_ROWS)
+    columns = [[_short(value) for value in column.to_pylist()] for column in rows.columns]
+    return {"columns": names, "rows": [list(row) for row in zip(*columns, strict=True)]}
+
+
+def _opened(uri: str, storage: Mapping[str, str], branch: str | None) -> LanceDataset | None:
+    try:
+        version = None if branch is None else (branch, None)
+        return dataset(uri, version=version, storage_options=dict(storage) or None)
+    except (DatasetNotFoundError, RefNotFoundError):
+        return None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        items = ", ".join(_short(item) for item in value[:SHOWN_ITEMS])
+        return f"[{items}, … {len(value):,}]" if len(value) > SHOWN_ITEMS else f"[{items}]"
+    text = "null" if value is None else str(value)
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"

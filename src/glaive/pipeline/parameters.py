@@ -1,0 +1,88 @@
+"""Parameters of a pipeline: ``${name}`` in its texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from glaive.errors import OptionError
+from glaive.pipeline.keys import close_names
+
+__all__ = ["chosen_parameters", "substituted"]
+
+_PARAMETER: Final = re.compile(r"\$(\$|\{([^{}]*)\})")
+
+
+def chosen_parameters(
+    defaults: Mapping[str, Any], given: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The defaults of a file with the values of a run; texts become the type of the default.
+
+    Raises
+    ------
+    OptionError
+        The file has no such parameter, or the value is of another type.
+    """
+    chosen = dict(defaults)
+    for name, default in defaults.items():
+        if not isinstance(default, str | int | float | bool):
+            raise OptionError(
+                f"{where}, key parameters.{name}: expected a text, a number, true or false, found "
+                f"{default!r:.60}"
+            )
+    for name, value in given.items():
+        if name not in defaults:
+            raise OptionError(
+                f"{where}: there is no parameter {name!r}{close_names(name, defaults)}"
+            )
+        chosen[name] = _typed(value, defaults[name], f"{where}, parameter {name}")
+    return chosen
+
+
+def _typed(value: Any, default: Any, where: str) -> Any:
+    kind = type(default)
+    if isinstance(value, kind):
+        return value
+    words = {"true": True, "false": False}
+    try:
+        return words[value.lower()] if kind is bool else kind(value)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise OptionError(f"{where}: expected {kind.__name__}, found {value!r:.60}") from None
+
+
+def substituted(value: Any, parameters: Mapping[str, Any], where: str) -> Any:
+    """A value of a file with parameters filled in, at any depth; ``$$`` is a dollar sign.
+
+    A text that is nothing but ``${name}`` becomes the value with its type.
+
+    Raises
+    ------
+    OptionError
+        There is no such parameter.
+    """
+    if isinstance(value, dict):
+        return {
+            key: substituted(one, parameters, f"{where}, key {key}") for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [substituted(one, parameters, where) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def filled(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else str(_parameter(match[2], parameters, where))
+
+    whole = _PARAMETER.fullmatch(value)
+    if whole and whole[2] is not None:
+        return _parameter(whole[2], parameters, where)
+    return _PARAMETER.sub(filled, value)
+
+
+def _parameter(name: str, parameters: Mapping[str, Any], where: str) -> Any:
+    if name not in parameters:
+        raise OptionError(
+            f"{where}: there is no parameter {name!r}{close_names(name, parameters)}. Add it to "
+            "the table [parameters], or write $$ for a dollar sign"
+        )
+    return parameters[name]

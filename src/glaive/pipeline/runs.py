@@ -1,0 +1,210 @@
+"""Records of runs: a JSON file for each, which says how far it came."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Self
+from uuid import uuid4
+
+from glaive.errors import NotFoundError, ObjectExistsError, ObjectNotFoundError, OptionError
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+from glaive.pipeline.pipeline import Pipeline
+
+__all__ = ["RunRecord", "Runs", "StepRecord"]
+
+State = Literal["waiting", "running", "done", "failed"]
+
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}")
+
+
+@dataclass(slots=True, kw_only=True)
+class StepRecord:
+    """What became of a step.
+
+    Parameters
+    ----------
+    kind, summary, after
+        As planned.
+    digest
+        Of its keys: a run goes on only if those of finished steps are as they were.
+    state
+        ``waiting``, ``running``, ``done`` or ``failed``.
+    attempts
+        How often it was started.
+    started
+        Time in ISO format.
+    seconds
+        Of the last attempt.
+    counts
+        What it did, such as ``rows``.
+    before, after_it
+        ``version``, ``rows`` and ``bytes`` of the datasets that it writes, by name; null where
+        there is no dataset.
+    sample
+        Columns and a few rows, as texts, of the first of them.
+    error
+        Of a failed step.
+    """
+
+    kind: str
+    summary: str = ""
+    after: list[str] = field(default_factory=list)
+    digest: str = ""
+    state: State = "waiting"
+    attempts: int = 0
+    started: str | None = None
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    before: dict[str, dict[str, int] | None] = field(default_factory=dict)
+    after_it: dict[str, dict[str, int] | None] = field(default_factory=dict)
+    sample: dict[str, list[Any]] | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecord:
+    """A run of a pipeline.
+
+    Parameters
+    ----------
+    id
+        Of the run; job ids begin with it.
+    pipeline
+        Its name.
+    parameters
+        Values by name.
+    state
+        As of a step.
+    started, ended
+        Times in ISO format.
+    steps
+        By name, in the order in which they run.
+    """
+
+    id: str
+    pipeline: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    state: State = "waiting"
+    started: str | None = None
+    ended: str | None = None
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+
+    @classmethod
+    def of_json(cls, data: bytes, where: str) -> Self:
+        """A record as it was written.
+
+        Raises
+        ------
+        OptionError
+            It is none.
+        """
+        try:
+            values = json.loads(data)
+            steps = {name: StepRecord(**step) for name, step in values.pop("steps").items()}
+            record = cls(**values, steps=steps)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise OptionError(
+                f"{where}: no record of a run ({error}). Delete the file, and start a new run"
+            ) from error
+        if not all(isinstance(getattr(record, key.name), str) for key in fields(record)[:2]):
+            raise OptionError(f"{where}: no record of a run. Delete the file")
+        return record
+
+    def to_json(self) -> bytes:
+        """The record as a JSON file."""
+        return json.dumps(asdict(self), indent=1, default=str, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The runs of a pipeline, in a folder.
+
+    Parameters
+    ----------
+    store
+        The folder.
+    """
+
+    store: ObjectStore
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> Self:
+        """Those of a pipeline; the folder may not exist yet."""
+        return cls(open_store(pipeline.runs, dict(pipeline.storage) or None))
+
+    def start(self, pipeline: Pipeline, run_id: str | None = None) -> RunRecord:
+        """A new record, written.
+
+        Raises
+        ------
+        OptionError
+            The id is none, or taken.
+        """
+        now = datetime.now(UTC)
+        chosen = run_id or f"{now:%Y%m%dT%H%M%S}-{uuid4().hex[:6]}"
+        record = RunRecord(
+            id=_checked(chosen), pipeline=pipeline.name, parameters=dict(pipeline.parameters)
+        )
+        try:
+            self.store.put(_path(chosen), [record.to_json()], mode="create")
+        except ObjectExistsError:
+            raise OptionError(f"run {chosen}: there is such a run. Choose another id") from None
+        return record
+
+    def find(self, run_id: str) -> RunRecord | None:
+        """The record of a run, if there is one."""
+        try:
+            data = self.store.get(_path(_checked(run_id)))
+        except ObjectNotFoundError:
+            return None
+        return RunRecord.of_json(data.to_pybytes(), self.store.full(_path(run_id)))
+
+    def latest(self) -> RunRecord:
+        """The record that was written last.
+
+        Raises
+        ------
+        NotFoundError
+            There is none.
+        """
+        records = [meta for meta in self.store.walk("") if meta.path.endswith("/run.json")]
+        if not records:
+            raise NotFoundError(
+                f"{self.store.uri}: there is no run of this pipeline. Start one with "
+                "glaive pipeline run"
+            )
+        newest = max(records, key=lambda meta: str(meta.modified))
+        found = self.find(newest.path.split("/")[-2])
+        if found is None:
+            raise NotFoundError(f"{self.store.full(newest.path)} was deleted meanwhile")
+        return found
+
+    def keep(self, record: RunRecord) -> None:
+        """Write a record; a reader sees the old one or the new one."""
+        self.store.put(_path(record.id), [record.to_json()])
+
+    def write(self, record: RunRecord, name: str, data: bytes) -> str:
+        """Write a file beside the record; returns its place."""
+        path = f"{record.id}/{name}"
+        self.store.put(path, [data])
+        return self.store.full(path)
+
+    def scratch(self, record: RunRecord, step: str) -> str:
+        """A folder for a step of a run."""
+        return self.store.full(f"{record.id}/{step}")
+
+
+def _path(run_id: str) -> str:
+    return f"{run_id}/run.json"
+
+
+def _checked(run_id: str) -> str:
+    if not _RUN_ID.fullmatch(run_id):
+        raise OptionError(
+            f"run {run_id!r:.60}: expected up to 41 letters, digits, '_' and '-' as its id"
+        )
+    return run_id

@@ -1,0 +1,155 @@
+"""What a kind of step implements, and what a step is given when it runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NewType
+
+from glaive.errors import DatasetNotFoundError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.spark import LanceTable
+
+__all__ = ["DatasetName", "Step", "StepContext"]
+
+DatasetName = NewType("DatasetName", str)
+"""A name in the table ``[datasets]`` of a pipeline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """What a step is given when it runs.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    name
+        Of the step.
+    job_id
+        Names this step of this run. Jobs with this id that were committed are not repeated.
+    datasets
+        URIs by name.
+    parameters
+        Of the run, by name.
+    folder
+        Of the file of the pipeline: relative paths count from there.
+    scratch
+        A folder of this step and run, for checkpoints.
+    storage
+        Settings of the object store of the datasets.
+    """
+
+    spark: SparkSession
+    name: str
+    job_id: str
+    datasets: Mapping[str, str]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = "."
+    scratch: str = "."
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+    def table(self, name: str, branch: str | None = None) -> LanceTable:
+        """A dataset as a table; a branch that does not exist starts at the newest version.
+
+        Raises
+        ------
+        DatasetNotFoundError
+            There is no dataset yet.
+        """
+        from glaive.spark import LanceTable
+
+        main = LanceTable.forPath(self.spark, self.datasets[name], **self.storage)
+        if branch is None:
+            return main
+        self.ensure_branch(name, branch)
+        return main.forBranch(branch)
+
+    def dataset(self, name: str, branch: str | None = None) -> LanceDataset:
+        """A dataset at its newest version, without Spark.
+
+        Raises
+        ------
+        DatasetNotFoundError
+            There is no dataset yet.
+        """
+        from glaive.dataset.open import dataset
+
+        version = None if branch is None else (branch, None)
+        uri, storage = self.datasets[name], dict(self.storage)
+        return dataset(uri, version=version, storage_options=storage or None)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a dataset of this name."""
+        try:
+            self.dataset(name)
+        except DatasetNotFoundError:
+            return False
+        return True
+
+    def ensure_branch(self, name: str, branch: str) -> None:
+        """Start a branch at the newest version of a dataset, unless it exists."""
+        opened = self.dataset(name)
+        if branch not in opened.branches.list():
+            opened.create_branch(branch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(ABC):
+    """A step of a pipeline: its fields are the keys that its table in the file may have.
+
+    A kind of step is a module in ``glaive.pipeline.steps`` named like it, with one subclass.
+
+    Parameters
+    ----------
+    after
+        Steps that have to be done before, besides those that write a dataset that it uses.
+    description
+        For plans and reports.
+    """
+
+    kind: ClassVar[str]
+
+    after: tuple[str, ...] = ()
+    description: str = ""
+
+    def check(self) -> None:  # noqa: B027  # most kinds have nothing to refuse
+        """Refuse keys that do not go together.
+
+        Raises
+        ------
+        OptionError
+            The message begins with the key, and says what to do.
+        """
+
+    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
+        """The datasets that must exist before; given those of the pipeline."""
+        return ()
+
+    def writes(self) -> tuple[str, ...]:
+        """The datasets that it changes or creates."""
+        return ()
+
+    @property
+    def branch_written(self) -> str | None:
+        """The branch of the datasets that it writes; None for the main one."""
+        return None
+
+    @abstractmethod
+    def summary(self) -> str:
+        """What it will do, in one line of a plan."""
+
+    @abstractmethod
+    def run(self, context: StepContext) -> Mapping[str, int]:
+        """Do it, and return counts for the report.
+
+        Raises
+        ------
+        GlaiveError
+            It failed; nothing or all of what it commits is visible.
+        """

@@ -1,0 +1,1 @@
+"""Kinds of steps, a file each: its name is that of the kind."""

@@ -1,0 +1,55 @@
+"""``kind = "export"``: rows are written as files of another format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from glaive.pipeline.step import DatasetName, Step, StepContext
+
+__all__ = ["ExportStep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportStep(Step):
+    """Export; see :meth:`glaive.spark.LanceTable.export`.
+
+    Parameters
+    ----------
+    source, branch
+        The dataset.
+    path
+        The folder to write.
+    format
+        One of Spark's: ``parquet``, ``csv``, ``orc``, …
+    mode
+        What becomes of files that are there. Default: replaced, as by a run that goes on.
+    options
+        Of the format.
+    """
+
+    source: DatasetName
+    path: str
+    branch: str | None = None
+    format: str = "parquet"
+    mode: Literal["errorifexists", "append", "overwrite", "ignore"] = "overwrite"
+    options: Mapping[str, Any] | None = None
+
+    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.source,)
+
+    def summary(self) -> str:
+        """What it will do."""
+        return f"export {self.source} as {self.format} to {self.path}"
+
+    def run(self, context: StepContext) -> Mapping[str, int]:
+        """Write the files with Spark's source."""
+        table = context.table(self.source, self.branch)
+        folder = Path(context.folder, Path(self.path).expanduser())
+        path = self.path if "://" in self.path else str(folder)
+        options: dict[str, Any] = dict(self.options or {})
+        table.export(self.format, path, self.mode, **options)
+        return {"rows": context.dataset(self.source, self.branch).count_rows()}

@@ -1,0 +1,51 @@
+"""``kind = "vacuum"``: old versions, and files that nothing uses, are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from glaive.errors import OptionError
+from glaive.pipeline.step import DatasetName, Step, StepContext
+
+__all__ = ["VacuumStep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VacuumStep(Step):
+    """Clean up; see :meth:`glaive.spark.LanceTable.vacuum`.
+
+    Parameters
+    ----------
+    target
+        The dataset.
+    retention_hours
+        Age of the versions to delete; default: two weeks.
+    """
+
+    target: DatasetName
+    retention_hours: float | None = None
+
+    def check(self) -> None:
+        """Refuse a negative age."""
+        if self.retention_hours is not None and not self.retention_hours >= 0:
+            raise OptionError(f"retention_hours: expected hours ≥ 0, not {self.retention_hours}")
+
+    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.target,)
+
+    def writes(self) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.target,)
+
+    def summary(self) -> str:
+        """What it will do."""
+        age = "two weeks" if self.retention_hours is None else f"{self.retention_hours:g} hours"
+        return f"delete versions of {self.target} older than {age}"
+
+    def run(self, context: StepContext) -> Mapping[str, int]:
+        """Delete them."""
+        counts = context.table(self.target).vacuum(self.retention_hours)
+        return cast("dict[str, int]", counts)  # a frame is for dry runs only

@@ -1,0 +1,187 @@
+"""Files of pipelines: what is read from them, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import glaive
+from glaive.cli.pipeline import UNFINISHED, WRONG_FILE
+from glaive.cli.pipeline import command as cli
+from glaive.errors import NotFoundError, OptionError
+from glaive.pipeline import RunRecord, Runs, load, plan
+from glaive.pipeline.graph import levels
+from glaive.pipeline.step_kinds import kind_of, kinds
+
+SHOP = """
+name = "shop"
+[parameters]
+folder = "in"
+minimum = 1
+[datasets]
+shop = "shop.lance"
+new = "${folder}/new.lance"
+[steps.load]
+kind = "ingest"
+source = "${folder}/*.csv"
+target = "new"
+expect = "price > ${minimum}"
+[steps.cheap]
+kind = "sql"
+query = "SELECT name, price AS shop FROM new WHERE price < $$5"
+target = "shop"
+[steps.merge]
+kind = "merge"
+source = "new"
+target = "shop"
+on = "id"
+[steps.reload]
+kind = "ingest"
+source = "more"
+target = "new"
+mode = "overwrite"
+after = "note"
+[steps.note]
+kind = "python"
+function = "notes:note"
+"""
+
+
+def written(folder: Path, text: str = SHOP) -> Path:
+    file = folder / "shop.toml"
+    file.write_text(text)
+    return file
+
+
+def test_steps_wait_for_those_whose_datasets_they_use(tmp_path: Path) -> None:
+    pipeline = load(written(tmp_path))
+    assert list(pipeline.steps) == ["load", "cheap", "merge", "note", "reload"]
+    assert pipeline.depends == {
+        "load": (),
+        "cheap": ("load",),
+        "merge": ("load", "cheap"),
+        "note": (),
+        "reload": ("note", "load", "cheap", "merge"),
+    }
+    assert levels(pipeline.depends) == {"load": 0, "cheap": 1, "merge": 2, "note": 0, "reload": 3}
+
+
+def test_parameters_are_filled_in_and_keep_their_types(tmp_path: Path) -> None:
+    text = SHOP.replace('kind = "merge"', 'kind = "vacuum"\nretention_hours = "${minimum}"')
+    text = text.replace('source = "new"\ntarget = "shop"\non = "id"', 'target = "shop"')
+    pipeline = load(written(tmp_path, text), {"folder": "s3://shop", "minimum": "24"})
+    assert pipeline.datasets["new"] == "s3://shop/new.lance"
+    assert pipeline.datasets["shop"] == str(tmp_path / "shop.lance")
+    summaries = [step.summary() for step in pipeline.steps.values()]
+    assert summaries[0] == "create new from s3://shop/*.csv"
+    assert summaries[1].endswith("WHERE price < $5")
+    assert summaries[2] == "delete versions of shop older than 24 hours"
+
+
+def test_a_plan_names_versions_and_changes_nothing(tmp_path: Path) -> None:
+    glaive.write_dataset(pa.table({"id": [1]}), str(tmp_path / "shop.lance"))
+    steps = {step.name: step for step in plan(load(written(tmp_path)))}
+    assert (steps["merge"].reads, steps["merge"].writes) == ({"new": None, "shop": 1}, {"shop": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shop.lance", "shop.toml"]
+
+
+def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: Path) -> None:
+    text = '[datasets]\nnew = "n.lance"\nshop = "s.lance"\n[steps.merge]\nkind = "merge"\n'
+    text += 'source = "new"\ntarget = "shop"\non = "id"\n'
+    with pytest.raises(OptionError, match=r"step merge: it reads the dataset 'new', which does"):
+        plan(load(written(tmp_path, text)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "shop"', "name = ", "not TOML"),
+        ('name = "shop"', 'name = "a shop"', "key name: 'a shop' is no name"),
+        ('name = "shop"', 'title = "shop"', "unknown key 'title'"),
+        ('kind = "merge"', 'kind = "merg"', "step merge, key kind: 'merg'; did you mean 'merge'?"),
+        ('kind = "merge"', "", "step merge: the key 'kind' is missing: one of add_columns, dedupe"),
+        ('on = "id"', "", "step merge: the key 'on' is missing: a list of texts"),
+        ('on = "id"', "on = 1", "step merge, key on: expected a text, found 1"),
+        ('on = "id"', 'on = "id"\nonn = 1', "step merge: unknown key 'onn'; did you mean 'on'?"),
+        ('on = "id"', 'on = "id"\nquery = "SELECT 1"', "key source: give either the key source"),
+        ('on = "id"', 'on = "id"\nwhen_matched = "x"', "expected one of 'update', 'delete'"),
+        (
+            'source = "new"',
+            'source = "old"',
+            "key source: 'old' is no name in the table [datasets]",
+        ),
+        ('after = "note"', 'after = "nothing"', "key after: there is no step 'nothing'"),
+        ('kind = "python"', 'kind = "python"\nafter = "reload"', "steps wait for each other"),
+        ("notes:note", "notes", "key function: expected 'module:function', found 'notes'"),
+        ("${minimum}", "${least}", "step load, key expect: there is no parameter 'least'"),
+        ("minimum = 1", "minimum = [1]", "key parameters.minimum: expected a text, a number"),
+        ("SELECT name", "SELEC name", "step cheap, key query"),
+        ("SELECT name, price AS shop", "DELETE", "key query: expected a query, found DELETE"),
+        ('mode = "overwrite"', 'mode = "merge"', "key merge_keys: name the columns"),
+        ('mode = "overwrite"', 'format = "xls"', "key format: expected one of csv, json"),
+        ('mode = "overwrite"', "expect = {a = 1}", "key expect.a: expected a text, found 1"),
+        (
+            'mode = "overwrite"',
+            'expect = "a"\non_violation = "quarantine"',
+            "key on_violation='quarantine': name the dataset",
+        ),
+        ('name = "shop"', 'modules = "none.py"', "none.py is no file. Correct the path"),
+    ],
+)
+def test_what_is_wrong_is_named_with_step_key_and_remedy(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in SHOP
+    file = written(tmp_path, SHOP.replace(old, new, 1))
+    with pytest.raises(OptionError) as caught:
+        load(file)
+    assert str(caught.value).startswith(str(file))
+    assert message in str(caught.value)
+
+
+def test_parameters_of_a_run_are_those_of_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    with pytest.raises(OptionError, match="there is no parameter 'minimun'; did you mean"):
+        load(file, {"minimun": 3})
+    with pytest.raises(OptionError, match="parameter minimum: expected int, found 'x'"):
+        load(file, {"minimum": "x"})
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_kind_of_step_is_a_file_and_is_in_the_guide(kind: str) -> None:
+    assert kind_of(kind).kind == kind
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "pipelines.md"
+    assert f"| `{kind}` |" in guide.read_text("utf-8")
+
+
+def test_a_record_that_is_none_is_refused(tmp_path: Path) -> None:
+    pipeline = load(written(tmp_path))
+    runs = Runs.of(pipeline)
+    with pytest.raises(NotFoundError, match="there is no run"):
+        runs.latest()
+    record = runs.start(pipeline, "first")
+    with pytest.raises(OptionError, match="there is such a run"):
+        runs.start(pipeline, "first")
+    assert RunRecord.of_json(record.to_json(), "here") == record
+    (tmp_path / "shop.runs" / "first" / "run.json").write_text('{"steps": []}')
+    with pytest.raises(OptionError, match=r"run\.json: no record of a run"):
+        runs.latest()
+
+
+def test_commands_tell_by_their_exit_code(tmp_path: Path) -> None:
+    file = str(written(tmp_path))
+    planned = CliRunner().invoke(cli, ["plan", file, "--json"])
+    assert planned.exit_code == 0
+    assert '"name": "merge"' in planned.output
+    wrong = CliRunner().invoke(cli, ["run", file, "--set", "nothing=1"])
+    assert (wrong.exit_code, "there is no parameter" in wrong.output) == (WRONG_FILE, True)
+    load_pipeline = load(file)
+    Runs.of(load_pipeline).start(load_pipeline, "first")
+    status = CliRunner().invoke(cli, ["status", file])
+    assert (status.exit_code, "run first: waiting" in status.output) == (UNFINISHED, True)
+    page = tmp_path / "page.html"
+    report = CliRunner().invoke(cli, ["report", file, "--html", str(page)])
+    assert (report.exit_code, "shop, run first" in page.read_text()) == (0, True)

@@ -1,0 +1,211 @@
+"""Runs of pipelines that are files: steps, expectations, reports, and going on after a failure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+from glaive.errors import DatasetNotFoundError, ExpectationError, OptionError
+from glaive.pipeline import Pipeline, RunRecord, Runs, load, run
+
+pytestmark = pytest.mark.spark
+
+SHOP = """
+name = "shop"
+description = "Prices & <names>"
+modules = ["shop_steps.py"]
+[parameters]
+minimum = 0
+[datasets]
+shop = "out/shop.lance"
+changes = "out/changes.lance"
+cheap = "out/cheap.lance"
+rejected = "out/rejected.lance"
+[steps.load]
+kind = "ingest"
+source = "a.csv"
+target = "shop"
+expect = "price > ${minimum}"
+on_violation = "quarantine"
+quarantine = "rejected"
+[steps.changes]
+kind = "ingest"
+source = "b.csv"
+target = "changes"
+[steps.merge]
+kind = "merge"
+source = "changes"
+target = "shop"
+on = "id"
+latest_by = "price"
+expect = { affordable = "price < 8" }
+on_violation = "quarantine"
+quarantine = "rejected"
+[steps.lengths]
+kind = "add_columns"
+target = "shop"
+function = "shop_steps:lengths"
+read_columns = "name"
+[steps.double]
+kind = "add_columns"
+target = "shop"
+columns = { double = "price * 2" }
+[steps.cheap]
+kind = "sql"
+query = "SELECT name, price AS shop FROM shop WHERE price < 5"
+target = "cheap"
+expect = "shop > 1"
+on_violation = "drop"
+[steps.more]
+kind = "sql"
+query = "SELECT 'more' AS name, 2D AS shop"
+target = "cheap"
+mode = "append"
+[steps.dedupe]
+kind = "dedupe"
+target = "shop"
+columns = "id"
+[steps.compact]
+kind = "optimize"
+target = "shop"
+[steps.index]
+kind = "index"
+target = "shop"
+column = "id"
+index_type = "btree"
+[steps.check]
+kind = "python"
+function = "shop_steps:check"
+inputs = "shop"
+arguments = { rows = 4 }
+[steps.export]
+kind = "export"
+source = "shop"
+path = "out/parquet"
+after = "check"
+"""
+STEPS = """
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def lengths(batch):
+    return pa.record_batch([pc.utf8_length(batch["name"])], ["length"])
+
+
+def check(context, rows):
+    if not Path(context.folder, "repaired").exists():
+        raise ValueError("the network is down <here>")
+    assert context.dataset("shop").count_rows() == rows
+    return {"checked": rows}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "a.csv").write_text("id,name,price\n1,pen,2.5\n2,ink,7\n3,pad,-1\n4,cap,1\n")
+    (tmp_path / "b.csv").write_text("id,name,price\n1,pen,3.5\n9,new,7\n9,newer,8\n")
+    (tmp_path / "shop_steps.py").write_text(STEPS)
+    (tmp_path / "shop.toml").write_text(SHOP)
+    yield tmp_path
+    sys.path.remove(str(tmp_path))
+    sys.modules.pop("shop_steps", None)
+
+
+def versions(pipeline: Pipeline) -> dict[str, int]:
+    return {name: glaive.dataset(uri).version for name, uri in pipeline.datasets.items()}
+
+
+def test_a_run_that_failed_goes_on_at_the_step_that_failed(
+    spark: SparkSession, folder: Path
+) -> None:
+    pipeline = load(folder / "shop.toml")
+    with pytest.raises(ValueError, match="the network is down"):
+        run(pipeline, lambda: spark, run_id="first")
+    failed = Runs.of(pipeline).latest()
+    states = [step.state for step in failed.steps.values()]
+    assert (failed.state, states) == ("failed", ["done"] * 10 + ["failed", "waiting"])
+    assert failed.steps["load"].counts["bad_records"] == 1
+    assert failed.steps["merge"].counts["bad_records"] == 1
+    assert failed.steps["cheap"].counts["dropped"] == 1
+    shop = failed.steps["merge"]
+    assert shop.before["shop"] is not None
+    assert shop.after_it["shop"] is not None
+    assert (shop.before["shop"]["version"], shop.after_it["shop"]["version"]) == (1, 2)
+    made = versions(pipeline)
+
+    (folder / "repaired").touch()
+    done = run(pipeline, lambda: spark, run_id="first")
+    assert done.state == "done"
+    assert [step.attempts for step in done.steps.values()] == [1] * 10 + [2, 1]
+    assert versions(pipeline) == made
+    rows = glaive.dataset(pipeline.datasets["shop"]).to_table().sort_by("id").to_pylist()
+    assert [(row["id"], row["price"], row["length"], row["double"]) for row in rows] == [
+        (1, 3.5, 3, 7.0),
+        (2, 7.0, 3, 14.0),
+        (4, 1.0, 3, 2.0),
+        (9, 7.0, 3, 14.0),
+    ]
+    rejected = glaive.dataset(pipeline.datasets["rejected"]).to_table().to_pylist()
+    assert [(row["reason"], json.loads(row["record"])["price"]) for row in rejected] == [
+        ("expectation expect: price > 0", -1.0),
+        ("expectation affordable: price < 8", 8.0),
+    ]
+
+    page = (folder / "shop.runs" / "first" / "report.html").read_text("utf-8")
+    assert "Prices &amp; &lt;names&gt;" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<section") == len(done.steps)
+
+    # Killed after the commits, before they were written down: nothing is done twice.
+    for step in done.steps.values():
+        step.state = "failed"
+    again = run(pipeline, lambda: spark, record=done)
+    assert again.state == "done"
+    assert versions(pipeline) == made
+
+
+@pytest.mark.parametrize("kind", ["sql", "merge"])
+def test_rows_that_are_not_as_expected_fail_their_step(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    text = '[datasets]\nt = "t.lance"\n[steps.one]\ntarget = "t"\nexpect = "id <> 1"\n'
+    text += f'query = "SELECT id FROM range(3)"\nkind = "{kind}"\n'
+    if kind == "merge":
+        text += 'on = "id"\n'
+        glaive.write_dataset(pa.table({"id": [0]}), str(tmp_path / "t.lance"))
+    (tmp_path / "p.toml").write_text(text)
+    pipeline = load(tmp_path / "p.toml")
+    message = r'step one: a row violates the expectation expect: id <> 1: \{"id":1\}'
+    with pytest.raises(ExpectationError, match=message):
+        run(pipeline, lambda: spark)
+    record = Runs.of(pipeline).latest()
+    assert (record.state, record.steps["one"].state) == ("failed", "failed")
+    assert "a row violates the expectation" in str(record.steps["one"].error)
+    if kind == "merge":
+        assert glaive.dataset(tmp_path / "t.lance").version == 1
+    else:
+        with pytest.raises(DatasetNotFoundError):
+            glaive.dataset(tmp_path / "t.lance")
+
+
+def test_a_run_goes_on_only_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    text = '[parameters]\nrows = 3\n[datasets]\nt = "t.lance"\n[steps.one]\nkind = "sql"\n'
+    text += 'target = "t"\nquery = "SELECT id FROM range(${rows})"\n'
+    file = tmp_path / "p.toml"
+    file.write_text(text)
+    record: RunRecord = run(load(file), lambda: spark, run_id="r")
+    with pytest.raises(OptionError, match=r"it had the parameters \{'rows': 3\}"):
+        run(load(file, {"rows": 4}), lambda: spark, run_id=record.id)
+    file.write_text(text.replace("SELECT id", "SELECT id + 1 AS id"))
+    with pytest.raises(OptionError, match="the step 'one' was done and has other keys now"):
+        run(load(file), lambda: spark, run_id=record.id)
