@@ -11,7 +11,7 @@ ARGS ?=
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast nightly lint types layers warmup oldest format spec bench bench-loaders protos dist clean
+.PHONY: help demo test test-fast nightly lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -67,6 +67,9 @@ bench: $(VENV)/.bench ## Compare with pylance and Parquet; ONLY=name for one row
 bench-loaders: $(VENV)/.loaders ## Samples per second of loaders for PyTorch, beside pylance's and Parquet
 	$(BIN)/python -m benchmarks.loaders $(ARGS)
 
+bench-spark: $(VENV)/.bench-spark ## Compare with Parquet on Spark and Delta, on TPC-H; ARGS="--scale 1"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.spark_tpch $(ARGS)
+
 protos: $(VENV)/.protos ## Generate the wire messages again; must leave no difference
 	$(BIN)/python tools/generate_protos.py
 
@@ -109,6 +112,11 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 $(VENV)/.loaders: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive, pylance and torch ..."
 	@$(BIN)/python -m pip install --quiet --editable . --group bench --group loaders
+	@touch $@
+
+$(VENV)/.bench-spark: pyproject.toml | $(BIN)/python
+	@echo "Installing glaive, Spark, Delta and the generator of TPC-H ..."
+	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group bench-spark
 	@touch $@
 
 $(VENV)/.protos: pyproject.toml | $(BIN)/python

@@ -111,7 +111,7 @@ def test_a_dataset_that_nothing_makes_is_missed_before_anything_runs(tmp_path: P
         (
             'source = "new"',
             'source = "old"',
-            "key source: 'old' is no name in the table [datasets]",
+            "key source: 'old' is no name in the table",
         ),
         ('after = "note"', 'after = "nothing"', "key after: there is no step 'nothing'"),
         ('kind = "python"', 'kind = "python"\nafter = "reload"', "steps wait for each other"),

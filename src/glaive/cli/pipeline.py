@@ -17,7 +17,18 @@ from glaive.errors import ExpectationError, GlaiveError, OptionError
 if TYPE_CHECKING:
     from glaive.pipeline import Pipeline, RunRecord
 
-__all__ = ["FAILED", "UNEXPECTED", "UNFINISHED", "WRONG_FILE", "command", "run_with_progress"]
+__all__ = [
+    "FAILED",
+    "UNEXPECTED",
+    "UNFINISHED",
+    "WRONG_FILE",
+    "command",
+    "plan_command",
+    "report_command",
+    "run_command",
+    "run_with_progress",
+    "status_command",
+]
 
 FAILED, WRONG_FILE, UNEXPECTED, UNFINISHED = 1, 2, 3, 4
 """Exit codes: a step failed; the file or an option is wrong; an expectation; not ended."""
