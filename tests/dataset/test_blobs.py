@@ -489,7 +489,7 @@ def test_single_values() -> None:
     with pytest.raises(OptionError, match=r"value 1 of a blob array: .* found int"):
         blob_array([b"a", 3])
     with pytest.raises(OptionError, match=r"value 0 of a blob array: .* found ndarray"):
-        blob_array([Blob(data=np.zeros(2))])  # type: ignore[arg-type]
+        blob_array([Blob(data=np.zeros(2))])  # type: ignore[arg-type]  # as untyped callers may
     made = blob_array([b"a", "s3://b", None, Blob.empty(), memoryview(b"c")])
     assert made.type == blob_field("b").type
     assert [row and row["data"] for row in made.storage.to_pylist()] == [
