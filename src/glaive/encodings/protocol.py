@@ -321,8 +321,7 @@ class PageSignature:
 class PageReader(ABC):
     """One page of one column, parsed from its layout message. Immutable once loaded.
 
-    The constructor reads nothing. The first call that needs the small buffers (chunk table,
-    repetition index, dictionary) fetches, checks and keeps them.
+    The constructor reads nothing; the first call that needs small buffers fetches and keeps them.
     """
 
     wire_name: ClassVar[str]
@@ -345,10 +344,7 @@ class PageReader(ABC):
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> Self:
-        """Parse the layout's own wire message; check what can be checked without bytes.
-
-        Readers of joined pages have no message, and keep the default, which refuses.
-        """
+        """Parse and check the layout's wire message; the default, of joined pages, refuses."""
         raise TypeError(f"{cls.__name__} is not a layout of the wire: it joins other pages")
 
     def with_values(self, end: int) -> PageReader:
@@ -370,6 +366,10 @@ class PageReader(ABC):
 
     def page_signature(self) -> PageSignature | None:
         """What pages must have to be joined with this one; None, the default: it is read alone."""
+        return None
+
+    def plan_opening(self) -> Fetch[Any] | None:
+        """Fetch what is read before any row; None, the default: it comes with the rows."""
         return None
 
     def opening_ranges(self) -> MemoryRanges:

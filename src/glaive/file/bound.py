@@ -125,6 +125,13 @@ class FileColumns:
             self.reader.found_resident()
         return done.is_complete
 
+    def open_pages(self, most: int) -> None:
+        """Fetch what at most so many pages read before any row."""
+        parts = [part for column in self.columns for part in column.physical_pages() or ()]
+        if sum(len(pages) for _, pages in parts) <= most:
+            steps = [page.plan_opening() for _, pages in parts for page in pages]
+            run_fetch(self.reader, join([step for step in steps if step is not None], list))
+
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
         return join([column.plan_read(start, stop) for column in self.columns], list)

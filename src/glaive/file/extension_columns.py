@@ -123,6 +123,10 @@ class ExtensionColumns:
         """Have the system read the bytes that a take of these rows needs."""
         return self._columns.prefetch(rows)
 
+    def open_pages(self, most: int) -> None:
+        """Fetch what at most so many pages read before any row."""
+        self._columns.open_pages(most)
+
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value."""
         return and_then(self._columns.plan_read(start, stop), self._convert)

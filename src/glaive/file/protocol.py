@@ -174,6 +174,12 @@ class BoundColumns(Protocol):
         False where they are not known in advance; then nothing was done.
         """
 
+    def open_pages(self, most: int) -> None:
+        """Fetch what pages read before any row, so that rows take one round of requests less.
+
+        Only if there are at most so many pages.
+        """
+
     def plan_read(self, start: int, stop: int) -> Fetch[list[pa.Array]] | list[pa.Array]:
         """``read`` as a value: for callers that fetch for several files at once."""
 

@@ -24,6 +24,9 @@ __all__ = ["IndexFile"]
 _MAX_ROWS_OF_SMALL_FILE, _MAX_ROWS_PER_BYTE = 1 << 20, 256
 """Rows of an index differ, so that a file with more rows than one of these allows is damaged."""
 
+_MOST_OPENED = 16
+"""Pages up to which all are opened before one is read from."""
+
 
 class IndexFile:
     """One file of a segment, opened; refused if it claims more rows than its bytes can hold."""
@@ -185,6 +188,10 @@ class IndexFile:
             bound = self._bind(tuple(columns))
             steps += [bound.plan_read(start, stop) for start, stop in ranges]
         return run_fetch(self._file.reader, join(steps, list))
+
+    def open_pages(self, columns: Sequence[str]) -> None:
+        """Read where the rows of some columns are, unless these have many pages. One read."""
+        self._bind(tuple(columns)).open_pages(_MOST_OPENED)
 
     def take(self, columns: Sequence[str], rows: Int64s) -> list[pa.Array]:
         """The rows at some positions, one array per column. All bytes are requested at once.

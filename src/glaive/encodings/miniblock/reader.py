@@ -169,6 +169,14 @@ class MiniBlockReader(PageReader):
 
     # ------------------------------------------------------------------ fetching
 
+    def plan_opening(self) -> Fetch[Opened] | None:
+        """Fetch the small buffers, unless the page is fetched whole."""
+        ranges = self.page.ranges
+        is_known = self.page.at_hand is not None or self.small is not None
+        if is_known or sum(part.size for part in ranges) <= ONE_REQUEST:
+            return None
+        return Fetch(without_chunks(ranges), self._load)
+
     def _with_small(
         self, then: Callable[[Opened, pa.Buffer | None], Fetch[Leaf] | Leaf], *, whole: bool
     ) -> Fetch[Leaf] | Leaf:

@@ -83,6 +83,8 @@ class BTree(IndexKind):
         if bounds is None:
             expected = "bounds in ascending order, nulls first"
             raise lookup.corrupt("pages of an index", expected, "others")
+        if not segment.store.is_local:
+            pages.open_pages(("values", "ids"))
         return OpenedBTree(pages, bounds, per_page, segment.keep)
 
     def build(
