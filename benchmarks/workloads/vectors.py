@@ -194,6 +194,35 @@ def build(kind: str) -> Run:
     return work
 
 
+_AS_BUILT: dict[str, dict[str, Any]] = {
+    "IVF_SQ": {"nprobes": 8},
+    "IVF_PQ": {"nprobes": 16},
+    "IVF_RQ": {"nprobes": 16},
+    "IVF_HNSW_SQ": {"nprobes": 4, "ef": 20},
+}
+"""Searches that tell codes and graphs apart: nothing is refined, few nodes are looked at."""
+
+
+def recall_as_built(kind: str) -> Run:
+    """What indices that each library builds find, searched by glaive with the same parameters."""
+
+    def work(bench: Bench, title: str, goal: float | None) -> list[Row]:
+        bench = without_parquet(bench)
+        near, queries = truth(bench.data.rows // 50), queries_of(bench)
+        row = Row(title, goal, unit="")
+        for engine in bench.engines:
+            path = bench.data.scratch(f"recall-{engine.name}")
+            shutil.copytree(bench.data.lance("clustered"), path)
+            engine.open(path).create_index("vector", kind, **parameters_of(bench, kind))
+            opened = glaive.dataset(str(path))
+            found = [ids_of(opened, query, {}, _AS_BUILT[kind]) for query in queries]
+            hits = sum(len(one & set(ids)) for one, ids in zip(near, found, strict=True))
+            row.values[engine.name] = (hits / 10 / QUERIES,) * 2
+        return [row]
+
+    return work
+
+
 WORKLOADS = [
     Workload("nearest, exact", 3, exact("l2", 1)),
     Workload("nearest, exact, batch of 100", 10, exact("l2", _BATCH)),
@@ -203,4 +232,5 @@ WORKLOADS = [
     Workload("nearest IVF_PQ, as by default", 2, search("IVF_PQ", default=True)),
     *(Workload(f"nearest {kind}, prefilter", 2, search(kind, half=True)) for kind in KINDS),
     *(Workload(f"build {kind}", 1, build(kind)) for kind in ("IVF_PQ", "IVF_HNSW_SQ")),
+    *(Workload(f"recall as built, {kind}", None, recall_as_built(kind)) for kind in _AS_BUILT),
 ]

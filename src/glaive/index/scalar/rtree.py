@@ -224,8 +224,8 @@ def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None
 
 def _append(file: IndexFileWriter, boxes: Any, numbers: Any) -> None:
     columns: Any = [pa.array(np.ascontiguousarray(boxes[:, at])) for at in range(4)]
-    fields = list(_SCHEMA.field(_BOX).type)  # type: ignore[call-overload]  # a struct
-    boxed: Any = pa.StructArray.from_arrays(columns, fields=fields)
+    kind: Any = _SCHEMA.field(_BOX).type
+    boxed: Any = pa.StructArray.from_arrays(columns, fields=list(kind))
     ids = pa.array(np.ascontiguousarray(numbers))
     file.write(pa.record_batch([boxed, ids], schema=_SCHEMA))
 
