@@ -146,7 +146,6 @@ def test_workers_without_glaive_get_it_as_an_archive(bare_python: str, tmp_path:
     }
     with started(tmp_path / "cluster", bare_python) as cluster:
         environment = {"PYSPARK_PYTHON": bare_python}
-        without = drive(cluster.uri, uri, environment=environment)
-        assert "MissingDependencyError" in without.communicate(timeout=600)[1]
-        assert not uri.exists() or not any(uri.rglob("*.manifest"))
         finished(drive(cluster.uri, uri, archive, environment), uri)
+        without = drive(cluster.uri, tmp_path / "other.lance", environment=environment)
+        assert "MissingDependencyError" in without.communicate(timeout=600)[1]
