@@ -226,12 +226,16 @@ class Delta:
     def steps(self) -> dict[str, Callable[[], object]]:
         return {
             "ingest of a frame": lambda: self.ingest("lineitem", str(self.root / "f")),
-            "ingest in tasks": lambda: [self.ingest(*pair) for pair in self.tables.items()],
+            "ingest in tasks": self.ingest_all,
             "upsert 1 %": self.upsert,
             "delete 1 %": lambda: self.table().delete(OTHER_PERCENT),
             "compaction": self.compact,
             "clustering": lambda: self.table().optimize.z_order(["l_shipdate"]),
         }
+
+    def ingest_all(self) -> None:
+        for name, path in self.tables.items():
+            self.ingest(name, path)
 
     def compact(self) -> None:
         self.table().optimize.compact()

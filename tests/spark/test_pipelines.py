@@ -40,6 +40,27 @@ def run(folder: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.skipif(not NIGHTLY, reason="builds two indices; make nightly runs it")
+def test_the_album_finds_images_by_meaning_and_by_words(tmp_path: Path) -> None:
+    album = EXAMPLE.parent / "multimodal" / "album.toml"
+    parameters = [f"output={tmp_path}", "images=90"]
+    given = [part for parameter in parameters for part in ("--set", parameter)]
+    done = subprocess.run(
+        [sys.executable, "-m", "glaive", "pipeline", "run", str(album), "--json", *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert done.stdout.count("a big red circle on the") == 6
+    found = glaive.dataset(tmp_path / "album.lance")
+    assert {index.index_type for index in found.describe_indices()} == {"IVF_FLAT", "Inverted"}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.skipif(not COMMAND.exists(), reason="needs pyspark[pipelines]")
 @pytest.mark.skipif(not NIGHTLY, reason="starts a server twice; make nightly runs it")
 def test_a_pipeline_goes_on_where_it_ended(tmp_path: Path) -> None:

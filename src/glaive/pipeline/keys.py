@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -45,7 +44,7 @@ def read_keys(made: type[T], table: Mapping[str, Any], datasets: Collection[str]
     for key in table:
         if key not in known:
             raise OptionError(f"{where}: unknown key {key!r}{close_names(key, known)}")
-    hints = _hints(made)
+    hints = get_type_hints(made)
     values: dict[str, Any] = {}
     for name, entry in known.items():
         if name in table:
@@ -60,11 +59,6 @@ def close_names(name: str, known: Collection[str]) -> str:
     close = get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     return f"{hint} There are: {', '.join(sorted(known)) or 'none'}"
-
-
-@cache
-def _hints(made: Hashable) -> dict[str, Any]:
-    return get_type_hints(made)
 
 
 def _value(value: Any, hint: Any, datasets: Collection[str], where: str) -> Any:

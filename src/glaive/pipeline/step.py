@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NewType
 
-from glaive.errors import DatasetNotFoundError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from glaive.dataset.dataset import LanceDataset
     from glaive.spark import LanceTable
 
-__all__ = ["DatasetName", "Step", "StepContext"]
+__all__ = ["DatasetName", "Step", "StepContext", "TableStep"]
 
 DatasetName = NewType("DatasetName", str)
 """A name in the table ``[datasets]`` of a pipeline."""
@@ -84,14 +82,6 @@ class StepContext:
         uri, storage = self.datasets[name], dict(self.storage)
         return dataset(uri, version=version, storage_options=storage or None)
 
-    def exists(self, name: str) -> bool:
-        """Whether there is a dataset of this name."""
-        try:
-            self.dataset(name)
-        except DatasetNotFoundError:
-            return False
-        return True
-
     def ensure_branch(self, name: str, branch: str) -> None:
         """Start a branch at the newest version of a dataset, unless it exists."""
         opened = self.dataset(name)
@@ -153,3 +143,32 @@ class Step(ABC):
         GlaiveError
             It failed; nothing or all of what it commits is visible.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStep(Step):
+    """A step that changes a dataset which exists.
+
+    Parameters
+    ----------
+    target
+        The dataset.
+    branch
+        The branch to change; one that does not exist is started. Default: the main one.
+    """
+
+    target: DatasetName
+    branch: str | None = None
+
+    @property
+    def branch_written(self) -> str | None:
+        """The branch."""
+        return self.branch
+
+    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.target,)
+
+    def writes(self) -> tuple[str, ...]:
+        """The dataset."""
+        return (self.target,)

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 
 from glaive.errors import OptionError
 from glaive.pipeline.functions import check_function, function_named
-from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.pipeline.step import StepContext, TableStep
 
 __all__ = ["AddColumnsStep"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddColumnsStep(Step):
+class AddColumnsStep(TableStep):
     """Add columns; see :meth:`glaive.spark.LanceTable.addColumns`.
 
     Parameters
     ----------
-    target, branch
-        The dataset.
     columns
         Expressions by name, in the language of filters; or
     function
@@ -29,17 +27,10 @@ class AddColumnsStep(Step):
         What the function gets.
     """
 
-    target: DatasetName
-    branch: str | None = None
     columns: Mapping[str, str] | None = None
     function: str | None = None
     read_columns: tuple[str, ...] = ()
     batch_size: int | None = None
-
-    @property
-    def branch_written(self) -> str | None:
-        """The branch."""
-        return self.branch
 
     def check(self) -> None:
         """Refuse a step with both expressions and a function, or neither."""
@@ -49,14 +40,6 @@ class AddColumnsStep(Step):
             check_function(self.function)
         elif self.read_columns or self.batch_size is not None:
             raise OptionError("read_columns: only with the key function, as batch_size is")
-
-    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
-
-    def writes(self) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
 
     def summary(self) -> str:
         """What it will do."""

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.pipeline.step import StepContext, TableStep
 
 __all__ = ["DedupeStep"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DedupeStep(Step):
+class DedupeStep(TableStep):
     """Delete duplicates; see :meth:`glaive.spark.LanceTable.dropDuplicates`.
 
     Parameters
     ----------
-    target, branch
-        The dataset.
     columns
         The columns to compare; default: all.
     keep
@@ -27,24 +25,9 @@ class DedupeStep(Step):
         A column or expression; default: the order of the dataset.
     """
 
-    target: DatasetName
-    branch: str | None = None
     columns: tuple[str, ...] = ()
     keep: Literal["first", "last"] = "first"
     order_by: str | None = None
-
-    @property
-    def branch_written(self) -> str | None:
-        """The branch."""
-        return self.branch
-
-    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
-
-    def writes(self) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
 
     def summary(self) -> str:
         """What it will do."""

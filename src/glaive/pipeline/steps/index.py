@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from glaive.errors import OptionError
-from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.pipeline.step import StepContext, TableStep
 
 __all__ = ["IndexStep"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexStep(Step):
+class IndexStep(TableStep):
     """Build an index; see :meth:`glaive.spark.LanceTable.createIndex`.
 
     Parameters
     ----------
-    target, branch
-        The dataset.
     column, index_type
         What to index, and how: ``btree``, ``inverted``, ``ivf_pq``, …
     name
@@ -32,8 +30,6 @@ class IndexStep(Step):
         Of the type, such as ``num_partitions``.
     """
 
-    target: DatasetName
-    branch: str | None = None
     column: str | None = None
     index_type: str | None = None
     name: str | None = None
@@ -41,25 +37,12 @@ class IndexStep(Step):
     update: bool = False
     options: Mapping[str, Any] | None = None
 
-    @property
-    def branch_written(self) -> str | None:
-        """The branch."""
-        return self.branch
-
     def check(self) -> None:
         """Refuse a step that neither builds nor updates, or does both."""
         if self.update and (self.column is not None or self.index_type is not None):
             raise OptionError("update: leave out column and index_type")
         if not self.update and (self.column is None or self.index_type is None):
             raise OptionError("column: give column and index_type, or update = true")
-
-    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
-
-    def writes(self) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
 
     def summary(self) -> str:
         """What it will do."""

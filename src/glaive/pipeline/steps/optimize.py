@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from glaive.errors import OptionError
-from glaive.pipeline.step import DatasetName, Step, StepContext
+from glaive.pipeline.step import StepContext, TableStep
 
 __all__ = ["OptimizeStep"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizeStep(Step):
+class OptimizeStep(TableStep):
     """Compact or cluster; see :meth:`glaive.spark.LanceTable.optimize`.
 
     Parameters
     ----------
-    target, branch
-        The dataset.
     where
         Only fragments with a row that passes this filter.
     cluster_by
@@ -30,17 +28,10 @@ class OptimizeStep(Step):
         Of the compaction, such as ``target_rows_per_fragment``.
     """
 
-    target: DatasetName
-    branch: str | None = None
     where: str | None = None
     cluster_by: tuple[str, ...] = ()
     curve: Literal["hilbert", "zorder"] = "hilbert"
     options: Mapping[str, Any] | None = None
-
-    @property
-    def branch_written(self) -> str | None:
-        """The branch."""
-        return self.branch
 
     def check(self) -> None:
         """Refuse options that clustering does not have."""
@@ -50,14 +41,6 @@ class OptimizeStep(Step):
                 f"options: with cluster_by only target_rows_per_fragment, found "
                 f"{', '.join(sorted(others))}"
             )
-
-    def reads(self, datasets: Mapping[str, str]) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
-
-    def writes(self) -> tuple[str, ...]:
-        """The dataset."""
-        return (self.target,)
 
     def summary(self) -> str:
         """What it will do."""
