@@ -185,7 +185,8 @@ def run_with_progress(
         return start_spark(steps, place, f"glaive {pipeline.name}", Path(log), settings)
 
     def observed(name: str, work: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
-        return steps.run(f"{name}: {pipeline.steps[name].summary():.70}", work)
+        step = pipeline.steps[name]
+        return steps.run(f"{name}: {step.description or step.summary():.60}", work)
 
     try:
         return run(pipeline, session, run_id=run_id, record=record, observer=observed)

@@ -1,0 +1,85 @@
+"""A column by a function on a cluster: killed half way, run again, nothing is computed twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+import glaive
+from glaive.spark import LanceTable
+
+pytestmark = pytest.mark.spark
+
+FRAGMENTS = 6
+ROWS = 4
+
+MODEL = """
+import functools
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+
+FOLDER = Path({folder!r})
+calls = []
+
+
+@functools.cache
+def model():
+    with (FOLDER / "loads").open("a") as log:
+        log.write(f"{{os.getpid()}}\\n")
+    return [0.5, 0.25]
+
+
+def embed(batch):
+    weights = model()
+    calls.append(batch["id"][0].as_py())
+    with (FOLDER / "calls").open("a") as log:
+        log.write(f"{{calls[-1]}}\\n")
+    if len(calls) == 3 and (FOLDER / "broken").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    vectors = [[number * weight for weight in weights] for number in batch["id"].to_pylist()]
+    return pa.record_batch([pa.array(vectors, pa.list_(pa.float32(), 2))], ["embedding"])
+"""
+
+
+def test_fragments_that_are_finished_are_not_computed_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "backfill_model.py").write_text(MODEL.format(folder=str(tmp_path)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spark.addArtifacts(str(tmp_path / "backfill_model.py"), pyfile=True)
+    from backfill_model import embed  # type: ignore[import-not-found]  # written above
+
+    uri = str(tmp_path / "t.lance")
+    ids = pa.table({"id": pa.array(range(FRAGMENTS * ROWS), pa.int64())})
+    glaive.write_dataset(ids, uri, max_rows_per_file=ROWS)
+    table = LanceTable.forPath(spark, uri)
+    schema = pa.schema({"embedding": pa.list_(pa.float32(), 2)})
+
+    def backfill() -> dict[str, int]:
+        checkpoint = tmp_path / "checkpoint"
+        return table.addColumns(embed, schema, ["id"], checkpoint=checkpoint, job_id="backfill")
+
+    # Each of the two attempts of the task is killed in its third fragment.
+    (tmp_path / "broken").touch()
+    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
+        backfill()
+    assert glaive.dataset(uri).version == 1
+    (tmp_path / "broken").unlink()
+    assert backfill() == {"version": 2, "num_fragments": FRAGMENTS}
+    assert backfill() == {"version": 2, "num_fragments": FRAGMENTS}
+
+    calls = Counter((tmp_path / "calls").read_text().split())
+    assert calls == {"0": 1, "4": 1, "8": 2, "12": 1, "16": 2, "20": 1}
+    loads = (tmp_path / "loads").read_text().split()
+    assert len(set(loads)) == len(loads)
+    vectors = glaive.dataset(uri).to_table()["embedding"].to_pylist()
+    assert vectors == [[number / 2, number / 4] for number in range(FRAGMENTS * ROWS)]
+    assert list((tmp_path / "checkpoint").glob("*.json")) == []
