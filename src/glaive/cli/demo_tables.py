@@ -9,43 +9,18 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from glaive.errors import MissingDependencyError
 
-__all__ = ["FEATURES", "TABLES", "DemoTable", "features_sql", "unpack"]
+__all__ = ["FEATURES", "TABLES", "features_sql", "unpack"]
 
 FEATURES = 32
 """Length of the feature vector of a flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoTable:
-    """A table and its columns; the types are inferred where ``schema`` is None."""
-
-    name: str
-    schema: str | None = None
-
-
-TABLES = (
-    DemoTable("airlines"),
-    DemoTable("airports"),
-    DemoTable("planes"),
-    DemoTable(
-        "weather",
-        "origin string, year int, month int, day int, hour int, temp double, dewp double, "
-        "humid double, wind_dir int, wind_speed double, wind_gust double, precip double, "
-        "pressure double, visib double, time_hour timestamp",
-    ),
-    DemoTable(
-        "flights",
-        "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, "
-        "arr_time int, sched_arr_time int, arr_delay int, carrier string, flight int, "
-        "tailnum string, origin string, dest string, air_time int, distance int, hour int, "
-        "minute int, time_hour timestamp",
-    ),
-)
+TABLES = ("airlines", "airports", "planes", "weather", "flights")
+"""Names of the tables, which are those of the files."""
 
 
 def unpack(target: Path) -> dict[str, Path]:
@@ -67,10 +42,10 @@ def unpack(target: Path) -> dict[str, Path]:
     target.mkdir(parents=True, exist_ok=True)
     files = {}
     for table in TABLES:
-        csv = data / f"{table.name}.csv"
-        files[table.name] = target / csv.name
+        csv = data / f"{table}.csv"
+        files[table] = target / csv.name
         if csv.is_file():
-            shutil.copyfile(csv, files[table.name])
+            shutil.copyfile(csv, files[table])
         else:
             with zipfile.ZipFile(data / f"{csv.name}.zip") as archive:
                 archive.extract(csv.name, target)
