@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.open import dataset
     from glaive.dataset.scanner import LanceScanner, Scanner
+    from glaive.dataset.sql import sql
     from glaive.dataset.stats import DataStatistics, FieldStatistics
     from glaive.dataset.versions.cleanup import (
         CleanupCandidateFile,
@@ -125,6 +126,7 @@ __all__ = [
     "set_logger",
     "settings",
     "simd_info",
+    "sql",
     "tokenize",
     "write_dataset",
 ]
@@ -176,6 +178,7 @@ _HOMES = {
     "ingest": "glaive.ingestion.job",
     "tokenize": "glaive.index.text.tokenizers.query_tokens",
     "simd_info": "glaive.dataset.io_counters",
+    "sql": "glaive.dataset.sql",
     "write_dataset": "glaive.dataset.write",
 }
 

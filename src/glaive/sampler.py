@@ -15,8 +15,14 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.sampled_batches import sampled_batches
-from glaive.dataset.shuffled_batches import BlockOrder, default_window, shuffled_batches
+from glaive.dataset.shuffled_batches import (
+    BlockOrder,
+    batches_at,
+    default_window,
+    shuffled_batches,
+)
 from glaive.errors import MissingDependencyError, OptionError
+from glaive.types import Int64s
 
 __all__ = [
     "FragmentSampler",
@@ -157,12 +163,13 @@ class _Sharded:
         """Number of the pass: each has an order of its own, the same in all processes."""
         self._epoch = epoch
 
-    def _share(self, count: int) -> list[int]:
+    def _share(self, count: int) -> Int64s:
         """Which of ``count`` parts are of this process, in order."""
         order = np.arange(count)
         if self._randomize:
             np.random.default_rng([self._seed, self._epoch]).shuffle(order)
-        return [int(one) for one in order[self._rank :: self._world_size]]
+        share: Int64s = order[self._rank :: self._world_size]
+        return share
 
 
 class ShardedFragmentSampler(_Sharded, FragmentSampler):
@@ -195,7 +202,7 @@ class ShardedFragmentSampler(_Sharded, FragmentSampler):
     ) -> Iterable[LanceFragment]:
         """The fragments of this process."""
         fragments = dataset.get_fragments()
-        return [fragments[one] for one in self._share(len(fragments))]
+        return [fragments[one] for one in self._share(len(fragments)).tolist()]
 
 
 class ShardedBatchSampler(_Sharded, Sampler):
@@ -245,10 +252,10 @@ class ShardedBatchSampler(_Sharded, Sampler):
             )
             yield from islice(self._every_nth(scanner.to_batches()), done, None)
             return
-        rows = len(dataset)
-        for batch in self._share(-(-rows // batch_size))[done:]:
-            window = dataset.scanner(offset=batch * batch_size, limit=batch_size, **options)
-            yield from window.to_table().combine_chunks().to_batches()
+        numbers = self._share(-(-len(dataset) // batch_size))[done:]
+        if with_row_id:
+            columns = _with_row_ids(dataset, columns)
+        yield from batches_at(dataset, columns, numbers, batch_size)
 
     def _every_nth(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         random = np.random.default_rng([self._seed, self._epoch, self._rank])
@@ -343,10 +350,7 @@ class ShuffledBlockSampler(_Sharded, Sampler):
             equal=self._equal,
         )
         if with_row_id:
-            if isinstance(columns, Mapping):
-                columns = {**columns, "_rowid": "_rowid"}
-            else:
-                columns = [*(dataset.schema.names if columns is None else columns), "_rowid"]
+            columns = _with_row_ids(dataset, columns)
         yield from shuffled_batches(
             dataset,
             columns,
@@ -356,6 +360,12 @@ class ShuffledBlockSampler(_Sharded, Sampler):
             window_rows=self._window_rows or default_window(dataset, batch_size),
             offset=offset,
         )
+
+
+def _with_row_ids(dataset: LanceDataset, columns: Columns) -> Columns:
+    if isinstance(columns, Mapping):
+        return {**columns, "_rowid": "_rowid"}
+    return [*(dataset.schema.names if columns is None else columns), "_rowid"]
 
 
 def _of_torch() -> tuple[int, int]:

@@ -318,12 +318,12 @@ class TestOpening:
 
 class TestOtherLibraries:
     def test_arrow_streams(self, dataset: LanceDataset) -> None:
-        assert pa.table(dataset).equals(TABLE)
+        assert pa.table(dataset.scanner()).equals(TABLE)
         assert pa.table(dataset.scanner(["id"])).equals(TABLE.select(["id"]))
 
     def test_polars(self, dataset: LanceDataset) -> None:
         polars = pytest.importorskip("polars")
-        assert polars.DataFrame(dataset).shape == (ROWS, 3)
+        assert polars.DataFrame(dataset.scanner()).shape == (ROWS, 3)
         lazy = polars.scan_pyarrow_dataset(dataset)
         assert lazy.select("id").sum().collect().item() == sum(range(ROWS))
 

@@ -367,3 +367,18 @@ def test_a_name_that_two_fields_beside_each_other_have_is_found() -> None:
         wire(struct, ("a", 1, 0, "int32"), ("a", 2, 0, "int32")),
     ):
         assert LanceSchema.from_wire(fields).repeated_name == "a"
+
+
+def test_a_field_tells_its_facts_by_path() -> None:
+    members = pa.struct([pa.field("b", pa.int64(), metadata={"k": "v"})])
+    schema = LanceSchema.from_pyarrow(pa.schema([("a", pa.string()), ("s", members)]))
+    found = schema.field("s.b")
+    assert found is not None
+    assert (found.id(), found.name(), found.metadata) == (2, "b", {"k": "v"})
+    assert found.to_arrow().type == pa.int64()
+    whole = schema.field_case_insensitive("S")
+    assert whole is not None
+    assert [one.name() for one in whole.children()] == ["b"]
+    assert schema.field_case_insensitive("S.B") == found
+    assert [schema.field(path) for path in ("S", "s.zz", "a.b")] == [None, None, None]
+    assert [schema.field_case_insensitive(path) for path in ("x", "s.zz", "a.b")] == [None] * 3

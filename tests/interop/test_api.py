@@ -32,7 +32,6 @@ ABSENT = {
         blob.LanceBlobFile.set_buffer_size
     """,
     "schemas say the same by LanceSchema.find() and fields, which is a tuple": """
-        LanceSchema.field LanceSchema.field_case_insensitive
         LanceSchema.unenforced_clustering_key LanceSchema.unenforced_primary_key
     """,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,22 @@ def test_duckdb_reads_the_columns_it_needs(uri: str) -> None:
         assert duckdb.sql("SELECT count(id) FROM through WHERE id < 1000").fetchall() == [(990,)]
 
     assert bytes_read(uri, ask) < bytes_read(uri, LanceDataset.to_table) / 8
+
+
+def test_duckdb_reads_what_it_needs_of_a_dataset_itself(uri: str) -> None:
+    def ask(dataset: LanceDataset) -> None:
+        assert dataset is not None
+        found = duckdb.sql("SELECT count(id) FROM dataset WHERE id < 1000").fetchall()
+        assert found == [(990,)]
+
+    assert bytes_read(uri, ask) < bytes_read(uri, LanceDataset.to_table) / 8
+    code = f"""
+import duckdb, glaive
+dataset = glaive.dataset({uri!r})
+print(duckdb.sql("SELECT max(id) FROM dataset WHERE id < 1000").fetchall())
+"""
+    alone = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert alone.stdout.strip() == "[(999,)]"  # nothing else had loaded pyarrow.dataset
 
 
 def test_polars_reads_the_columns_it_needs(uri: str) -> None:
@@ -190,3 +208,19 @@ def test_wrong_sql_is_refused(dataset: LanceDataset, sql: str) -> None:
 def test_sql_sees_the_dataset_only(dataset: LanceDataset, uri: str) -> None:
     with pytest.raises(OptionError, match="sql"):
         dataset.sql(f"SELECT * FROM read_text('{uri}/*')").build().to_batch_records()
+
+
+def test_sql_joins_datasets_places_and_tables(
+    uri: str, dataset: LanceDataset, tmp_path: Path
+) -> None:
+    names = pa.table({"group": ["g1", "g2"], "name": ["one", "two"]})
+    few = glaive.write_dataset({"id": [1, 2, 3, 8]}, tmp_path / "few.lance")
+    query = 'SELECT name, count(*) AS n FROM a JOIN b USING (id) JOIN c USING ("group") GROUP BY 1'
+    dataset.io_stats_incremental()
+    for frame in (names, pl.DataFrame(names), names.to_pandas()):
+        found = glaive.sql(query + " ORDER BY 1", a=dataset, b=few.uri, c=frame).read_all()
+        assert found.to_pylist() == [{"name": "one", "n": 2}, {"name": "two", "n": 1}]
+    assert dataset.io_stats_incremental().read_bytes < bytes_read(uri, LanceDataset.to_table) / 2
+    for tables, message in (({}, "name the tables"), ({"a": 5}, "a: expected a dataset")):
+        with pytest.raises(OptionError, match=message):
+            glaive.sql("SELECT 1 FROM a", **tables)

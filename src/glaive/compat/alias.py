@@ -32,6 +32,10 @@ class _Lance(ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module("glaive"), name)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # cloudpickle, of Ray and Spark, knows plain modules only.
+        return importlib.import_module, (_NAME,)
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(importlib.import_module("glaive"))})
 

@@ -66,8 +66,8 @@ _HOMES = {
     "SupportedDistributedIndices": "glaive.dataset.indexing.parameters",
     "ScannerBuilder": "glaive.dataset.scanner_builder",
     "Session": "glaive.scan.session",
-    "SqlQuery": "glaive.dataset.interop",
-    "SqlQueryBuilder": "glaive.dataset.interop",
+    "SqlQuery": "glaive.dataset.queries",
+    "SqlQueryBuilder": "glaive.dataset.queries",
     "Tag": "glaive.dataset.result_types",
     "Tags": "glaive.dataset.versions.refs",
     "Transaction": "glaive.dataset.commits.transactions",
@@ -102,6 +102,10 @@ class _Callable(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> LanceDataset:
         """Open a dataset; see :func:`glaive.dataset.open.dataset`."""
         return _function()(*args, **options)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # cloudpickle, of Ray and Spark, knows plain modules only.
+        return import_module, (self.__name__,)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_HOMES})

@@ -58,9 +58,10 @@ if TYPE_CHECKING:
     from glaive.dataset.indexing.parameters import IndexConfig
     from glaive.dataset.indexing.progress import IndexProgress
     from glaive.dataset.indexing.vector_models import IvfModel
-    from glaive.dataset.interop import ArrowDataset, SqlQueryBuilder
+    from glaive.dataset.interop import ArrowDataset
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metadata import StringUpdates
+    from glaive.dataset.queries import SqlQueryBuilder
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.versions.delta import DatasetDelta
     from glaive.dataset.writing.base_paths import DatasetBasePath
@@ -220,6 +221,11 @@ class LanceDataset:
     def __repr__(self) -> str:
         return f"LanceDataset({GlaiveError.without_secrets(self.uri)!r}, version={self.version})"
 
+    def _repr_html_(self) -> str:
+        from glaive.dataset.notebook_views import dataset_html
+
+        return dataset_html(self.snapshot, self.uri)
+
     def __len__(self) -> int:
         return self.snapshot.num_rows
 
@@ -316,10 +322,6 @@ class LanceDataset:
         return self.store.counters.take()
 
     # ------------------------------------------------------------ reading
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Stream all rows to another Arrow library."""
-        return self.scanner().__arrow_c_stream__(requested_schema)
 
     @shows_options(*_BY_POSITION, "fragments", "index_segments", "full_text_query")
     def scanner(
@@ -516,7 +518,7 @@ class LanceDataset:
 
         ``dataset.sql("SELECT count(*) FROM dataset WHERE a > 5").build().to_batch_records()``
         """
-        from glaive.dataset.interop import SqlQueryBuilder
+        from glaive.dataset.queries import SqlQueryBuilder
 
         return SqlQueryBuilder(self, sql)
 
@@ -1178,7 +1180,9 @@ class LanceDataset:
 
     def versions(self) -> list[dict[str, Any]]:
         """All versions, oldest first: number, local time and totals. One request each."""
-        return describe_all(self.store)
+        from glaive.dataset.notebook_views import VersionList
+
+        return VersionList(describe_all(self.store))
 
     def get_version(self) -> dict[str, Any]:
         """Number, local time and totals of this version."""

@@ -1,4 +1,4 @@
-"""Datasets in other engines: as a pyarrow dataset, and by SQL.
+"""Datasets in other engines: as a pyarrow dataset.
 
 DuckDB and Polars push the columns and the filter of a query down to a
 :class:`pyarrow.dataset.Dataset`. :class:`ArrowDataset` is a subclass that scans the Lance dataset.
@@ -15,11 +15,11 @@ import pyarrow.dataset as pads
 from pyarrow.fs import LocalFileSystem
 
 from glaive.dataset.scanner import Scanner
-from glaive.errors import MissingDependencyError, OptionError, UnsupportedFeatureError
+from glaive.errors import UnsupportedFeatureError
 from glaive.scan.keywords import ScanKeywords
 from glaive.scan.take import take_from
 
-__all__ = ["ArrowDataset", "ScannedDataset", "SqlQuery", "SqlQueryBuilder"]
+__all__ = ["ArrowDataset", "ScannedDataset"]
 
 _OF_ARROW = (
     "cache_metadata",
@@ -185,94 +185,3 @@ def _in_memory(table: pa.Table) -> pads.InMemoryDataset:
 
 
 _ADDED = ("with_row_id", "with_row_address")
-
-
-class SqlQueryBuilder:
-    """Builder of an SQL query; returned by ``dataset.sql``. Methods change and return it."""
-
-    def __init__(self, opened: ScannedDataset, sql: str) -> None:
-        self._opened = opened
-        self._sql = sql
-        self._table = "dataset"
-        self._batch_size = 8192
-        self._options: dict[str, Any] = {}
-
-    def __repr__(self) -> str:
-        return f"SqlQueryBuilder({self._sql!r}, table_name={self._table!r})"
-
-    def table_name(self, name: str) -> SqlQueryBuilder:
-        """Name of the dataset in the query; ``dataset`` by default."""
-        self._table = name
-        return self
-
-    def with_row_id(self, with_row_id: bool = True) -> SqlQueryBuilder:
-        """Add a column ``_rowid``."""
-        self._options["with_row_id"] = with_row_id
-        return self
-
-    def with_row_addr(self, with_row_addr: bool = True) -> SqlQueryBuilder:
-        """Add a column ``_rowaddr``."""
-        self._options["with_row_address"] = with_row_addr
-        return self
-
-    def blob_handling(self, mode: str) -> SqlQueryBuilder:
-        """How blob columns are returned; see ``ScanOptions``."""
-        self._options["blob_handling"] = mode
-        return self
-
-    def batch_size(self, rows: int) -> SqlQueryBuilder:
-        """Approximate rows per batch of the result."""
-        self._batch_size = rows
-        return self
-
-    def batch_size_bytes(self, size: int) -> SqlQueryBuilder:
-        """Approximate bytes per batch read."""
-        self._options["batch_size_bytes"] = size
-        return self
-
-    def build(self) -> SqlQuery:
-        """The query, ready to run."""
-        table = ArrowDataset(self._opened, self._options)
-        return SqlQuery(self._sql, self._table, table, self._batch_size)
-
-
-class SqlQuery:
-    """An SQL query. Each run reads the dataset again."""
-
-    def __init__(self, sql: str, name: str, table: ArrowDataset, batch_size: int) -> None:
-        self._sql = sql
-        self._name = name
-        self._table = table
-        self._batch_size = batch_size
-
-    def to_batch_records(self) -> list[pa.RecordBatch]:
-        """Run the query; the result in batches."""
-        return list(self.to_stream_reader())
-
-    def to_stream_reader(self) -> pa.RecordBatchReader:
-        """Run the query and stream the result.
-
-        Raises
-        ------
-        MissingDependencyError
-            DuckDB is not installed.
-        OptionError
-            The query is invalid; the message is DuckDB's.
-        """
-        try:
-            import duckdb
-        except ImportError as error:
-            raise MissingDependencyError(
-                f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
-            ) from error
-        # A query sees this dataset and nothing else: no files, no network, no extensions.
-        connection = duckdb.connect(config={"enable_external_access": "false"})
-        connection.register(self._name, self._table)
-        try:
-            relation = connection.sql(self._sql)
-        except duckdb.Error as error:
-            raise OptionError(f"sql: {error}") from error
-        if relation is None:
-            raise OptionError("sql: expected a query that returns rows, such as SELECT")
-        reader: pa.RecordBatchReader = relation.to_arrow_reader(self._batch_size)
-        return reader

@@ -67,9 +67,14 @@ def _as_arrow_dataset(opened_class: Hashable) -> type:
 
 @property  # type: ignore[misc]  # becomes one of the class
 def class_for_arrow(self: Any) -> type:
-    """The class; a pyarrow dataset, too, once pyarrow.dataset is loaded."""
+    """The class; a pyarrow dataset, too, once pyarrow.dataset or DuckDB is loaded.
+
+    DuckDB asks for pyarrow's class only if it is loaded; then it reads what a query needs. Datasets
+    have no ``__arrow_c_stream__``, as pylance's: DuckDB would prefer it, and read all.
+    """
     cls: Any = type(self)
-    return _as_arrow_dataset(cls) if "pyarrow._dataset" in sys.modules else cls
+    asked = "pyarrow._dataset" in sys.modules or "duckdb" in sys.modules
+    return _as_arrow_dataset(cls) if asked else cls
 
 
 class _Inner:

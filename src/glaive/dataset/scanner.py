@@ -38,6 +38,11 @@ class Scanner:
         columns = ", ".join(self._query.schema.names)
         return f"Scanner(version={manifest.version}, columns=[{columns}])"
 
+    def _repr_html_(self) -> str:
+        from glaive.dataset.notebook_views import scanner_html
+
+        return scanner_html(self.projected_schema, self.explain_plan())
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a scan cannot be pickled: pickle the dataset, and make the scan there")
 

@@ -19,7 +19,7 @@ from glaive.types import Int64s
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
 
-__all__ = ["BlockOrder", "default_window", "shuffled_batches"]
+__all__ = ["BlockOrder", "batches_at", "default_window", "shuffled_batches"]
 
 _WINDOW_BYTES = 256 * 2**20
 _WINDOW_ROWS = 65_536
@@ -87,6 +87,25 @@ def default_window(dataset: LanceDataset, batch_size: int) -> int:
     """Rows of a window: 65,536, fewer if rows take more than 4 KiB each in the files."""
     each = max(1, dataset.manifest.stated.file_bytes // max(1, len(dataset)))
     return max(batch_size, min(_WINDOW_ROWS, _WINDOW_BYTES // each))
+
+
+def batches_at(
+    dataset: LanceDataset,
+    columns: Sequence[str] | Mapping[str, str] | None,
+    numbers: Int64s,
+    batch_size: int,
+) -> Iterator[pa.RecordBatch]:
+    """Batches by number, where batch 0 is the first ``batch_size`` rows; some are read at once."""
+    at_once = max(1, default_window(dataset, batch_size) // (8 * batch_size))
+    rows = len(dataset)
+    for first in range(0, len(numbers), at_once):
+        starts = numbers[first : first + at_once] * batch_size
+        sizes = np.minimum(batch_size, rows - starts)
+        ends = np.cumsum(sizes)
+        positions = np.arange(sizes.sum()) + np.repeat(starts - ends + sizes, sizes)
+        taken = dataset.take(positions, columns).combine_chunks()
+        for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
+            yield from taken.slice(end - size, size).to_batches()
 
 
 def shuffled_batches(

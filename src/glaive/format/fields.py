@@ -24,6 +24,7 @@ from glaive.format.field_wire import fields_from_wire, fields_to_wire
 from glaive.format.limits import MAX_FIELD_ID
 from glaive.format.logical_types import EXTENSION_NAME, check_list_size, logical_type
 from glaive.format.pb import file_pb2
+from glaive.format.schema_field import SchemaField
 
 __all__ = ["Field", "LanceSchema", "new_field_ids", "split_path"]
 
@@ -48,6 +49,12 @@ class LanceSchema:
 
     def __reduce__(self) -> tuple[object, ...]:
         return LanceSchema, (self.fields, self.metadata)  # hashes differ between processes
+
+    def _repr_html_(self) -> str:
+        from glaive import notebook
+
+        rows = [[one.id, one.name, one.logical_type, one.nullable] for one in self.walk()]
+        return notebook.table("schema", ["id", "field", "type", "nullable"], rows, len(rows))
 
     @cached_property
     def _hash(self) -> int:
@@ -201,6 +208,27 @@ class LanceSchema:
             chain.append(member)
             among = member.children
         return tuple(chain)
+
+    def field(self, name: str) -> SchemaField | None:
+        """The field at a path, as pylance's schemas return it; ``None`` if there is none."""
+        try:
+            found = self.find(name)
+        except ColumnNotFoundError:
+            return None
+        return SchemaField(found[-1])
+
+    def field_case_insensitive(self, name: str) -> SchemaField | None:
+        """The same for names in any case, where they are not found as they are."""
+        exact = self.field(name)
+        if exact is not None:
+            return exact
+        among, found = self.fields, None
+        for part in split_path(name):
+            found = next((one for one in among if one.name.lower() == part.lower()), None)
+            if found is None:
+                return None
+            among = found.children
+        return None if found is None else SchemaField(found)
 
     # -------------------------------------------------------------- derivation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -50,9 +51,20 @@ class LanceFragment(FragmentChanges):
         files = [file.path for file in self._stored.files]
         return f"LanceFragment(id={self.fragment_id}, data_files={files})"
 
+    def _repr_html_(self) -> str:
+        from glaive.dataset.notebook_views import fragment_html
+
+        return fragment_html(self)
+
     def __reduce__(self) -> tuple[object, ...]:
         at = self._views.snapshot
         return (_reopen, (type(self), at.store, at.manifest.version, self.fragment_id))
+
+    @property
+    def _ds(self) -> SimpleNamespace:
+        """What clients read of the dataset in pylance's fragments: Hugging Face its schema."""
+        manifest = self._views.snapshot.manifest
+        return SimpleNamespace(schema=manifest.schema.logical_schema(), version=manifest.version)
 
     @property
     def metadata(self) -> FragmentMetadata:
