@@ -18,7 +18,7 @@ import pyarrow as pa
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels import _bitpack_reference as reference
-from glaive.kernels._addresses import address
+from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._bitpack_checks import BLOCK, BLOCK_BYTES_PER_BIT, out_of_line_sizes
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import bitpack as compiled
@@ -39,9 +39,7 @@ __all__ = [
     "unpack_out_of_line",
 ]
 
-_WORDS = {
-    bits: struct.Struct(f"<{code}") for bits, code in zip((8, 16, 32, 64), "BHIQ", strict=True)
-}
+_WORDS = {8 * word.size: word for word in map(struct.Struct, ("<B", "<H", "<I", "<Q"))}
 
 
 def unpack_inline(
@@ -217,8 +215,7 @@ def take_inline(
 ) -> pa.Buffer:
     """Unpack single values of inline chunks; only these chunks are checked.
 
-    Reads the header and one or two words per value, which costs about 4 µs plus 10 ns per value
-    with kernels loaded.
+    Costs about 4 µs plus 8 ns per value with kernels loaded, 20 ns out of a slow memory.
 
     Parameters
     ----------
@@ -234,13 +231,15 @@ def take_inline(
     """
     starts, sizes = checks.aligned(word_bits, starts, sizes)
     chunk, index = checks.aligned(word_bits, chunk, index)
-    target = allocate(len(chunk) * word_bits // 8)
+    size = len(chunk) * word_bits // 8
     if use_compiled(len(chunk)):
+        target = allocate_with_slack(size, slack=len(starts))
         bad = compiled.take_inline(
-            address(data), data.size, address(starts), address(sizes), len(starts),
-            address(chunk), address(index), len(chunk), word_bits, address(target),
+            address(data), data.size, address(starts), address(sizes), len(starts), address(chunk),
+            address(index), len(chunk), word_bits, address(target),
         )  # fmt: skip
     else:
+        target = allocate(size)
         bad = reference.take_inline(data, starts, sizes, chunk, index, word_bits, as_array(target))
     if bad >= 0:
         c, at = int(chunk[bad]), int(index[bad])

@@ -305,8 +305,9 @@ def _permutation(order: Int64s, length: int) -> Int64s:
 
 
 def _same_length(length: int, *arrays: Int64s | Flags) -> None:
-    if any(len(array) != length for array in arrays):
-        raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
+    for array in arrays:  # a generator would take as long as the call of a kernel
+        if len(array) != length:
+            raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
 
 
 def exercise() -> None:

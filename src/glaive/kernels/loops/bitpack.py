@@ -20,14 +20,22 @@ from glaive.kernels.loops.memory import (
     load_u16,
     load_u32,
     load_u64,
+    prefetch,
     store_u8,
     store_u16,
     store_u32,
     store_u64,
 )
+from glaive.kernels.loops.rows import fill
 
 BLOCK = 1024
+ROW = 128
+"""Bytes from a word of a packed block to the next one of the same lane."""
+
 WORD = 64
+LINE = 64
+AHEAD = 32
+"""Values whose memory is fetched at once: about as much as a processor waits for."""
 
 
 @kernel
@@ -59,6 +67,10 @@ def store_word(word_bits: int, target: int, word: np.uint64) -> None:
 def fill_zero(target: int, size: int) -> None:
     """Write ``size`` zero bytes."""
     at = 0
+    # The compiler would scatter words one by one: it does not see that addresses are neighbours.
+    while at + LINE <= size:
+        fill(target + at, np.uint64(0))
+        at += LINE
     while at + 8 <= size:
         store_u64(target + at, np.uint64(0))
         at += 8
@@ -106,8 +118,8 @@ def unpack_inline(
 
 
 @kernel
-def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uint64:
-    """Value ``index`` of a packed block, 1 ≤ width ≤ word_bits."""
+def place_of_value(word_bits: int, width: int, index: int) -> tuple[np.int64, np.int64]:
+    """Where value ``index`` of a packed block begins: the byte of its word, the bit within."""
     within = index & 127
     if word_bits == 64:
         lanes, log = 16, 6
@@ -121,12 +133,38 @@ def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uin
     part = (within - lane) >> 4
     backwards = ((part & 1) << 2) | (part & 2) | (part >> 2)
     bit = ((backwards << 3) + (index >> 7)) * width
-    shift = bit & (word_bits - 1)
-    at = block + ((bit >> log) << 7) + lane * (word_bits >> 3)
-    value = load_word(word_bits, at) >> np.uint64(shift)
-    if shift + width > word_bits:
-        value |= load_word(word_bits, at + 128) << np.uint64(word_bits - shift)
-    return value & low_bits(width)
+    return ((bit >> log) << 7) + lane * (word_bits >> 3), bit & (word_bits - 1)
+
+
+@kernel
+def value_of_block(word_bits: int, block: int, width: int, index: int) -> np.uint64:
+    """Value ``index`` of a packed block, 1 ≤ width ≤ word_bits."""
+    byte, shift = place_of_value(word_bits, width, index)
+    at = block + byte
+    # No branch on whether the value goes on in the next row: nobody can predict that, and the
+    # processor would wait for the memory of one value before it asks for that of another.
+    more = at + ROW * np.int64(shift + width > word_bits)
+    rest = load_word(word_bits, more) << np.uint64((word_bits - shift) & 63)
+    # Where it does not, the rest lies above the bits of the value.
+    return (load_word(word_bits, at) >> np.uint64(shift) | rest) & low_bits(width)
+
+
+@kernel
+def ask_for_values(
+    data: int, starts: int, chunks: int, widths: int, chunk: int, index: int, values: int,
+    word_bits: int,
+) -> None:  # fmt: skip
+    """Have the processor fetch the words of values: of all at once, where it would stop at each."""
+    for i in range(values):
+        c = load_i64(chunk + i * 8)
+        at = load_i64(index + i * 8)
+        if c < 0 or c >= chunks or at < 0 or at >= BLOCK:
+            return
+        width = np.int64(load_u8(widths + c))
+        if width > WORD:
+            return
+        byte, _ = place_of_value(word_bits, width, at)
+        prefetch(data + load_i64(starts + c * 8) + (word_bits >> 3) + byte)
 
 
 @kernel
@@ -134,20 +172,33 @@ def take_inline(
     data: int, data_size: int, starts: int, sizes: int, chunks: int, chunk: int, index: int,
     values: int, word_bits: int, target: int,
 ) -> int:  # fmt: skip
-    """Unpack one value of a chunk for each pair of ``chunk`` and ``index``."""
+    """Unpack one value of a chunk for each pair of ``chunk`` and ``index``.
+
+    Behind the values, ``target`` has room for a byte per chunk: its width. Widths are read in a
+    pass of their own, since where a value lies depends on its width.
+    """
     word = word_bits >> 3
+    widths = target + values * word
+    for c in range(chunks):
+        start, size = load_i64(starts + c * 8), load_i64(sizes + c * 8)
+        store_u8(widths + c, np.uint64(inline_width(data, data_size, start, size, word_bits)))
     for i in range(values):
+        if i % AHEAD == 0:
+            ask_for_values(
+                data=data, starts=starts, chunks=chunks, widths=widths, chunk=chunk + i * 8,
+                index=index + i * 8, values=min(AHEAD, values - i), word_bits=word_bits,
+            )  # fmt: skip
         c = load_i64(chunk + i * 8)
         at = load_i64(index + i * 8)
         if c < 0 or c >= chunks or at < 0 or at >= BLOCK:
             return i
-        start = load_i64(starts + c * 8)
-        width = inline_width(data, data_size, start, load_i64(sizes + c * 8), word_bits)
-        if width < 0:
+        width = np.int64(load_u8(widths + c))
+        if width > WORD:  # none: -1 as a byte
             return i
         value = np.uint64(0)
         if width > 0:
-            value = value_of_block(word_bits, data + start + word, width, at)
+            block = data + load_i64(starts + c * 8) + word
+            value = value_of_block(word_bits, block, width, at)
         store_word(word_bits, target + i * word, value)
     return -1
 

@@ -13,10 +13,20 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u16,
+    prefetch,
     store_u64,
+    wrapping_add,
     wrapping_sub,
 )
 from glaive.kernels.records import ReorderRows, SelectRows
+
+AHEAD = 6
+"""Chunks whose first bytes are fetched ahead: the processor would wait for each of them."""
+
+HEAD = 320
+"""Bytes of a chunk in which header and levels usually lie."""
+
+LINE = 64
 
 
 @kernel
@@ -124,6 +134,8 @@ def select_rows(
     current = np.int64(-1)
     first_row = np.int64(0)
     levels = np.int64(0)
+    # Of the row found last in this chunk: where it begins, visible entries and rows before it.
+    found, found_value, found_nth = np.int64(0), np.int64(0), np.int64(0)
     done = np.int64(0)
     seen = np.int64(0)
     for i in range(wanted):
@@ -141,6 +153,10 @@ def select_rows(
                 if number < 0 or number >= table_chunks:
                     return np.int64(BROKEN), seen
                 first_row = load_i64(row_starts + 8 * number)
+                if chunk < chunks - AHEAD:
+                    coming = wrapping_add(data, load_i64(starts + at + 8 * AHEAD))
+                    for line in range(0, HEAD, LINE):
+                        prefetch(wrapping_add(coming, line))
                 levels = chunk_levels(
                     data=data, data_size=data_size, start=load_i64(starts + at),
                     chunk_size=load_i64(sizes + 8 * number), page=page,
@@ -153,20 +169,28 @@ def select_rows(
                 if levels < 0:
                     return levels, seen
                 current = chunk
+                found, found_value, found_nth = np.int64(0), np.int64(0), np.int64(0)
             low = np.int64(0)
             value = np.int64(0)
             if fresh:
                 if load_i64(rows + 8 * i) < first_row:
                     return np.int64(BROKEN), seen
                 nth = wrapping_sub(load_i64(rows + 8 * i), first_row)
-                low = find_row(scratch_rep, levels, max_rep, nth)
+                if nth < found_nth:
+                    found, found_value, found_nth = np.int64(0), np.int64(0), np.int64(0)
+                low = found + find_row(
+                    scratch_rep + 2 * found, levels - found, max_rep, nth - found_nth
+                )
                 if low >= levels:
                     return np.int64(BROKEN), seen
                 value = low
                 if definition != 0:
                     _, value, _, _ = count_levels(
-                        np.int64(0), definition, low, max_rep, visible_max, max_rep
-                    )
+                        np.int64(0), definition + 2 * found, low - found, max_rep, visible_max,
+                        max_rep,
+                    )  # fmt: skip
+                    value += found_value
+                found, found_value, found_nth = low, value, nth
                 after = low + 1
                 high = after + find_row(scratch_rep + 2 * after, levels - after, max_rep, 0)
             else:

@@ -44,6 +44,7 @@ __all__ = [
     "load_u64",
     "pick",
     "popcount",
+    "prefetch",
     "put_f32",
     "same_bytes",
     "set_bit",
@@ -255,6 +256,22 @@ def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
         return _ctx.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
+def prefetch(_context: Any, address: Any) -> Any:
+    """Have the processor fetch memory that is read soon; the address may be any."""
+
+    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # To be read, kept in all caches, data.
+        how = [ir.Constant(number, option) for option in (0, 3, 1)]
+        builder.call(function, [builder.inttoptr(args[0], byte), *how])
+        return _ctx.get_dummy_value()
+
+    return types.void(types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
