@@ -34,7 +34,7 @@ from glaive.errors import CorruptFileError
 from glaive.file.bound import BoundField
 from glaive.file.run_fetch import and_then, join
 from glaive.file.v2.reading.columns import Node
-from glaive.file.v2.reading.unshred import unshred, unshred_flat
+from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
 from glaive.io.store import RangeReader
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.match import list_rows
@@ -142,7 +142,7 @@ class _GroupedPage(PageReader):
 class FieldColumns(BoundField):
     """A top-level field with all physical columns below it (a ``BoundColumn``)."""
 
-    __slots__ = ("_cuts", "_flat", "_pages", "_preferred_cuts", "leaf_columns", "node")
+    __slots__ = ("_cuts", "_flat", "_pages", "_preferred_cuts", "_shapes", "leaf_columns", "node")
 
     _where: Where
 
@@ -154,6 +154,7 @@ class FieldColumns(BoundField):
         super().__init__(node.field.to_arrow(), rows, reader, where)
         self.node = node
         self.leaf_columns = columns
+        self._shapes: Shapes | None = None
         cuts = sorted({0, rows, *(row for column in present for row in column.starts)})
         self._cuts = cuts
         # Joined pages may be divided anywhere: the column with most cuts decides.
@@ -228,7 +229,10 @@ class FieldColumns(BoundField):
         return unshred_flat(self.node, leaf, self._where)
 
     def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
-        return unshred(self.node, leaves, rows, self._where)
+        if self._shapes is None:
+            present = [column is not None for column in self.leaf_columns]
+            self._shapes = Shapes.of(self.node, present)
+        return unshred(self.node, leaves, rows, self._where, self._shapes)
 
     def _no_rows(self) -> pa.Array:
         empty: pa.Array = pa.nulls(0, self.field.type)

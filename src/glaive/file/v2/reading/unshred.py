@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.memory import as_buffer
 from glaive.types import MAX_OFFSET, UInt16s, Where
 
-__all__ = ["unshred", "unshred_flat"]
+__all__ = ["Shapes", "unshred", "unshred_flat"]
 
 
 @dataclass(slots=True)
@@ -84,15 +85,40 @@ def _select_members(block: Block, members: Members, where: Where) -> Block:
     return Struct(tuple(selected), block.count)
 
 
-def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) -> pa.Array:
-    """Build the array of a top-level field from its leaves, depth first."""
-    nodes = list(node.leaves())
-    claims = _claims(node, leaves, 0)
-    if not any(claims):
+class Shapes(NamedTuple):
+    """Which leaves below a field define the shape of what is above them.
+
+    Parameters
+    ----------
+    nodes
+        The leaves, depth first.
+    claims
+        The number of layers of each, from the inside, that define a shape.
+    """
+
+    nodes: Sequence[Node]
+    claims: Sequence[int]
+
+    @classmethod
+    def of(cls, node: Node, present: Sequence[bool]) -> Shapes:
+        """Those of a field, of which the file has some of the leaves."""
+        return cls(list(node.leaves()), _claims(node, present, 0))
+
+
+def unshred(
+    node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where, shapes: Shapes | None = None
+) -> pa.Array:
+    """Build the array of a top-level field from its leaves, depth first.
+
+    ``shapes`` may be given by callers that unshred often.
+    """
+    if shapes is None:
+        shapes = Shapes.of(node, [leaf is not None for leaf in leaves])
+    if not any(shapes.claims):
         return all_null(node.type, rows)
     resolved = [
         None if leaf is None else _resolve(at, leaf, claim, where)
-        for at, leaf, claim in zip(nodes, leaves, claims, strict=True)
+        for at, leaf, claim in zip(shapes.nodes, leaves, shapes.claims, strict=True)
     ]
     array = _build(node, resolved, 0, where)
     if len(array) != rows:
@@ -100,7 +126,7 @@ def unshred(node: Node, leaves: Sequence[Leaf | None], rows: int, where: Where) 
     return array
 
 
-def _claims(node: Node, leaves: Sequence[Leaf | None], first: int) -> list[int]:
+def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
     """The number of layers of each leaf below a node, from the inside, that define a shape.
 
     A struct or list takes its shape from the first leaf below it that the file has; the same
@@ -108,14 +134,14 @@ def _claims(node: Node, leaves: Sequence[Leaf | None], first: int) -> list[int]:
     store nulls.
     """
     if not node.children:
-        return [int(leaves[first] is not None)]
+        return [int(present[first])]
     claims: list[int] = []
     for child in node.children:
-        claims += _claims(child, leaves, first + len(claims))
-    present = [at for at, claim in enumerate(claims) if claim]
-    if present:
+        claims += _claims(child, present, first + len(claims))
+    claiming = [at for at, claim in enumerate(claims) if claim]
+    if claiming:
         kinds = [leaf.kind for leaf in node.leaves()]
-        claims[next((at for at in present if kinds[at] != "empty"), present[0])] += 1
+        claims[next((at for at in claiming if kinds[at] != "empty"), claiming[0])] += 1
     return claims
 
 
@@ -266,8 +292,10 @@ def _build(
         if leaf is None:
             raise CorruptFileError("column", expected="a leaf", found="none", where=where)
         return leaf[0]
-    layers = (leaf[1][depth] for leaf in resolved if leaf is not None)
-    layer = next((layer for layer in layers if layer is not None), None)
+    layer = None
+    for leaf in resolved:
+        if leaf is not None and (layer := leaf[1][depth]) is not None:
+            break
     if layer is None:
         raise CorruptFileError("column", expected="a shape", found="none", where=where)
     if node.kind in ("list", "map"):
