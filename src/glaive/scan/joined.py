@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import distinct
 from glaive.file.v2.prefetch import prefetch_rows
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
@@ -76,9 +77,13 @@ class JoinedFragments:
     are_whole: Flags
     columns: Sequence[FieldColumns | None]
     _trust: _Trust = field(init=False)
+    _is_all: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_trust", _Trust(np.zeros(len(self.rows))))
+        in_order = np.array_equal(self.first_row, np.cumsum(self.rows) - self.rows)
+        is_all = in_order and bool(self.are_whole.all()) and all(self.columns)
+        object.__setattr__(self, "_is_all", is_all)
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +103,12 @@ class JoinedFragments:
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
 
-    def prepare(self, positions: Int64s, numbers: Int64s) -> bool:
+    @property
+    def is_all(self) -> bool:
+        """Whether row i of the dataset is row i of the columns: nothing is missing or deleted."""
+        return self._is_all
+
+    def prepare(self, positions: Int64s | None, numbers: Int64s) -> bool:
         """Have the system read what some rows need of files that are not in memory.
 
         Looks at each file at most once in 10 ms: a take out of a hundred fragments is else spent
@@ -107,7 +117,8 @@ class JoinedFragments:
         Parameters
         ----------
         positions, numbers
-            Fragments by position, all of them joined, and the rows among those of all.
+            Fragments by position, all of them joined, and the rows among those of all. Without
+            positions, of all rows of the dataset: they are found where they are needed.
 
         Returns
         -------
@@ -120,6 +131,10 @@ class JoinedFragments:
             A file has become shorter.
         """
         now, trust = monotonic(), self._trust
+        if positions is None:
+            if now < trust.memory and bool((trust.sizes > now).all()):
+                return True
+            positions = self._fragments_of(numbers)
         for position in positions[trust.sizes[positions] <= now].tolist():
             self.fragments[position].expect("random")
             trust.sizes[position] = now + _TRUSTED_SECONDS
@@ -131,7 +146,19 @@ class JoinedFragments:
             return True
         columns = [column for column in self.columns if column is not None]
         pages = [part for column in columns for part in column.physical_pages()]
-        return len(columns) == len(self.columns) and prefetch_rows(pages, numbers).is_complete
+        if len(columns) < len(self.columns):
+            return False
+        done = prefetch_rows(pages, numbers)
+        if done.is_complete and not done.was_needed:
+            # The rest of the files is not in memory, but nobody reads it.
+            trust.memory = now + _TRUSTED_SECONDS
+        return done.is_complete
+
+    def _fragments_of(self, numbers: Int64s) -> Int64s:
+        """Fragments by position that hold rows of the dataset; all where there are few."""
+        if len(self.rows) <= _SAMPLES:
+            return np.arange(len(self.rows))
+        return distinct(np.searchsorted(self.first_row, numbers, side="right") - 1)
 
 
 def are_few(fragments: dict[int, BoundFragment], budget: int, count: int | None = None) -> bool:
@@ -148,13 +175,14 @@ def are_few(fragments: dict[int, BoundFragment], budget: int, count: int | None 
 
 
 def join_fragments(fragments: dict[int, BoundFragment], total: int) -> JoinedFragments | None:
-    """Join the columns of fragments, given by position among ``total``.
+    """Join the columns of fragments, given by position among ``total``, in the order of these.
 
     Returns
     -------
     JoinedFragments or None
         None where none of their columns can be read as one.
     """
+    fragments = dict(sorted(fragments.items()))
     bounds = list(fragments.values())
     columns = [join_columns(parts) for parts in zip(*[b.columns for b in bounds], strict=True)]
     if not any(columns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
 from contextlib import suppress
 from typing import Final
 
@@ -32,8 +32,9 @@ def positions(rows: object) -> NDArray[np.int64]:
             rows.to_numpy(zero_copy_only=False) if isinstance(rows, pa.Array) else rows.to_numpy()
         )
     if type(rows) is list and rows and type(rows[0]) is int:
-        with suppress(TypeError, OverflowError):  # said below what is wrong
-            return np.frombuffer(array("q", rows), np.int64)  # half the time of NumPy
+        with suppress(struct.error):  # said below what is wrong
+            packed = struct.pack(f"{len(rows)}q", *rows)  # takes half of NumPy's time
+            return np.frombuffer(packed, np.int64)
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and len(numbers)):
         raise OptionError(

@@ -73,6 +73,12 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     if not source.projection.outputs:
         return source.rows_alone(len(wanted))
     driver = _Take(source, meter or Meter(), are_live=True)
+    all_of_it = source.joined_before()
+    if all_of_it is not None and all_of_it.is_all and meter is None:
+        takes = [column.take for column in all_of_it.columns if column is not None]
+        arrays = driver.joined_columns(all_of_it, None, wanted, takes)
+        if arrays is not None:
+            return _as_table(source, [arrays])
     first = int(np.searchsorted(starts, low, side="right")) - 1
     if high < starts[first + 1]:
         return driver.of_fragment(first, wanted - starts[first])
@@ -260,13 +266,14 @@ class _Take:
     def joined_columns(
         self,
         joined: JoinedFragments,
-        positions: Int64s,
+        positions: Int64s | None,
         wanted: Int64s | None,
         takes: Sequence[Callable[[Int64s], pa.Array]],
     ) -> _Chunk | None:
         """All columns of rows given by their number among those of the joined fragments.
 
-        ``takes`` takes them of each column. None where it has to be done otherwise.
+        ``takes`` takes them of each column; without ``positions``, which a meter counts, all
+        fragments are joined. None where it has to be done otherwise.
         """
         if wanted is None:
             self.meter.fallback("joined take", "a row is beyond its fragment")
@@ -278,7 +285,8 @@ class _Take:
                 self.meter.fallback("joined take", "unknown what cold files have to read")
                 return None
             arrays = list(run(lambda take: take(wanted), takes))
-            self.meter.count("fragments_taken_joined", len(positions))
+            if positions is not None:
+                self.meter.count("fragments_taken_joined", len(positions))
             return arrays
         except CapacityError as error:
             self.meter.fallback("joined take", "values beyond one array", error)
