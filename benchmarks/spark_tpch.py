@@ -225,7 +225,7 @@ class Delta:
 
     def steps(self) -> dict[str, Callable[[], object]]:
         return {
-            "ingest of a frame": lambda: self.ingest("lineitem", str(self.root / "f")),
+            "ingest of a frame": partial(self.ingest, "lineitem", str(self.root / "f")),
             "ingest in tasks": self.ingest_all,
             "upsert 1 %": self.upsert,
             "delete 1 %": lambda: self.table().delete(OTHER_PERCENT),
