@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 ONLY ?=
 ARGS ?=
+# Files begin in the order of tests/conftest.py: the longest first.
+PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # Whatever is active in the calling shell stays out of it.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
@@ -20,13 +22,13 @@ demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it 
 	@$(BIN)/glaive demo $(ARGS)
 
 test: lint types layers warmup ## All that a pull request must pass
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: warmup ## The tests without Spark and without the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not spark and not slow" $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
 
 nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -n $(JOBS) --dist loadfile \
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(PARALLEL) \
 		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels $(ARGS)
 	GLAIVE_KERNELS=checked $(BIN)/python -m tests.kernels.extremes --trials 1000 --calls 30 > /dev/null
 	$(BIN)/python -m tests.proof.fuzz --trials 100000
@@ -38,7 +40,7 @@ oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(VENV)/oldest/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)/oldest/bin/python -m pip install --quiet --group test $$($(BIN)/python tools/oldest.py)
 	$(VENV)/oldest/bin/python -m pip install --quiet --no-deps --editable .
-	NUMBA_CACHE_DIR=.cache/oldest $(VENV)/oldest/bin/python -m pytest -n $(JOBS) --dist loadfile \
+	NUMBA_CACHE_DIR=.cache/oldest $(VENV)/oldest/bin/python -m pytest $(PARALLEL) \
 		--ignore tests/spark -m "not spark and not slow and not interop" $(ARGS)
 
 lint: $(VENV)/.dev ## Style and formatting (ruff)
