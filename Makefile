@@ -29,11 +29,11 @@ test-fast: warmup ## The tests without Spark and without the slow ones
 
 nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(PARALLEL) \
-		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels $(ARGS)
+		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels tests/file \
+		tests/index $(ARGS)
 	GLAIVE_KERNELS=checked $(BIN)/python -m tests.kernels.extremes --trials 1000 --calls 30 > /dev/null
 	$(BIN)/python -m tests.proof.fuzz --trials 100000
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 \
-		tests/spark/test_pipelines.py tests/spark/test_cluster.py
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
 
 oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(BIN)/python -m venv --clear $(VENV)/oldest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from glaive.types import Where
 __all__ = ["large_items", "layouts_of", "nested", "planes_of", "sparse_lists"]
 
 
+@cache
 def large_items() -> dict[str, pa.Array]:
     """Columns of long or repeated values."""
     rng = np.random.default_rng(0)
@@ -44,6 +46,7 @@ def large_items() -> dict[str, pa.Array]:
     }
 
 
+@cache
 def sparse_lists() -> dict[str, pa.Array]:
     """Lists of which few have items, or none."""
     rows = range(90_000)
@@ -59,6 +62,7 @@ def sparse_lists() -> dict[str, pa.Array]:
     }
 
 
+@cache
 def nested() -> dict[str, pa.Array]:
     """Fixed-size lists of structs, maps, dictionaries."""
     rng = np.random.default_rng(2)

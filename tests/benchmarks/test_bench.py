@@ -25,6 +25,7 @@ def bench(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly(reason="runs the whole table")
 def test_all_workloads_run_and_answer_as_pylance_does(tmp_path: Path) -> None:
     pytest.importorskip("lance", reason="install the 'interop' group")
     report = tmp_path / "report.json"
@@ -36,6 +37,16 @@ def test_all_workloads_run_and_answer_as_pylance_does(tmp_path: Path) -> None:
     }
     assert all({"pylance", "glaive"} <= set(row["values"]) for row in rows)
     assert any("parquet" in row["values"] for row in rows)
+
+
+def test_workloads_chosen_by_name_run_and_answer_as_pylance_does(tmp_path: Path) -> None:
+    pytest.importorskip("lance", reason="install the 'interop' group")
+    report = tmp_path / "report.json"
+    done = bench(tmp_path, "--json", str(report), "--only", "take 100 ")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(report.read_text())
+    assert "take 100 vectors" in {row["name"] for row in rows}
+    assert all({"pylance", "glaive"} <= set(row["values"]) for row in rows)
 
 
 def test_a_name_that_no_workload_has_lists_those_there_are(tmp_path: Path) -> None:

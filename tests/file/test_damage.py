@@ -8,6 +8,7 @@ These take what their rows take, 2 GiB for an array at most where no bytes stand
 from __future__ import annotations
 
 import gc
+import os
 import tracemalloc
 import zlib
 from contextlib import suppress
@@ -120,6 +121,8 @@ def test_damage_never_crashes(tmp_path: Path, name: str, version: str) -> None:
     _damage(tmp_path, name, version, times=15, seed=1)
 
 
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
 NESTED = [
     "fsl_struct_lists_later", "fsl_struct_list_wide", "list_fsl_structs", "list_list_fsl_struct",
     "list_struct_uneven", "fsl_list_fsl_struct", "fsl_with_empty", "packed_packed_packed",
@@ -165,7 +168,7 @@ def test_damage_of_number_sequences_never_crashes(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_much_damage_never_crashes(tmp_path: Path, name: str, version: str) -> None:
-    _damage(tmp_path, name, version, times=60, seed=2)
+    _damage(tmp_path, name, version, times=60 if NIGHTLY else 15, seed=2)
 
 
 @pytest.mark.parametrize("version", ["0.1", "2.0", "2.1", "2.2", "2.3", "2.3 sparse"])
@@ -175,7 +178,7 @@ def test_memory_is_bounded_by_the_size_of_the_file(tmp_path: Path, name: str, ve
     rng = np.random.default_rng([3, zlib.crc32(f"{name} {version}".encode())])
     _read_everything(tmp_path, whole)  # what is loaded once is not counted
     pool = pa.default_memory_pool()
-    for _ in range(10):
+    for _ in range(40 if NIGHTLY else 4):
         content = damaged(whole, rng)
         watched = pa.proxy_memory_pool(pool)
         pa.set_memory_pool(watched)

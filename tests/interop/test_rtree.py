@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
+from glaive.errors import NotLanceError, OptionError, UnsupportedFeatureError
 from glaive.file import LanceFileReader
 from glaive.indices import IndexConfig
 
@@ -178,5 +178,5 @@ def test_damage_is_told(tmp_path: Path) -> None:
     glaive.dataset(uri).create_scalar_index("g", "RTREE")
     (file,) = Path(uri).glob("_indices/*/nulls.lance")
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(CorruptFileError):
+    with pytest.raises(NotLanceError, match="nulls.lance"):
         glaive.dataset(uri).to_table(filter="g IS NULL", use_scalar_index=True)

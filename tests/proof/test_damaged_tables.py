@@ -32,7 +32,7 @@ MOST_MEMORY = 1 << 30
 """Bytes that a process may use in all; these datasets have some kilobytes."""
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-SEED, COUNT = (2, 2000) if NIGHTLY else (1, 24)
+SEED, COUNT = (2, 2000) if NIGHTLY else (1, 12)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no limits of memory")
 

@@ -19,7 +19,6 @@ from tests.spark.cluster_jobs import KINDS
 
 import glaive
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 DRIVER = Path(__file__).with_name("cluster_jobs.py")
 SOURCES = Path(glaive.__file__).parent
 ADVERSE = {
@@ -37,7 +36,7 @@ ADVERSE = {
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.skipif(not NIGHTLY, reason="starts a cluster of its own; make nightly runs it"),
+    pytest.mark.nightly(reason="starts a cluster of its own"),
 ]
 
 

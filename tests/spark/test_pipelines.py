@@ -16,7 +16,6 @@ from glaive.spark.java import ensure_java
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "pipeline"
 COMMAND = Path(sys.executable).parent / "spark-pipelines"
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
 def run(folder: Path) -> None:
@@ -40,7 +39,7 @@ def run(folder: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.skipif(not NIGHTLY, reason="builds two indices; make nightly runs it")
+@pytest.mark.nightly(reason="builds two indices")
 def test_the_album_finds_images_by_meaning_and_by_words(tmp_path: Path) -> None:
     album = EXAMPLE.parent / "multimodal" / "album.toml"
     parameters = [f"output={tmp_path}", "images=90"]
@@ -62,7 +61,7 @@ def test_the_album_finds_images_by_meaning_and_by_words(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.skipif(not COMMAND.exists(), reason="needs pyspark[pipelines]")
-@pytest.mark.skipif(not NIGHTLY, reason="starts a server twice; make nightly runs it")
+@pytest.mark.nightly(reason="starts a server twice")
 def test_a_pipeline_goes_on_where_it_ended(tmp_path: Path) -> None:
     ensure_java()
     folder = tmp_path / "pipeline"

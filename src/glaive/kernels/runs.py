@@ -98,7 +98,7 @@ def _plan_numpy(words: Any, limit: int, most: int, counts: Int64s, pairs: Int64s
 def count_pairs(values: pa.Buffer, counts: Int64s, word_bits: int) -> Int64s:
     """Pairs of each chunk of ``counts[i]`` values."""
     counts = np.ascontiguousarray(counts, np.int64)
-    words = _words(values, int(counts.sum()), word_bits)
+    words = _words_of_chunks(values, counts, word_bits)
     pairs = np.empty(len(counts), np.int64)
     if use_compiled(len(words)):
         compiled.count_pairs(
@@ -127,7 +127,7 @@ def collapse_runs(
         Width of a value.
     """
     counts = np.ascontiguousarray(counts, np.int64)
-    words = _words(values, int(counts.sum()), word_bits)
+    words = _words_of_chunks(values, counts, word_bits)
     total = int(pairs.sum())
     run_values = as_array(allocate(total * word_bits // 8))
     run_lengths = as_array(allocate(total))
@@ -313,6 +313,14 @@ def exercise() -> None:
     zero, at = np.zeros(1, np.int64), np.array([run_values.size], np.int64)
     expand_runs(data, zero, at, pairs, plan.counts, 32, "warm-up")
     take_runs(data, zero, at, pairs, zero, zero, 32, "warm-up")
+
+
+def _words_of_chunks(values: pa.Buffer, counts: Int64s, word_bits: int) -> Any:
+    # No chunk is longer than the values, so that few enough of them do not sum to a wrong total.
+    longest = values.size * 8 // word_bits
+    if len(counts) and not (counts.min() >= 0 and counts.max() <= longest):
+        raise ValueError(f"chunks of {counts.min()} to {counts.max()} of {longest} values")
+    return _words(values, int(counts.sum()), word_bits)
 
 
 def _words(values: pa.Buffer, count: int, word_bits: int) -> Any:

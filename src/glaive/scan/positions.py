@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import OptionError, RowIndexError
 
-__all__ = ["positions"]
+__all__ = ["beyond", "check_range", "positions"]
 
 _POSITION_LIMIT: Final = 2**63
 
@@ -48,3 +48,30 @@ def positions(rows: object) -> NDArray[np.int64]:
 def _check_size(row: int) -> None:
     if not -_POSITION_LIMIT <= row < _POSITION_LIMIT:
         raise RowIndexError(f"row position {row} is out of range: no dataset has that many rows")
+
+
+def check_range(low: int, high: int, starts: NDArray[np.int64]) -> None:
+    """Refuse rows beyond those that a dataset has.
+
+    Parameters
+    ----------
+    low, high
+        The smallest and the largest row position.
+    starts
+        Where each fragment starts among the rows; the last entry counts all rows.
+
+    Raises
+    ------
+    RowIndexError
+        One of the two is out of range.
+    """
+    total = int(starts[-1])
+    if low < 0 or high >= total:
+        raise beyond(low if low < 0 else high, total)
+
+
+def beyond(row: int, total: int) -> RowIndexError:
+    """The error that a row position is none of ``total`` rows."""
+    return RowIndexError(
+        f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
+    )

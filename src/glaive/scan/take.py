@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.arrow.buffers import distinct, integer_array, inverse_permutation
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows, without_views
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
-from glaive.errors import CapacityError, CorruptFileError, RowIndexError
+from glaive.errors import CapacityError, CorruptFileError
 from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter
-from glaive.scan.positions import positions
+from glaive.scan.positions import beyond, check_range, positions
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 
@@ -69,7 +68,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     if len(wanted) == 0:
         return source.empty()
     low, high = int(wanted.min()), int(wanted.max())
-    _check(low, high, starts)
+    check_range(low, high, starts)
     if not source.projection.outputs:
         return source.rows_alone(len(wanted))
     driver = _Take(source, meter or Meter(), are_live=True)
@@ -90,7 +89,7 @@ def take_from(table: pa.Table, given: object) -> pa.Table:
     """Rows of a table in memory at these positions; see :func:`take`."""
     wanted = positions(given)
     if len(wanted):
-        _check(int(wanted.min()), int(wanted.max()), np.array([0, table.num_rows]))
+        check_range(int(wanted.min()), int(wanted.max()), np.array([0, table.num_rows]))
     return take_rows(table, wanted)
 
 
@@ -98,7 +97,7 @@ def _take_one(source: BoundProjection, row: int) -> pa.Table:
     """One row, with as little around the decoding as possible."""
     starts = source.snapshot.row_start_list
     if not 0 <= row < starts[-1]:
-        raise _beyond(row, starts[-1])
+        raise beyond(row, starts[-1])
     position = bisect_right(starts, row) - 1
     bound = source.fragment(position)
     bound.expect("random")
@@ -394,15 +393,3 @@ def _as_table(source: BoundProjection, parts: Iterable[_Chunk]) -> pa.Table:
         for at, field in enumerate(source.schema)
     ]
     return pa.Table.from_arrays(columns, schema=source.schema)
-
-
-def _check(low: int, high: int, starts: NDArray[np.int64]) -> None:
-    total = int(starts[-1])
-    if low < 0 or high >= total:
-        raise _beyond(low if low < 0 else high, total)
-
-
-def _beyond(row: int, total: int) -> RowIndexError:
-    return RowIndexError(
-        f"row position {row} is out of range: the dataset has {total} rows, counted from 0"
-    )
