@@ -178,5 +178,5 @@ def test_damage_is_told(tmp_path: Path) -> None:
     glaive.dataset(uri).create_scalar_index("g", "RTREE")
     (file,) = Path(uri).glob("_indices/*/nulls.lance")
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(NotLanceError, match="nulls.lance"):
+    with pytest.raises(NotLanceError, match=r"nulls\.lance"):
         glaive.dataset(uri).to_table(filter="g IS NULL", use_scalar_index=True)
