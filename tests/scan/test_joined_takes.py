@@ -15,7 +15,7 @@ import pytest
 
 import glaive
 from glaive.dataset.commits.commit import commit_operation
-from glaive.errors import CorruptFileError, GlaiveError
+from glaive.errors import CorruptFileError, GlaiveError, RowIndexError
 from glaive.io.local import LocalStore
 from glaive.scan.bound import BoundFragment
 from glaive.scan.joined import MAX_FRAGMENTS
@@ -142,6 +142,23 @@ def test_deleted_rows_are_not_counted(dataset: glaive.LanceDataset, tmp_path: Pa
     live = copy.to_table()
     rows = np.random.default_rng(5).integers(0, live.num_rows, 200)
     assert glaive.dataset(copy.uri).take(rows).equals(live.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize("fragment", [0, 2, FRAGMENTS - 1])
+def test_deleted_rows_are_not_counted_once_all_fragments_are_joined(
+    tmp_path: Path, table: pa.Table, fragment: int
+) -> None:
+    names, size = ["number", "text", "list"], ROWS // FRAGMENTS
+    source = table.select(names).append_column("id", pa.array(range(ROWS)))
+    made = glaive.write_dataset(source, tmp_path / "t", max_rows_per_file=size)
+    made.delete(f"id >= {fragment * size + 3} AND id < {fragment * size + 7}")
+    live = source.filter(pa.array([not 3 <= at - fragment * size < 7 for at in range(ROWS)]))
+    opened = glaive.dataset(made.uri)
+    rows = [0, 4, size + 5, 2 * size + 3, 3 * size, live.num_rows - 1, live.num_rows - size + 9]
+    for _ in range(3):  # the first take joins the fragments, the others find them joined
+        assert opened.take(rows).equals(live.take(pa.array(rows)))
+    with pytest.raises(RowIndexError, match=f"position {live.num_rows} is out of range"):
+        opened.take([*rows, live.num_rows])
 
 
 def test_row_ids_beyond_a_fragment_are_not_rows_of_the_next(dataset: glaive.LanceDataset) -> None:

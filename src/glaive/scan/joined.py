@@ -77,13 +77,14 @@ class JoinedFragments:
     are_whole: Flags
     columns: Sequence[FieldColumns | None]
     _trust: _Trust = field(init=False)
-    _is_all: bool = field(init=False)
+    is_all: bool = field(init=False)
+    """Whether row i of the dataset is row i of the columns: nothing is missing or deleted."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_trust", _Trust(np.zeros(len(self.rows))))
         in_order = np.array_equal(self.first_row, np.cumsum(self.rows) - self.rows)
         is_all = in_order and bool(self.are_whole.all()) and all(self.columns)
-        object.__setattr__(self, "_is_all", is_all)
+        object.__setattr__(self, "is_all", is_all)
 
     @property
     def nbytes(self) -> int:
@@ -102,11 +103,6 @@ class JoinedFragments:
             return None
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
-
-    @property
-    def is_all(self) -> bool:
-        """Whether row i of the dataset is row i of the columns: nothing is missing or deleted."""
-        return self._is_all
 
     def prepare(self, positions: Int64s | None, numbers: Int64s) -> bool:
         """Have the system read what some rows need of files that are not in memory.
