@@ -125,3 +125,14 @@ def test_a_position_beyond_the_runs_is_reported(tier: Any) -> None:
         assert last.to_pybytes() == b"\1"
         with pytest.raises(CorruptFileError, match="expected a sum above 300, found 300"):
             take_runs(data, *at, np.array([0]), np.array([300]), 8, "a.lance")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("counts", [[-(2**63), -(2**63), 300], [2**62] * 4 + [300], [-1, 301]])
+def test_chunks_whose_sum_wraps_are_refused(tier: Any, counts: list[int]) -> None:
+    values, pairs = buffer(np.arange(300)), np.ones(len(counts), np.int64)
+    with force_tier(tier):
+        with pytest.raises(ValueError, match="chunks of"):
+            count_pairs(values, np.array(counts), 64)
+        with pytest.raises(ValueError, match="chunks of"):
+            collapse_runs(values, np.array(counts), pairs, 64)
