@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -148,7 +149,7 @@ class TestFollowing:
         self, store: LocalStore
     ) -> None:
         create(store)
-        cache = ManifestCache(step_seconds=3600.0)  # however slow the machine is
+        cache = ManifestCache(step_seconds=3600.0, fine_step_seconds=3600.0)  # however slow the machine is
         open_latest(store, cache=cache)
         listed = Listed(store)
         open_latest(listed, cache=cache)
@@ -159,13 +160,22 @@ class TestFollowing:
         self, store: LocalStore, options: CommitOptions
     ) -> None:
         create(store, options=options)
-        cache = ManifestCache(step_seconds=-3600.0)
+        cache = ManifestCache(step_seconds=-3600.0, fine_step_seconds=-3600.0)
         known, listed = open_latest(store, cache=cache), Listed(store)
         assert open_latest(listed, cache=cache) is known
         assert listed.folders == []
 
+    @pytest.mark.parametrize(("nanoseconds", "shows"), [(1, True), (0, False)])
+    def test_times_with_parts_of_milliseconds_show_changes_sooner(
+        self, nanoseconds: int, shows: bool
+    ) -> None:
+        a_second_ago = (time.time_ns() - 10**9) // 10**6 * 10**6 + nanoseconds
+        seen = ManifestCache(step_seconds=3600.0).see((1, a_second_ago, a_second_ago))
+        assert seen is not None
+        assert seen.shows_changes is shows
+
     def test_versions_of_others_are_seen_when_opening(self, store: LocalStore) -> None:
-        base, cache = create(store), ManifestCache(step_seconds=-3600.0)
+        base, cache = create(store), ManifestCache(step_seconds=-3600.0, fine_step_seconds=-3600.0)
         for version in range(2, 6):
             open_latest(store, cache=cache)
             base = commit_transaction(store, append(base), base=base)
@@ -174,7 +184,7 @@ class TestFollowing:
     def test_a_version_that_was_restored_by_hand_is_seen_when_opening(
         self, store: LocalStore
     ) -> None:
-        base, cache = create(store), ManifestCache(step_seconds=-3600.0)
+        base, cache = create(store), ManifestCache(step_seconds=-3600.0, fine_step_seconds=-3600.0)
         commit_transaction(store, append(base), base=base)
         assert open_latest(store, cache=cache).version == 2
         store.delete([manifest_path(2)])

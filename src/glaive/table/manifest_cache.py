@@ -58,9 +58,19 @@ class ManifestCache:
     step_seconds
         How long ago a directory must have changed for later changes to show in its times: more than
         a step of them.
+    fine_step_seconds
+        The same for file systems whose times have parts of milliseconds: their steps are the ticks
+        of the system's clock, 10 ms at most.
     """
 
-    __slots__ = ("_entries", "_fresh_seconds", "_max_bytes", "_max_datasets", "_step_seconds")
+    __slots__ = (
+        "_entries",
+        "_fine_step_seconds",
+        "_fresh_seconds",
+        "_max_bytes",
+        "_max_datasets",
+        "_step_seconds",
+    )
 
     def __init__(
         self,
@@ -69,9 +79,11 @@ class ManifestCache:
         max_bytes: int = 1024 * 1024,
         fresh_seconds: float = 1.0,
         step_seconds: float = 3.0,
+        fine_step_seconds: float = 0.1,
     ) -> None:
         self._max_datasets, self._max_bytes = max_datasets, max_bytes
-        self._fresh_seconds, self._step_seconds = fresh_seconds, step_seconds
+        self._fresh_seconds = fresh_seconds
+        self._step_seconds, self._fine_step_seconds = step_seconds, fine_step_seconds
         self._entries: dict[str, _Entry] = {}
 
     def recall(self, data: pa.Buffer, where: str) -> Manifest | None:
@@ -85,8 +97,9 @@ class ManifestCache:
         """Judge the state of a directory that was just looked at, and has not been listed yet."""
         if state is None:
             return None
-        age = time.time() - max(state[1:]) / 1e9
-        return SeenDirectory(state, age > self._step_seconds)
+        changed = max(state[1:])
+        step = self._fine_step_seconds if changed % 1_000_000 else self._step_seconds
+        return SeenDirectory(state, time.time() - changed / 1e9 > step)
 
     def newest(
         self, folder: str, state: DirectoryState | None, *, to_follow: bool = False
