@@ -13,7 +13,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast nightly lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test docs test-fast nightly lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -21,7 +21,7 @@ help: ## Show this list
 demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it back (2 minutes)
 	@$(BIN)/glaive demo $(ARGS)
 
-test: lint types layers warmup ## All that a pull request must pass
+test: lint types layers docs warmup ## All that a pull request must pass
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: warmup ## The tests without Spark and without the slow ones
@@ -52,6 +52,9 @@ types: $(VENV)/.dev ## Types (mypy, strict)
 
 layers: $(VENV)/.dev ## Who may import whom (import-linter)
 	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.dev ## The documentation as a site, in .cache/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --quiet --strict
 
 warmup: $(VENV)/.dev
 	$(BIN)/glaive warmup

@@ -13,6 +13,7 @@ from statistics import geometric_mean
 
 from benchmarks.data import Data
 from benchmarks.engines import engines
+from benchmarks.ratio_picture import draw_ratios
 from benchmarks.recall_picture import draw_recall
 from benchmarks.workloads import Bench, Row, Workload, workloads
 
@@ -52,7 +53,7 @@ def _line(row: Row) -> str:
 
 
 def _markdown(rows: list[Row]) -> str:
-    """Return the ratios as a table for README.md: pylance, wall, and Parquet."""
+    """Return the ratios as a table for docs/guide/performance.md: CPU, wall, and Parquet."""
     lines = ["| workload | CPU | wall | CPU against Parquet |", "|---|---|---|---|"]
     for row in rows:
         if row.unit == "ms" and "glaive" in row.values:
@@ -108,10 +109,11 @@ def main() -> int:
         "--memory-gb", type=float, default=0.25, help="largest source whose peak memory is measured"
     )
     parser.add_argument("--json", type=Path, help="write all figures to this file")
-    parser.add_argument("--markdown", action="store_true", help="print the table of README.md too")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the guide too")
     parser.add_argument(
         "--recall-picture", type=Path, help="only draw recall against time, to this file"
     )
+    parser.add_argument("--ratio-picture", type=Path, help="draw ten of the ratios, to this file")
     options = parser.parse_args()
 
     chosen = _chosen(options.only)
@@ -135,6 +137,8 @@ def main() -> int:
     print(f"\n{_means(rows)}")
     if options.markdown:
         print(f"\n{_markdown(rows)}")
+    if options.ratio_picture is not None:
+        draw_ratios({row.name: row.ratio for row in rows if row.ratio}, options.ratio_picture)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 1 if any(row.wrong for row in rows) else 0

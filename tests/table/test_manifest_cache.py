@@ -149,7 +149,8 @@ class TestFollowing:
         self, store: LocalStore
     ) -> None:
         create(store)
-        cache = ManifestCache(step_seconds=3600.0, fine_step_seconds=3600.0)  # however slow the machine is
+        # However slow the machine is.
+        cache = ManifestCache(step_seconds=3600.0, fine_step_seconds=3600.0)
         open_latest(store, cache=cache)
         listed = Listed(store)
         open_latest(listed, cache=cache)
