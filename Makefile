@@ -54,7 +54,7 @@ layers: $(VENV)/.dev ## Who may import whom (import-linter)
 	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.dev ## The documentation as a site, in .cache/site; warnings are errors
-	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/mkdocs build --strict
 
 warmup: $(VENV)/.dev
 	$(BIN)/glaive warmup
