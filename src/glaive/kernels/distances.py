@@ -53,6 +53,7 @@ ELEMENTS: Final[Mapping[Element, Any]] = MappingProxyType(
 """What NumPy holds elements as: brain floats by their bits."""
 
 METRICS: Final[tuple[Metric, ...]] = ("l2", "cosine", "dot", "hamming")
+"""In the order of the numbers that files have for them."""
 
 _ELEMENT_NUMBERS: Final = {element: at for at, element in enumerate(ELEMENTS)}
 _METRIC_NUMBERS: Final = {metric: at for at, metric in enumerate(METRICS)}

@@ -10,7 +10,7 @@ from tests.index.vector.sources import clustered
 
 from glaive.index.vector.accelerator import DeviceVectors
 from glaive.index.vector.kmeans import Clusters, Training, train_clusters
-from glaive.index.vector.metric import Metric
+from glaive.kernels.distances import Metric
 from glaive.kernels.nearest import sum_by_cluster
 
 
@@ -20,7 +20,7 @@ def nearest(vectors: Any, centroids: Any) -> Any:
 
 def test_vectors_go_to_the_nearest_centroid_however_far_from_the_origin() -> None:
     vectors = clustered(3000, 12) + np.float32(1000)
-    clusters = Clusters(vectors[::100], Metric.L2)
+    clusters = Clusters(vectors[::100], "l2")
     expected = nearest(vectors.astype(np.float64), vectors[::100].astype(np.float64))
     assert (clusters.assign(vectors) == expected).mean() > 0.999
 
@@ -42,13 +42,13 @@ def test_equal_seeds_give_equal_centroids_on_any_number_of_threads() -> None:
 
 
 def test_centroids_of_dot_products_have_length_one() -> None:
-    trained, _ = train_clusters(clustered(2000, 8) * 5, 10, Training(Metric.DOT))
+    trained, _ = train_clusters(clustered(2000, 8) * 5, 10, Training("dot"))
     assert np.allclose(np.linalg.norm(trained, axis=1), 1, atol=1e-5)
 
 
 def test_centroids_of_bits_are_bits() -> None:
     bits = (clustered(2000, 16) > 0).astype(np.float32)
-    trained, loss = train_clusters(bits, 10, Training(Metric.HAMMING))
+    trained, loss = train_clusters(bits, 10, Training("hamming"))
     assert set(np.unique(trained)) <= {0.0, 1.0}
     assert loss == (bits != trained[nearest(bits, trained)]).sum()
 
@@ -67,13 +67,13 @@ def test_fewer_vectors_than_clusters_are_taken_twice() -> None:
     assert loss == pytest.approx(0, abs=1e-4)
 
 
-@pytest.mark.parametrize("metric", [Metric.L2, Metric.DOT])
+@pytest.mark.parametrize("metric", ["l2", "dot"])
 def test_torch_assigns_and_trains_as_the_processor_does(metric: Metric) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     vectors = np.random.default_rng(4).normal(size=(900, 12)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     there, clusters = DeviceVectors(vectors, "cpu"), Clusters(vectors[:20], metric)
-    ids, loss = there.assign(vectors[:20], dot=metric is Metric.DOT)
+    ids, loss = there.assign(vectors[:20], dot=metric == "dot")
     expected, sum_of_distances = clusters.measure(vectors)
     assert ids.tolist() == expected.tolist()
     assert loss == pytest.approx(sum_of_distances, rel=1e-4)

@@ -24,7 +24,7 @@ from glaive.dataset.indexing.vector_models import IvfModel, PqModel
 from glaive.errors import OptionError
 from glaive.format.flags import Feature
 from glaive.index.vector.accelerator import device_named
-from glaive.index.vector.metric import Metric
+from glaive.index.vector.metric import metric_named
 from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
 from glaive.index.vector.parameters import parse_parameters
 from glaive.index.vector.vector_column import VectorColumn
@@ -63,7 +63,7 @@ class IndicesBuilder:
         self.dataset, self.column = dataset, names
         field = self._source(None).field
         bits = pa.types.is_uint8(_number_type(field.type))
-        self.dimension = VectorColumn.of(field, Metric.HAMMING if bits else Metric.COSINE).dimension
+        self.dimension = VectorColumn.of(field, "hamming" if bits else "cosine").dimension
 
     def _source(self, fragment_ids: Iterable[int] | None) -> ColumnSource:
         opened = self.dataset.opened
@@ -111,7 +111,7 @@ class IndicesBuilder:
             An argument is wrong, or there are fewer rows than the sample needs.
         """
         source = self._source(fragment_ids)
-        column = VectorColumn.of(source.field, Metric.of(distance_type))
+        column = VectorColumn.of(source.field, metric_named(distance_type))
         count = round(math.sqrt(source.num_rows)) if num_partitions is None else num_partitions
         _check_integer("num_partitions", count, 1)
         _check_integer("max_iters", max_iters, 1)
@@ -121,7 +121,7 @@ class IndicesBuilder:
             raise OptionError(f"column {column.name!r} has no vector to train centroids with")
         device = device_named(accelerator)
         centroids, _ = train_centroids(column, sample, count, max_iters, device)
-        return IvfModel(_lists(centroids), column.metric.value)
+        return IvfModel(_lists(centroids), column.metric)
 
     def train_pq(
         self,

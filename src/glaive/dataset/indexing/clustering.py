@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
-from glaive.index.vector.metric import Metric, normalized
+from glaive.index.vector.metric import metric_named, normalized
 from glaive.types import Float32s
 
 __all__ = ["KMeans"]
@@ -49,8 +49,8 @@ class KMeans:
         for name, value in numbers.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name}: expected an integer from 1 on, found {value!r}")
-        self.k, self._max_iters, self._metric = k, max_iters, Metric.of(metric_type)
-        if self._metric is Metric.HAMMING:
+        self.k, self._max_iters, self._metric = k, max_iters, metric_named(metric_type)
+        if self._metric == "hamming":
             raise OptionError("metric_type: expected l2, cosine or dot, found 'hamming'")
         self._clusters: Clusters | None = None
         if centroids is not None:
@@ -59,7 +59,7 @@ class KMeans:
                 raise OptionError(f"centroids: expected {k}, found {len(self._clusters)}")
 
     def __repr__(self) -> str:
-        return f"glaive.KMeans(k={self.k}, metric_type={self._metric.value})"
+        return f"glaive.KMeans(k={self.k}, metric_type={self._metric})"
 
     @property
     def centroids(self) -> pa.FixedShapeTensorArray | None:
@@ -108,7 +108,7 @@ class KMeans:
     def _fitting(self, data: object) -> Float32s:
         """Vectors as the metric compares them."""
         vectors = _matrix(data)
-        if self._metric is Metric.COSINE:
+        if self._metric == "cosine":
             vectors = np.nan_to_num(np.asarray(normalized(vectors), np.float32))
         return vectors
 

@@ -24,7 +24,6 @@ from glaive.index.segment import SegmentWriter
 from glaive.index.vector.coder import fixed_size_lists
 from glaive.index.vector.details import TYPE_URL, details_of, version_of
 from glaive.index.vector.index_writer import encoded_blocks, write_index
-from glaive.index.vector.metric import Metric
 from glaive.index.vector.model import VectorModel
 from glaive.index.vector.parameters import VectorParameters
 from glaive.index.vector.partition_sort import PartitionSort
@@ -60,7 +59,7 @@ class EncodedVectors:
         if centroids is None or codebook is None:
             raise OptionError("ivf_centroids, pq_codebook: both are needed to encode vectors")
         self.parameters = parameters
-        residual = parameters.column.metric is not Metric.DOT
+        residual = parameters.column.metric != "dot"
         coder = ProductCoder(codebook, parameters.num_bits, residual=residual)
         self.model = VectorModel(parameters.column, centroids, coder)
 

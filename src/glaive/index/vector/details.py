@@ -10,8 +10,8 @@ from typing import Any, Final
 from glaive.errors import CorruptFileError
 from glaive.format.pb import vector_details_pb2
 from glaive.format.wire import parse
-from glaive.index.vector.metric import Metric
 from glaive.index.vector.parameters import VectorParameters
+from glaive.kernels.distances import METRICS
 
 __all__ = ["TYPE_URL", "details_of", "options_of", "version_of"]
 
@@ -29,7 +29,7 @@ def version_of(parameters: VectorParameters) -> int:
 
 def details_of(parameters: VectorParameters) -> bytes:
     """The content of the message."""
-    details = _Details(metric_type=parameters.column.metric.number)  # type: ignore[arg-type]  # an open enum
+    details = _Details(metric_type=METRICS.index(parameters.column.metric))  # type: ignore[arg-type]  # an open enum
     if parameters.target_partition_size is not None:
         details.target_partition_size = parameters.target_partition_size
     graph = parameters.graph
@@ -70,8 +70,7 @@ def options_of(content: bytes, where: object) -> dict[str, Any]:
         The message cannot be parsed, or its metric is not known.
     """
     details = parse(_Details(), content, "details of an index", where)
-    metrics = {metric.number: metric for metric in Metric}
-    if details.metric_type not in metrics:
+    if not 0 <= details.metric_type < len(METRICS):
         raise CorruptFileError(
             "metric of an index", expected="0 to 3", found=f"{details.metric_type}", where=where
         )
@@ -79,7 +78,7 @@ def options_of(content: bytes, where: object) -> dict[str, Any]:
     graph = "HNSW_" if details.HasField("hnsw_index_config") else ""
     options: dict[str, Any] = {
         "index_type": f"IVF_{graph}{codes.upper()}",
-        "metric": metrics[details.metric_type].value,
+        "metric": METRICS[details.metric_type],
         "target_partition_size": details.target_partition_size or None,
     }
     if codes != "flat":

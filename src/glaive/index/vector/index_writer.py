@@ -138,13 +138,9 @@ def write_index(
     schema = pa.schema([pa.field(ADDRESSES, pa.uint64()), *model.coder.fields])
     codes = out.create(CODES, schema)
     ivf = _extents(records.sizes)
-    codes.add_metadata(
-        {_METRIC: metric.value, MODEL: str(codes.add_buffer(ivf.SerializeToString()))}
-    )
+    codes.add_metadata({_METRIC: metric, MODEL: str(codes.add_buffer(ivf.SerializeToString()))})
     model.coder.add_to(codes)
-    said = {
-        KIND: json.dumps({"type": parameters.kind, _METRIC: metric.value}, separators=(",", ":"))
-    }
+    said = {KIND: json.dumps({"type": parameters.kind, _METRIC: metric}, separators=(",", ":"))}
     graphs = None
     if parameters.graph is not None:
         graphs = GraphWriter(out.create(INDEX, NODE_SCHEMA), parameters.graph)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.index.vector.accelerator import DeviceVectors
-from glaive.index.vector.metric import Metric, normalized
+from glaive.index.vector.metric import normalized
 from glaive.io.pool import ordered_map
+from glaive.kernels.distances import Metric
 from glaive.kernels.nearest import Centroids, find_nearest, sum_by_cluster
 from glaive.types import Float32s
 
@@ -59,7 +60,7 @@ class Training:
         Of torch, on which to train; None: the processor. Not for the hamming distance.
     """
 
-    metric: Metric = Metric.L2
+    metric: Metric = "l2"
     iterations: int = 50
     seed: int = 0
     parallel: bool = True
@@ -79,10 +80,10 @@ class Clusters:
 
     def __init__(self, centroids: Float32s, metric: Metric) -> None:
         self.centroids = np.ascontiguousarray(centroids, np.float32)
-        self._dot = metric is Metric.DOT
+        self._dot = metric == "dot"
         # Near to the origin, squares and products of float32 lose less.
         mean = self.centroids.mean(axis=0, dtype=np.float64).astype(np.float32)
-        self._origin = None if self._dot or metric is Metric.HAMMING else mean
+        self._origin = None if self._dot or metric == "hamming" else mean
         moved = self._moved(self.centroids)
         squares = np.einsum("ij,ij->i", moved, moved)
         self._table = Centroids(moved, 0 * squares if self._dot else -squares / 2)
@@ -157,7 +158,7 @@ def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tup
     random = np.random.default_rng(training.seed + 1)
     centroids = _fitted(centroids, training.metric)
     there = None
-    if training.device is not None and training.metric is not Metric.HAMMING:
+    if training.device is not None and training.metric != "hamming":
         there = DeviceVectors(vectors, training.device)
     loss = math.inf
     for iteration in range(training.iterations + 1):
@@ -166,7 +167,7 @@ def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tup
             clusters = Clusters(centroids, training.metric)
             ids, loss = assign_all(clusters, vectors, parallel=training.parallel)
         else:
-            ids, loss = there.assign(centroids, dot=training.metric is Metric.DOT)
+            ids, loss = there.assign(centroids, dot=training.metric == "dot")
         converged = math.isfinite(before) and before - loss <= TOLERANCE * abs(before)
         if converged or iteration == training.iterations:
             break
@@ -184,10 +185,10 @@ def _iterated(vectors: Float32s, centroids: Float32s, training: Training) -> tup
 
 def _fitted(centroids: Float32s, metric: Metric) -> Float32s:
     """Centroids as the metric wants them."""
-    if metric is Metric.DOT:
+    if metric == "dot":
         unit = np.asarray(normalized(centroids), np.float32)
         return np.where(np.isfinite(unit), unit, np.float32(0))
-    if metric is Metric.HAMMING:
+    if metric == "hamming":
         return (centroids >= 0.5).astype(np.float32)
     return centroids
 

@@ -1,47 +1,34 @@
-"""Distances that vector indices are built for.
+"""Distances that vector indices are built for: their names, and vectors as they compare them.
 
 Specification: "Files" in ``docs/format/vector-indices.md``.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.errors import OptionError
+from glaive.kernels.distances import METRICS, Metric
 
-__all__ = ["Metric", "normalized"]
+__all__ = ["metric_named", "normalized"]
+
+_OTHER_NAMES = {"euclidean": "l2"}
 
 
-class Metric(Enum):
-    """A distance, by the name that files store; the order is that of details messages."""
+def metric_named(name: object) -> Metric:
+    """The distance of this name, in any case; ``euclidean`` is ``l2``.
 
-    L2 = "l2"
-    COSINE = "cosine"
-    DOT = "dot"
-    HAMMING = "hamming"
-
-    @classmethod
-    def of(cls, name: object) -> Metric:
-        """The metric of this name, in any case; ``euclidean`` is ``l2``.
-
-        Raises
-        ------
-        OptionError
-            There is none.
-        """
-        text = name.lower() if isinstance(name, str) else ""
-        for metric in cls:
-            if text == metric.value or (text == "euclidean" and metric is cls.L2):
-                return metric
-        raise OptionError(f"metric: expected l2, cosine, dot or hamming, found {name!r}")
-
-    @property
-    def number(self) -> int:
-        """Its number in details messages."""
-        return list(Metric).index(self)
+    Raises
+    ------
+    OptionError
+        There is none.
+    """
+    text = name.lower() if isinstance(name, str) else ""
+    text = _OTHER_NAMES.get(text, text)
+    if text not in METRICS:
+        raise OptionError(f"metric: expected one of {', '.join(METRICS)}, found {name!r}")
+    return text
 
 
 def normalized(vectors: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -14,7 +14,6 @@ from glaive.format.pb import index_pb2
 from glaive.index.source import IndexSource
 from glaive.index.vector.coder import Coder, encoded_tensor
 from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
-from glaive.index.vector.metric import Metric
 from glaive.index.vector.parameters import VectorParameters
 from glaive.index.vector.plain_coder import PlainCoder
 from glaive.index.vector.product_coder import ProductCoder, train_codebook
@@ -76,7 +75,7 @@ class VectorModel:
         """The partition of each vector of a block, and its record."""
         ids = self.clusters.assign(block.vectors) if partitions is None else partitions
         residuals = block.vectors
-        if self.column.metric is not Metric.HAMMING:
+        if self.column.metric != "hamming":
             residuals = block.vectors - self.clusters.centroids[ids]
         records = np.empty(len(ids), self.dtype)
         records[ADDRESSES] = block.rows
@@ -96,7 +95,7 @@ class VectorModel:
 
 def clusters_of(centroids: NDArray[Any], column: VectorColumn) -> Clusters:
     """Stored centroids, ready to be assigned to."""
-    if column.metric is Metric.HAMMING:
+    if column.metric == "hamming":
         centroids = np.unpackbits(centroids, axis=1, bitorder="little")
     return Clusters(centroids.astype(np.float32), column.metric)
 
@@ -107,7 +106,7 @@ def train_centroids(
     """Train centroids with a sample; in the type of the column, and the loss."""
     training = Training(column.metric, iterations, device=device)
     centroids, loss = train_clusters(vectors, count, training)
-    if column.metric is Metric.HAMMING:
+    if column.metric == "hamming":
         return np.packbits(centroids.astype(np.bool_), axis=1, bitorder="little"), loss
     return centroids.astype(column.dtype), loss
 
@@ -144,14 +143,14 @@ def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float3
     column = parameters.column
     match parameters.codes:
         case "SQ":
-            return ScalarCoder.trained(sample, dot=column.metric is Metric.DOT)
+            return ScalarCoder.trained(sample, dot=column.metric == "dot")
         case "PQ":
             return _product_coder(parameters, centroids, sample)
         case "RQ":
             rotation = Rotation.random(parameters.rotation, column.dimension)
             if parameters.signs is not None:
                 rotation = Rotation(parameters.signs)
-            clusters, dot = clusters_of(centroids, column), column.metric is Metric.DOT
+            clusters, dot = clusters_of(centroids, column), column.metric == "dot"
             return RabitCoder(clusters, rotation, parameters.num_bits, dot=dot)
         case _:
             return PlainCoder(column)
@@ -173,7 +172,7 @@ def _product_coder(
     return ProductCoder(
         codebook,
         parameters.num_bits,
-        residual=parameters.column.metric is not Metric.DOT,
+        residual=parameters.column.metric != "dot",
         by_column=parameters.transposed,
     )
 
@@ -193,11 +192,11 @@ def train_residuals(
     numpy.ndarray
         ``(parts, 2 ** bits, dimension / parts)``, in the type of the column.
     """
-    if column.metric is not Metric.DOT:
+    if column.metric != "dot":
         clusters = clusters_of(centroids, column)
         ids, _ = assign_all(clusters, vectors, parallel=True)
         vectors = vectors - clusters.centroids[ids]
-    trained = train_codebook(vectors, parts, bits, Training(Metric.L2, iterations))
+    trained = train_codebook(vectors, parts, bits, Training("l2", iterations))
     return trained.astype(column.dtype)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from glaive.errors import OptionError
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
-from glaive.index.vector.metric import Metric
+from glaive.index.vector.metric import metric_named
 from glaive.index.vector.vector_column import VectorColumn
 
 __all__ = ["KINDS", "GraphParameters", "VectorParameters", "parse_parameters"]
@@ -174,9 +174,9 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     if kind not in KINDS:
         raise OptionError(f"index_type: expected one of {', '.join(KINDS)}, found {kind!r}")
     metric = reader.take("metric_type", None) or "l2"
-    column = VectorColumn.of(values, Metric.of(reader.take("metric", metric)))
+    column = VectorColumn.of(values, metric_named(reader.take("metric", metric)))
     codes = kind.rpartition("_")[2]
-    if column.metric is Metric.HAMMING and codes != "FLAT":
+    if column.metric == "hamming" and codes != "FLAT":
         raise OptionError(f"metric: {kind} has no codes for hamming; use IVF_FLAT or IVF_HNSW_FLAT")
     bits = reader.integer("num_bits", _DEFAULT_BITS[codes], least=0)
     if codes in _BITS and bits not in _BITS[codes]:

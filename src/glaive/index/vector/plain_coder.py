@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from glaive.index.segment import IndexFileWriter
 from glaive.index.vector.coder import Coder, GraphPoints
-from glaive.index.vector.metric import Metric
 from glaive.index.vector.storage import PLAIN
 from glaive.index.vector.vector_column import VectorBlock, VectorColumn
 from glaive.kernels.graph_build import MAX_BYTES
@@ -44,13 +43,13 @@ class PlainCoder(Coder):
     def points(self, records: NDArray[Any]) -> GraphPoints:
         """See :meth:`Coder.points`."""
         vectors = records[PLAIN]
-        if self._column.metric is Metric.HAMMING:
+        if self._column.metric == "hamming":
             bits = np.unpackbits(vectors, axis=1)
             if bits.shape[1] > MAX_BYTES:
                 bits = bits.astype(np.float32)
             return GraphPoints(bits, dot=False)
         # Of vectors of length one, too: cosine is then one minus the dot product.
-        dot = self._column.metric in (Metric.COSINE, Metric.DOT)
+        dot = self._column.metric in ("cosine", "dot")
         return GraphPoints(vectors.astype(np.float32), dot)
 
     def describe(self, file: IndexFileWriter) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from glaive.index.segment import IndexFileWriter
 from glaive.index.vector.coder import Coder, GraphPoints, encoded_tensor
 from glaive.index.vector.kmeans import Clusters, Training, train_clusters
 from glaive.index.vector.layouts import transposed
-from glaive.index.vector.metric import Metric
 from glaive.index.vector.storage import PRODUCT
 from glaive.index.vector.vector_column import VectorBlock
 from glaive.io.pool import ordered_map
@@ -45,7 +44,7 @@ def train_codebook(vectors: Float32s, parts: int, bits: int, training: Training)
         ``float32`` of shape ``(parts, 2 ** bits, dimension / parts)``.
     """
     width = vectors.shape[1] // parts
-    within = replace(training, metric=Metric.L2, parallel=False)
+    within = replace(training, metric="l2", parallel=False)
     work = partial(_train_part, vectors=vectors, width=width, bits=bits, training=within)
     return np.stack(list(ordered_map(work, range(parts))))
 
@@ -77,7 +76,7 @@ class ProductCoder(Coder):
     ) -> None:
         self.codebook, self.bits, self.residual = codebook, bits, residual
         self.by_column = by_column
-        self._parts = [Clusters(part.astype(np.float32), Metric.L2) for part in codebook]
+        self._parts = [Clusters(part.astype(np.float32), "l2") for part in codebook]
 
     @classmethod
     def like(cls, other: ProductCoder, *, by_column: bool) -> Self:

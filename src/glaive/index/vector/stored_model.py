@@ -22,7 +22,7 @@ from glaive.index.vector.coder import Coder
 from glaive.index.vector.graph import GRAPHS
 from glaive.index.vector.index_writer import CODES, INDEX, KIND
 from glaive.index.vector.layouts import row_major, unpacked
-from glaive.index.vector.metric import Metric
+from glaive.index.vector.metric import metric_named
 from glaive.index.vector.model import VectorModel, clusters_of
 from glaive.index.vector.parameters import KINDS, GraphParameters, VectorParameters
 from glaive.index.vector.partitions import read_partitions
@@ -44,6 +44,7 @@ from glaive.index.vector.storage import (
 from glaive.index.vector.tensors import read_tensor
 from glaive.index.vector.vector_column import VectorColumn
 from glaive.index.vector.vectors import read_bounds, read_codebook
+from glaive.kernels.distances import Metric
 from glaive.types import UInt8s
 
 __all__ = ["StoredIndex"]
@@ -90,7 +91,7 @@ class StoredIndex:
 
     def _metric(self) -> Metric:
         try:
-            return Metric.of(self.storage.metric)
+            return metric_named(self.storage.metric)
         except OptionError as error:
             raise self.storage.file.corrupt("metric of an index", "a metric", str(error)) from error
 
@@ -244,14 +245,14 @@ class StoredIndex:
             case name if name == SCALAR:
                 start, step = read_bounds(self.storage)
                 end = float(self.storage.details["bounds"]["end"]) if step else start
-                dot = self.column.metric is Metric.DOT
+                dot = self.column.metric == "dot"
                 return ScalarCoder(self.column.dimension, start, end, dot=dot)
             case name if name == PRODUCT:
                 codebook = read_codebook(self.storage).astype(self.column.dtype)
                 return ProductCoder(
                     codebook,
                     self._bits(),
-                    residual=self.column.metric is not Metric.DOT,
+                    residual=self.column.metric != "dot",
                     by_column=bool(self.storage.details.get("transposed")),
                 )
             case _:
@@ -267,7 +268,7 @@ class StoredIndex:
             raise file.corrupt("rotation of an index", "a dimension divisible by 8", f"{dimension}")
         rotation = read_rotation(self.storage, dimension)
         clusters = clusters_of(self._centroids, self.column)
-        dot = self.column.metric is Metric.DOT
+        dot = self.column.metric == "dot"
         return RabitCoder(clusters, rotation, self._bits(), dot=dot)
 
     def records(self, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[np.int32], NDArray[Any]]]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers
 from glaive.index.source import IndexSource
-from glaive.index.vector.metric import Metric, normalized
+from glaive.index.vector.metric import normalized
+from glaive.kernels.distances import Metric
 from glaive.types import Float32s
 
 __all__ = ["VectorBlock", "VectorColumn"]
@@ -86,19 +87,19 @@ class VectorColumn:
                 " lists of numbers, or lists of these"
             )
         number, dimension = kind.value_type, int(kind.list_size)
-        if metric is Metric.HAMMING:
+        if metric == "hamming":
             if number != pa.uint8():
                 raise OptionError(
                     f"metric: hamming compares uint8, column {field.name!r} has {number}"
                 )
         elif not pa.types.is_floating(number):
             raise OptionError(
-                f"metric: {metric.value} compares floats, column {field.name!r} has {number}"
+                f"metric: {metric} compares floats, column {field.name!r} has {number}"
             )
-        if several and metric is not Metric.COSINE:
+        if several and metric != "cosine":
             raise OptionError(
                 f"metric: column {field.name!r} has several vectors in a row, which only cosine"
-                f" compares, found {metric.value!r}"
+                f" compares, found {metric!r}"
             )
         return cls(field.name, dimension, number, metric, several)
 
@@ -110,11 +111,11 @@ class VectorColumn:
     @property
     def trained_dimension(self) -> int:
         """Numbers in a vector that models are trained on: bits for the hamming distance."""
-        return self.dimension * 8 if self.metric is Metric.HAMMING else self.dimension
+        return self.dimension * 8 if self.metric == "hamming" else self.dimension
 
     def blocks(self, source: IndexSource) -> Iterator[VectorBlock]:
         """All vectors of a source, in bounded blocks."""
-        size = self.dimension * (8 if self.metric is Metric.HAMMING else 4)
+        size = self.dimension * (8 if self.metric == "hamming" else 4)
         limit = max(_MIN_BLOCK_ROWS, _BLOCK_BYTES // max(1, size))
         for values, rows in source.batches():
             for start in range(0, len(values), limit):
@@ -124,10 +125,10 @@ class VectorColumn:
         """Vectors of an array: those that are not null and finite."""
         stored, owners = self._numbers(values)
         rows = rows[owners]
-        if self.metric is Metric.HAMMING:
+        if self.metric == "hamming":
             bits = np.unpackbits(stored, axis=1, bitorder="little")
             return VectorBlock(stored, bits.astype(np.float32), rows)
-        if self.metric is Metric.COSINE:
+        if self.metric == "cosine":
             stored = normalized(stored)
         vectors = stored.astype(np.float32, copy=False)
         # A sum is finite if all numbers are, or overflows; then they are looked at one by one.

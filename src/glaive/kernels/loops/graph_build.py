@@ -18,21 +18,37 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from glaive.kernels.loops.codes import gap_code
+from glaive.kernels.loops.distances import dot_f32, squared_f32
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
+    kernel_with_sums,
     load_f32,
     load_i32,
     load_u8,
+    prefetch,
     store_f32,
     store_u32,
 )
 from glaive.kernels.loops.rows import lanes_of, load, store
-from glaive.kernels.loops.vector_distance import distance, prefetch
 from glaive.kernels.vector_records import FindNeighbors, LinkBack
 
 EXPANDED = 1 << 30
 """Added to the number of a node in a list of candidates once its neighbours were looked at."""
+
+_SQUARED, _SQUARED_BYTES = 0, 2
+"""Kinds of distances; 1 is one minus the product."""
+
+
+@kernel_with_sums
+def distance(first: int, second: int, size: int, kind: int) -> np.float32:
+    """Distance of two vectors of ``size`` bytes."""
+    if kind == _SQUARED_BYTES:
+        return gap_code(first, second, size)
+    if kind == _SQUARED:
+        return squared_f32(first, second, size >> 2)
+    return np.float32(1) - dot_f32(first, second, size >> 2)
 
 
 @kernel

@@ -17,11 +17,11 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u32,
+    prefetch,
     store_f32,
     store_u8,
     store_u32,
 )
-from glaive.kernels.loops.vector_distance import prefetch
 from glaive.kernels.vector_records import SearchGraph
 
 _SQUARED, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3

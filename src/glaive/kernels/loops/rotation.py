@@ -15,7 +15,6 @@ from numba.extending import intrinsic
 
 from glaive.kernels.loops.memory import kernel, kernel_of, load_f32, store_f32
 from glaive.kernels.loops.rows import counted, load, store
-from glaive.kernels.loops.vector_distance import sum_of_lanes
 from glaive.kernels.vector_records import QuantizeRotated
 
 LANES = 8
@@ -31,6 +30,22 @@ def _splat(builder: Any, value: Any) -> Any:
     none = ir.Constant(_FLOATS, ir.Undefined)
     first = builder.insert_element(none, value, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, none, ir.Constant(_NUMBERS, [0] * LANES))
+
+
+def _sum_of_lanes(builder: Any, vector: Any, add: Any) -> Any:
+    """Add the lanes of a vector in halves."""
+    lanes = vector.type.count
+    while lanes > 1:
+        lanes //= 2
+        none = ir.Constant(vector.type, ir.Undefined)
+        low, high = (
+            builder.shuffle_vector(
+                vector, none, ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(numbers))
+            )
+            for numbers in (range(lanes), range(lanes, 2 * lanes))
+        )
+        vector = add(low, high)
+    return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
@@ -112,8 +127,8 @@ def fit(_context: Any, numbers: Any, size: Any, factor: Any, most: Any) -> Any:
             for total, left in ((product, number), (square, value)):
                 term = builder.fmul(left, value, flags=_CONTRACT)
                 builder.store(builder.fadd(builder.load(total), term, flags=_CONTRACT), total)
-        dot = sum_of_lanes(builder, builder.load(product), builder.fadd)
-        norm = sum_of_lanes(builder, builder.load(square), builder.fadd)
+        dot = _sum_of_lanes(builder, builder.load(product), builder.fadd)
+        norm = _sum_of_lanes(builder, builder.load(square), builder.fadd)
         return builder.fdiv(builder.fmul(dot, dot), norm)
 
     signature = types.float32(types.int64, types.int64, types.float32, types.float32)

@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.errors import OptionError
-from glaive.kernels.distances import METRICS, Metric
+from glaive.index.vector.metric import metric_named
+from glaive.kernels.distances import Metric
 
 __all__ = ["ApproximationMode", "NearestOptions"]
 
@@ -22,7 +23,6 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {"use_index": (True, False), "approx_mode": ("fast", "normal", "accurate")}
 )
 _DEFAULT_COUNT: Final = 10
-_OTHER_NAMES: Final = {"euclidean": "l2"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,7 +98,7 @@ class NearestOptions:
                 kept[name] = _integer(name, given[name], least)
         kept |= _partitions(given)
         if given.get("metric") is not None:
-            kept["metric"] = _metric(given["metric"])
+            kept["metric"] = _metric_of(given["metric"])
         if given.get("search_effort") is not None:
             kept["search_effort"] = _number("search_effort", given["search_effort"], 0, 1)
         for name, values in _CHOICES.items():
@@ -173,12 +173,11 @@ def _partitions(given: Mapping[str, Any]) -> dict[str, int]:
     return kept
 
 
-def _metric(given: object) -> Metric:
-    name = str(given).lower() if isinstance(given, str) else None
-    name = _OTHER_NAMES.get(name or "", name)
-    if name not in METRICS:
-        raise OptionError(f"nearest: metric: expected one of {', '.join(METRICS)}, found {given!r}")
-    return name
+def _metric_of(given: object) -> Metric:
+    try:
+        return metric_named(given)
+    except OptionError as error:
+        raise OptionError(f"nearest: {error}") from None
 
 
 def _integer(name: str, given: Any, least: int) -> int:
