@@ -45,6 +45,10 @@ Entry = table_pb2.IndexMetadata
 STAGING = "staging"
 """Folder within that of a segment, for parts that are going to be merged."""
 
+_PLAIN_BYTES = 16 * 1024
+"""Columns of so many bytes are read at once when an index is opened: to choose how they could be
+packed would take longer than most builds that have so few."""
+
 
 def file_version_of(data_format: FormatVersion) -> str:
     """Format version of the index files of a dataset: that of its data files, but at least 2.0."""
@@ -155,6 +159,7 @@ class IndexFileWriter:
             LanceSchema.from_arrow(schema),
             segment.file_version,
         )
+        writer.store_plain(_PLAIN_BYTES)
         self._writer: FileV2Writer = writer
 
     def write(self, rows: pa.RecordBatch | pa.Table) -> None:

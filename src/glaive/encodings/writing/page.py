@@ -35,6 +35,7 @@ from glaive.encodings.writing.fixed_width import fixed_encoding, with_packed_run
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.encodings.writing.packed_struct import encode_packed_page
 from glaive.encodings.writing.small_pages import (
+    MAX_TINY_BYTES,
     MAX_TINY_VALUES,
     MINIBLOCK_MAX_VALUE,
     encode_tiny_page,
@@ -59,18 +60,29 @@ _SCALAR_SAMPLE = 64
 
 
 def encode_small(
-    array: pa.Array, options: PageOptions, wanted: EncodingOptions
+    array: pa.Array,
+    options: PageOptions,
+    wanted: EncodingOptions,
+    plain_bytes: int = MAX_TINY_BYTES,
 ) -> EncodedPage | None:
     """Encode the values of a column without lists and structs if there are only a few.
 
-    The result is that of :func:`encode_page`; ``None`` when there is a choice to make.
+    ``None`` when there is a choice to make.
+
+    Parameters
+    ----------
+    plain_bytes
+        Bytes of values of a fixed width up to which these are stored as in memory. With the
+        default, pages are those of :func:`encode_page`.
     """
-    rows = len(array)
-    if rows > MAX_TINY_VALUES or not _is_unspecified(wanted):
+    if not _is_unspecified(wanted):
         return None
-    plain = plain_page(array)
+    plain = plain_page(array, plain_bytes)
     if plain is not None:
         return plain
+    rows = len(array)
+    if rows > MAX_TINY_VALUES:
+        return None
     return _tiny(array, flat_levels(validity_flags(array)), rows, options, wanted)
 
 

@@ -25,15 +25,21 @@ from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 
-__all__ = ["MAX_TINY_VALUES", "MINIBLOCK_MAX_VALUE", "encode_tiny_page", "plain_page"]
+__all__ = [
+    "MAX_TINY_BYTES",
+    "MAX_TINY_VALUES",
+    "MINIBLOCK_MAX_VALUE",
+    "encode_tiny_page",
+    "plain_page",
+]
 
 MINIBLOCK_MAX_VALUE = 256
 """Bytes; wider values go to full-zip pages."""
 
-_MAX_TINY_BYTES = 512
+MAX_TINY_BYTES = 512
 """A page with more bytes is worth choosing an encoding for."""
 
-MAX_TINY_VALUES = 8 * _MAX_TINY_BYTES
+MAX_TINY_VALUES = 8 * MAX_TINY_BYTES
 """Values of such a page at most: single bits."""
 
 _ALL_VALID = (Layer.ALL_VALID_ITEM,)
@@ -61,7 +67,7 @@ def encode_tiny_page(
     width = _LARGE_CHUNK_WORD if large_chunks else _CHUNK_WORD
     values: Any
     if isinstance(block, FixedWidth) and block.bits:
-        if count * block.bits > 8 * _MAX_TINY_BYTES:
+        if count * block.bits > 8 * MAX_TINY_BYTES:
             return None
         values = block.values.slice(0, (count * block.bits + 7) // 8)
         if definition is None and block.bits % 8 == 0:
@@ -77,10 +83,16 @@ def encode_tiny_page(
     return None
 
 
-def plain_page(array: pa.Array) -> EncodedPage | None:
-    """The same page for fixed-width values of whole bytes without nulls; ``None`` for others."""
+def plain_page(array: pa.Array, most_bytes: int = MAX_TINY_BYTES) -> EncodedPage | None:
+    """The same page for fixed-width values of whole bytes without nulls; ``None`` for others.
+
+    Parameters
+    ----------
+    most_bytes
+        A page with more bytes is worth choosing an encoding for.
+    """
     width, rows = _whole_bytes(array.type), len(array)
-    if not 0 < rows * width <= _MAX_TINY_BYTES or array.null_count:
+    if not 0 < rows * width <= most_bytes or array.null_count:
         return None
     values: Any = array.buffers()[1]
     layout = _plain_layout(8 * width, _ALL_VALID, rows)
@@ -118,14 +130,14 @@ def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
 def _strings(block: Variable) -> bytes | None:
     """Offsets from the start of the chunk, and bytes; ``None`` when there are too many."""
     count, width = block.count, block.offset_bits // 8
-    if count * width > _MAX_TINY_BYTES:
+    if count * width > MAX_TINY_BYTES:
         return None
     numbers = _offsets(count, width)
     offsets = numbers.unpack_from(block.offsets)
     first, last = offsets[0], offsets[-1]
     head = numbers.size
     longest = max(map(sub, offsets[1:], offsets))
-    if head + last - first > _MAX_TINY_BYTES or longest >= MINIBLOCK_MAX_VALUE:
+    if head + last - first > MAX_TINY_BYTES or longest >= MINIBLOCK_MAX_VALUE:
         return None
     moved = numbers.pack(*[end - first + head for end in offsets])
     data = moved + block.data.slice(first, last - first).to_pybytes()

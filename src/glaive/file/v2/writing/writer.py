@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.page import encode_page, encode_small
+from glaive.encodings.writing.small_pages import MAX_TINY_BYTES
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
@@ -115,6 +116,7 @@ class FileV2Writer:
             self._queues.append(PageQueue(node, page_bytes * len(leaves), per_row))
         self._columns: list[Any] = [file2_pb2.ColumnMetadata.FromString(_COLUMN) for _ in column_of]
         self._rows = 0
+        self._plain_bytes = MAX_TINY_BYTES
         self._global_ranges: list[ByteRange] = []
         self._metadata = dict(schema.metadata)
         self._sink = AlignedSink(store.create(path))
@@ -181,6 +183,14 @@ class FileV2Writer:
         for queue in self._queues:
             queue.budget = max(1, size // len(self._queues))
 
+    def store_plain(self, size: int) -> None:
+        """Store columns of up to ``size`` bytes as in memory, without choosing an encoding.
+
+        Values of a fixed width without nulls, if the whole column is written at once; for files
+        whose columns cost more to encode than to read.
+        """
+        self._plain_bytes = size
+
     def add_global_buffer(self, data: bytes) -> int:
         """Append bytes that belong to no column; returns the number of the buffer."""
         self._global_ranges.extend(self._sink.write_aligned([data]))
@@ -225,7 +235,8 @@ class FileV2Writer:
             return False
         if is_passed_through(arrays[0].type, node.type):
             return False
-        page = encode_small(arrays[0], self._profile, self._wanted[node.field.id])
+        wanted = self._wanted[node.field.id]
+        page = encode_small(arrays[0], self._profile, wanted, self._plain_bytes)
         if page is None or node.column is None:
             return False
         self._append(node.column, page, queue.written)
