@@ -28,7 +28,7 @@ __all__ = ["ColumnSource", "CountRows"]
 CountRows: TypeAlias = Callable[[int], None]
 """Called with the number of rows that were read since the last call."""
 
-_BATCH_ROWS = 64 * 1024
+_BATCH_ROWS = 256 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 
 
@@ -69,20 +69,24 @@ class ColumnSource:
     @cached_property
     def field(self) -> pa.Field[Any]:
         """The column, with the type that batches have."""
-        found = self._snapshot.manifest.schema.find(self._path)[-1].to_arrow()
-        stored: Any = found.type
-        if isinstance(stored, pa.BaseExtensionType):
-            stored = stored.storage_type
+        stored = self._stored_type
         if pa.types.is_dictionary(stored):
             stored = stored.value_type
-        return pa.field(self._path, stored, metadata=found.metadata)
+        return pa.field(self._path, stored, metadata=self._column.metadata)
+
+    @cached_property
+    def _column(self) -> pa.Field[Any]:
+        return self._snapshot.manifest.schema.find(self._path)[-1].to_arrow()
 
     @property
+    def _stored_type(self) -> Any:
+        kind: Any = self._column.type
+        return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+    @cached_property
     def dictionary_type(self) -> pa.DataType | None:
         """The type of the column if it has dictionaries; else None."""
-        stored: Any = self._snapshot.manifest.schema.find(self._path)[-1].to_arrow().type
-        if isinstance(stored, pa.BaseExtensionType):
-            stored = stored.storage_type
+        stored = self._stored_type
         return stored if pa.types.is_dictionary(stored) else None
 
     @cached_property

@@ -19,11 +19,16 @@ __all__ = ["Extremes"]
 
 
 class _Part(NamedTuple):
-    """Of each of some zones: number, smallest and largest value, NaN."""
+    """Of each of some zones: number, smallest and largest value, NaN.
+
+    Numbers are kept by their keys, which become values in the end; ``absent`` says which of them
+    are none.
+    """
 
     zones: Int64s
     low: Any
     high: Any
+    absent: Flags | None
     nans: Int64s
 
 
@@ -49,8 +54,11 @@ class Extremes:
             if flags.any():
                 nans = np.add.reduceat(flags.astype(np.int64), starts)
                 values = _without(values, flags)
-        low, high = _reduced(values, values, starts)
-        self._parts.append(_Part(zones, low, high, nans))
+        low, high, absent = values, values, None
+        if is_number(self._kind):
+            low = high = sort_keys(values)
+            absent = np.asarray(values.is_null()) if values.null_count else None
+        self._parts.append(_Part(zones, *_reduced(low, high, absent, starts), nans))
 
     def finish(self) -> tuple[pa.Array, pa.Array, Int64s]:
         """Smallest and largest value of each zone, NaN if it has any; and the number of its NaN."""
@@ -60,9 +68,15 @@ class Extremes:
         zones = np.concatenate([part.zones for part in self._parts])
         starts = np.flatnonzero(np.diff(zones, prepend=-1))
         nans = np.add.reduceat(np.concatenate([part.nans for part in self._parts]), starts)
-        lows = pa.concat_arrays([part.low for part in self._parts])
-        highs = pa.concat_arrays([part.high for part in self._parts])
-        low, high = _reduced(lows, highs, starts)
+        join: Any = np.concatenate if is_number(self._kind) else pa.concat_arrays
+        low, high, absent = _reduced(
+            join([part.low for part in self._parts]),
+            join([part.high for part in self._parts]),
+            _joined_flags([(part.absent, len(part.zones)) for part in self._parts]),
+            starts,
+        )
+        if is_number(self._kind):
+            low, high = (values_of_keys(keys, self._kind, absent) for keys in (low, high))
         if nans.any():
             import pyarrow.compute as pc
 
@@ -70,6 +84,15 @@ class Extremes:
             nan: Any = pa.array(np.array([np.nan], dtype))[0]
             high = pc.if_else(pa.array(nans > 0), nan, high)
         return low, high, nans
+
+
+def _joined_flags(parts: list[tuple[Flags | None, int]]) -> Flags | None:
+    """Flags of several parts, where None stands for so many that are not set."""
+    if all(flags is None for flags, _ in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(count, np.bool_) if flags is None else flags for flags, count in parts]
+    )
 
 
 def _is_nan(values: Any) -> Flags:
@@ -85,21 +108,31 @@ def _without(values: Any, flags: Any) -> Any:
     return values_of_keys(sort_keys(values), values.type, ~valid)
 
 
-def _reduced(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:
-    """The smallest of ``lows`` and the largest of ``highs`` from each start to the next one."""
-    if not is_number(lows.type):
-        return _reduced_objects(lows, highs, starts)
-    low_keys, high_keys = sort_keys(lows), sort_keys(highs)
-    limits = np.iinfo(low_keys.dtype)
-    absent = np.zeros(len(starts), np.bool_)
-    if lows.null_count or highs.null_count:
-        valid = np.asarray(lows.is_valid())
-        low_keys = np.where(valid, low_keys, limits.max)
-        high_keys = np.where(np.asarray(highs.is_valid()), high_keys, limits.min)
-        absent = ~np.logical_or.reduceat(valid, starts)
-    low = np.minimum.reduceat(low_keys, starts)
-    high = np.maximum.reduceat(high_keys, starts)
-    return values_of_keys(low, lows.type, absent), values_of_keys(high, lows.type, absent)
+def _reduced(
+    lows: Any, highs: Any, absent: Flags | None, starts: Int64s
+) -> tuple[Any, Any, Flags | None]:
+    """The smallest of ``lows`` and the largest of ``highs`` from each start to the next one.
+
+    Parameters
+    ----------
+    lows, highs
+        Keys of numbers, or other values.
+    absent
+        Which keys are of nulls; None: of none.
+
+    Returns
+    -------
+    The same, and which of these are of no value.
+    """
+    if not isinstance(lows, np.ndarray):
+        return *_reduced_objects(lows, highs, starts), None
+    nowhere: Flags | None = None
+    if absent is not None:
+        limits = np.iinfo(lows.dtype)
+        lows = np.where(absent, limits.max, lows)
+        highs = np.where(absent, limits.min, highs)
+        nowhere = np.logical_and.reduceat(absent, starts)
+    return np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), nowhere
 
 
 def _reduced_objects(lows: Any, highs: Any, starts: Int64s) -> tuple[Any, Any]:

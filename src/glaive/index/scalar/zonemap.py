@@ -6,6 +6,7 @@ Specification: "ZONEMAP" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -137,6 +138,7 @@ def _write(
 _DETAILS = "/lance.table.ZoneMapIndexDetails"
 
 
+@lru_cache(maxsize=64)
 def _details(rows_per_zone: int, kind: pa.DataType) -> bytes:
     """Rows per zone, ``use_seeds`` as pylance has it, and that it is known which rows are null."""
     tests = ("string", "large_string", "binary", "large_binary", "decimal")
