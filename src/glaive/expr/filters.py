@@ -66,6 +66,11 @@ class Term(_Bound):
 
     condition: tuple[str, Condition] | None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Paths of the columns it needs."""
+        return paths(self.expression) if self.condition is None else self.condition[:1]
+
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Which rows pass, without nulls; see :meth:`Filter.mask`."""
         # Evaluating LIKE is faster than the mask of a ``HasText``.
@@ -95,6 +100,11 @@ class Filter(_Bound):
 
     terms: tuple[Term, ...]
     written: str | Node
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Paths of the columns it needs."""
+        return self.terms[0].columns if len(self.terms) == 1 else paths(self.expression)
 
     @property
     def text(self) -> str:

@@ -75,3 +75,26 @@ def test_an_empty_index_finds_nothing(tmp_path: Path) -> None:
     assert [one.search(IsNull()).rows.count for one in opened(path)] == [0]
     merge(path, "x", "btree", new=[0])
     assert check(path, "x", IsOneOf(pa.array([7]))) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_answers_stay_the_same_once_all_pages_are_searched_as_one(
+    tmp_path: Path, kind: Any
+) -> None:
+    numbers = np.random.default_rng(4).integers(0, 300, 2_000)
+    values = pa.array(numbers, mask=numbers < 3).cast(kind)
+    path = write(tmp_path / "d", [values])
+    build(path, "x", "btree", {"zone_size": 64})
+    dataset = glaive.dataset(str(path))
+    few = [f"'{number}'" if kind == pa.string() else f"{number}" for number in (141, 241, 900)]
+    tests = [f"x = {few[1]}", f"x IN ({', '.join(few)})", f"x >= {few[0]} AND x < {few[1]}"]
+    tests += [f"x NOT IN ({', '.join(few)})", "x IS NULL", f"x IN ({few[0]}, NULL)"]
+    wanted = {
+        test: dataset.to_table(filter=test, use_scalar_index=False, with_row_id=True)
+        for test in tests
+    }
+    assert [wanted[test].num_rows > 0 for test in tests[:5]] == [True] * 5
+    for _ in range(12):
+        for test in tests:
+            found = dataset.to_table(filter=test, use_scalar_index=True, with_row_id=True)
+            assert found.equals(wanted[test]), test

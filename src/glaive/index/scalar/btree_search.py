@@ -64,6 +64,8 @@ class OpenedBTree(ScalarIndex):
         self._pages, self._bounds, self._per_page = pages, bounds, per_page
         self._keep = keep
         self._last: tuple[Condition, PageSelection] | None = None
+        self._fits = pages.num_rows <= _KEPT_ROWS and pages.size <= _KEPT_BYTES
+        self._tested = 0  # pages, one by one, since all were read
 
     @property
     def nbytes(self) -> int:
@@ -82,6 +84,8 @@ class OpenedBTree(ScalarIndex):
     def estimate(self, query: IndexQuery) -> int:
         """Rows of the pages that pass, and of others as many as their bounds suggest."""
         condition: Any = query
+        if isinstance(condition, IsOneOf) and not condition.negated and self._bounds.are_apart:
+            return self._bounds.rows_of_values(condition)
         return self._bounds.estimate(condition, self._select(condition))
 
     def search(self, query: IndexQuery, *, nulls: bool = False) -> Candidates:
@@ -111,10 +115,15 @@ class OpenedBTree(ScalarIndex):
             # Nulls come first: no value has to be looked at.
             nulls, end = self._bounds.null_rows, self._pages.num_rows
             return self._row_set([self._rows(*((nulls, end) if condition.negated else (0, nulls)))])
+        places = _has_places(condition)
+        if places and self._fits and self._tested >= len(self._bounds.rows):
+            # As much was read of single pages as there is: all of them are searched at once.
+            return self._few(self._keep("pages", self._load_all).find(condition))
         whole, partly = self._select(condition)
+        self._tested += len(partly)
         if len(partly) <= _KEPT_PAGES:
             pages, rest = self._kept(partly, self._ranges(whole))
-            if len(pages) > 1 and isinstance(condition, IsOneOf) and not condition.negated:
+            if len(pages) > 1 and places and isinstance(condition, IsOneOf):
                 keys = self._bounds.keys_by_page(condition.values, partly)
                 found = [
                     page.find_keys(some, condition) for page, some in zip(pages, keys, strict=True)
@@ -122,8 +131,8 @@ class OpenedBTree(ScalarIndex):
             else:
                 found = [page.find(condition) for page in pages]
             return self._row_set([*rest, *found]) if rest or len(found) != 1 else self._few(*found)
-        if self._pages.num_rows <= _KEPT_ROWS and self._pages.size <= _KEPT_BYTES:
-            return self._row_set([self._keep("pages", self._load_all).find(condition)])
+        if self._fits:
+            return self._few(self._keep("pages", self._load_all).find(condition))
         edges = np.flatnonzero(np.diff(partly) != 1) + 1
         runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(partly, edges)]
         pages, rest = self._read(runs, self._ranges(whole))
@@ -131,6 +140,7 @@ class OpenedBTree(ScalarIndex):
 
     def _load_all(self) -> tuple[_Page, int]:
         """All pages as one."""
+        self._tested = 0  # They may be forgotten again.
         rows = [(0, self._pages.num_rows)]
         ((values, ids),) = self._pages.read_ranges([(("values", "ids"), rows)])
         page = _Page.of(values, self._numbers(ids))
@@ -184,7 +194,7 @@ class OpenedBTree(ScalarIndex):
         return np.asarray(ids)
 
     def _few(self, rows: RowNumbers) -> RowSet:
-        """The rows of one page, which are ascending where their values are equal."""
+        """The rows of a set: those of one value are ascending."""
         if len(rows) != 1 or rows[0] == _NO_ROW:
             return self._row_set([rows])
         return RowSet(rows, rows + _ONE)
@@ -243,7 +253,7 @@ class _Page(NamedTuple):
             if condition.high is not None:
                 last = self._place(key_of(condition.high), _SIDES[condition.high_included])
             return self.rows[len(self.rows) - len(self.present) :][first:last]
-        if self.is_ascending and isinstance(condition, IsOneOf) and not condition.negated:
+        if self.is_ascending and isinstance(condition, IsOneOf) and _has_places(condition):
             return self.find_keys(distinct_keys(condition.values), condition)
         return self.rows[_passing(condition, self.values)]
 
@@ -260,18 +270,17 @@ class _Page(NamedTuple):
             return rows[spread(starts, stops - starts)]
         if len(keys) * _BISECTED > len(self.present):
             return self.rows[_passing(condition, self.values)]
-        places = [self._place([key], side) for key in keys for side in _SIDES]
-        parts = [rows[start:stop] for start, stop in zip(places[::2], places[1::2], strict=True)]
+        starts = [self._place([key], "left") for key in keys]
+        stops = [self._end(start, [key]) for start, key in zip(starts, keys, strict=True)]
+        parts = [rows[start:stop] for start, stop in zip(starts, stops, strict=True)]
         return np.concatenate([rows[:0], *parts])
 
-    def _end(self, first: int, key: SortKeys) -> int:
+    def _end(self, first: int, key: Sequence[Any] | SortKeys) -> int:
         """Where the values behind those with a key begin, of which ``first`` may be the first."""
-        present = self.present
-        if isinstance(present, np.ndarray):
-            # Mostly there is one, if any: a look at two values is quicker than another search.
-            same = [value == key[0] for value in present[first : first + 2].tolist()]
-            return self._place(key, "right") if all(same) else first + same[0]
-        return self._place(key, "right")
+        # Mostly there is one, if any: a look at two values is quicker than another search.
+        two: Any = self.present[first : first + 2]
+        same = [value == key[0] for value in two.tolist()]
+        return self._place(key, "right") if all(same) else first + same[0]
 
     def _place(self, key: Sequence[Any] | SortKeys, side: _Side) -> int:
         """Where a key belongs among those of the values that are not null."""
@@ -288,6 +297,13 @@ _SIDES: tuple[_Side, _Side] = ("left", "right")
 _NO_ROWS = RowSet(np.empty(0, np.uint64), np.empty(0, np.uint64))
 _NO_ROW = np.iinfo(np.uint64).max
 _ONE = np.uint64(1)
+
+
+def _has_places(condition: Condition) -> bool:
+    """Whether the values that pass lie side by side, or in a few places, among sorted ones."""
+    return isinstance(condition, InRange) or (
+        isinstance(condition, IsOneOf) and not condition.negated
+    )
 
 
 def _passing(condition: Condition, values: pa.Array) -> Flags:

@@ -241,6 +241,15 @@ class PageBounds:
         changes = int(np.count_nonzero(self.lows[1:] != self.highs[:-1]))
         return pages / (changes + 1)
 
+    @cached_property
+    def are_apart(self) -> bool:
+        """Whether no value is in two pages."""
+        return self.rows_per_value == 1 and not self.null_rows
+
+    def rows_of_values(self, condition: IsOneOf) -> int:
+        """Rows that have one of some values, about, wherever they are."""
+        return math.ceil(len(condition.values) * self.rows_per_value)
+
     def estimate(self, condition: Condition, selection: PageSelection) -> int:
         """Rows that pass a condition, about, by the pages that were selected for it."""
         whole, partly = selection
@@ -248,7 +257,7 @@ class PageBounds:
             self.rows.item(partly.item()) if len(partly) == 1 else self.rows[partly].sum().item()
         )
         if isinstance(condition, IsOneOf) and not condition.negated:
-            single = math.ceil(len(condition.values) * self.rows_per_value)
+            single = self.rows_of_values(condition)
             # A value that goes on in the next page has about half of either.
             goes_on = len(whole) > 0 or len(partly) > len(condition.values)
             tested = max(tested // 2, single) if goes_on else min(tested, single)
