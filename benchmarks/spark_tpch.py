@@ -44,6 +44,9 @@ GOALS = {
 }
 """Most that glaive may take of what Parquet on Spark takes."""
 
+LOOK_SECONDS = 0.05
+"""Between looks at the processes: what one did since the last look before it ended is lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -55,33 +58,32 @@ class Cost:
 
 
 class Processes:
-    """The processes of the benchmark: its own, Java, workers."""
+    """The processes of the benchmark: its own, Java, workers; also those that ended."""
 
     def __init__(self) -> None:
         self._own = psutil.Process()
+        self._seconds: dict[tuple[int, float], float] = {}
+        """CPU of each process when it was last seen; ids are used again, times of start differ."""
+
+    def look(self) -> int:
+        """Note the CPU of all processes; returns bytes of their resident memory."""
+        resident = 0
+        for process in [self._own, *self._own.children(recursive=True)]:
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    # Without those of its children that ended, which are noted themselves.
+                    started = (process.pid, process.create_time())
+                    self._seconds[started] = times.user + times.system
+                    resident += process.memory_info().rss
+            except psutil.Error:  # ended since; what was seen of it counts
+                continue
+        return resident
 
     def cpu(self) -> float:
-        """Seconds of CPU, of those that have ended, too."""
-        total = 0.0
-        for process in self._all():
-            try:
-                total += sum(process.cpu_times()[:4])
-            except psutil.Error:  # ended since
-                continue
-        return total
-
-    def memory(self) -> int:
-        """Bytes of resident memory."""
-        total = 0
-        for process in self._all():
-            try:
-                total += process.memory_info().rss
-            except psutil.Error:  # ended since
-                continue
-        return total
-
-    def _all(self) -> list[psutil.Process]:
-        return [self._own, *self._own.children(recursive=True)]
+        """Seconds of CPU of all processes that were ever seen."""
+        self.look()
+        return sum(self._seconds.values())
 
 
 def measured(work: Callable[[], object]) -> Cost:
@@ -90,17 +92,17 @@ def measured(work: Callable[[], object]) -> Cost:
     peak, done = [0], threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.1):
-            peak[0] = max(peak[0], processes.memory())
+        while not done.wait(LOOK_SECONDS):
+            peak[0] = max(peak[0], processes.look())
 
+    cpu, wall = processes.cpu(), time.perf_counter()
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    cpu, wall = processes.cpu(), time.perf_counter()
     work()
-    wall, cpu = time.perf_counter() - wall, processes.cpu() - cpu
+    wall = time.perf_counter() - wall
     done.set()
     watcher.join()
-    return Cost(wall, cpu, peak[0])
+    return Cost(wall, processes.cpu() - cpu, peak[0])
 
 
 def noop(frame: DataFrame) -> None:
