@@ -23,6 +23,7 @@ GlaiveError
 │   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
 │   └── ColumnNotFoundError(KeyError, ValueError, OSError)    no such column; names close ones
 ├── ExpectationError(ValueError)         rows are not as a job expects them to be
+├── JobError(RuntimeError)               a cluster lost processes of a job; nothing of it is visible
 ├── FilterError(ValueError, OSError)     an expression cannot be understood, or not be computed
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
@@ -60,6 +61,7 @@ __all__ = [
     "FormatError",
     "GlaiveError",
     "IndexNotFoundError",
+    "JobError",
     "MissingDependencyError",
     "NotFoundError",
     "NotLanceError",
@@ -303,6 +305,10 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
 
 class ExpectationError(GlaiveError, ValueError):
     """Rows violate a condition that a job or a step of a pipeline states; nothing was committed."""
+
+
+class JobError(GlaiveError, RuntimeError):
+    """A cluster lost processes of a job, or stopped it; nothing was committed."""
 
 
 class FilterError(GlaiveError, ValueError, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import glaive
 from glaive.ingestion import IngestResult, IngestTask, ingest
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import Driver
+from glaive.testing.crashes import killed_at_step
 
 FILES = 5
 
@@ -152,3 +154,39 @@ def test_a_job_without_a_name_that_fails_leaves_no_file(tmp_path: Path, source: 
     with pytest.raises(Killed):
         ingest(source, uri, task_bytes=1, driver=driver)
     assert [path for path in uri.rglob("*") if path.is_file()] == []
+
+
+LONG = [pytest.mark.slow, pytest.mark.nightly(reason="runs a job for each change of a file")]
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["append", pytest.param("merge", marks=LONG), pytest.param("merge into nothing", marks=LONG)],
+)
+def test_rows_and_bad_records_of_a_job_killed_at_any_step_are_there_once(
+    tmp_path: Path, start: str
+) -> None:
+    (tmp_path / "in.csv").write_text("n\n1\nx\n2\n")
+    mode = start.split(maxsplit=1)[0]
+    options: dict[str, Any] = {"merge_keys": "n"} if mode == "merge" else {}
+    step, killed = 0, True
+    while killed:
+        step += 1
+        folder = tmp_path / f"step{step}"
+        uri, aside = folder / "t.lance", folder / "bad.lance"
+        if start == mode:
+            glaive.write_dataset(pa.table({"n": [1]}), uri)
+
+        def run(uri: Path = uri, aside: Path = aside) -> IngestResult:
+            typed = {} if any(uri.glob("_versions/*.manifest")) else {"schema": "n bigint"}
+            source = tmp_path / "in.csv"
+            given: dict[str, Any] = {"mode": mode, "bad_records": aside, **options, **typed}
+            return ingest(source, uri, job_id="j", **given)
+
+        killed = killed_at_step(str(folder), run, step)
+        run()
+        expected = [1, 1, 2] if mode == "append" else [1, 2]
+        assert sorted(glaive.dataset(uri).to_table()["n"].to_pylist()) == expected, step
+        assert glaive.dataset(aside).to_table()["record"].to_pylist() == [b"x\n"], step
+        assert run().repeated
+    assert step > 10

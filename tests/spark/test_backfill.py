@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 import glaive
+from glaive.errors import JobError
 from glaive.spark import LanceTable
 
 pytestmark = pytest.mark.spark
@@ -69,7 +69,7 @@ def test_fragments_that_are_finished_are_not_computed_again(
 
     # Each of the two attempts of the task is killed in its third fragment.
     (tmp_path / "broken").touch()
-    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
+    with pytest.raises(JobError, match="Python worker exited unexpectedly"):
         backfill()
     assert glaive.dataset(uri).version == 1
     (tmp_path / "broken").unlink()

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import exists_already
 from glaive.dataset.writing.rolling import discard_fragments
 from glaive.errors import DatasetNotFoundError, OptionError
-from glaive.format.fragment import unpacked_fragments
+from glaive.format.fragment import Fragment, unpacked_fragments
 from glaive.format.manifest import Manifest
 from glaive.ingestion.columns import parse_columns
 from glaive.ingestion.drift import DriftRule, Reconciled
@@ -42,6 +42,9 @@ from glaive.table.load import find_transaction, open_latest
 from glaive.table.root import open_root
 
 __all__ = ["Driver", "IngestResult", "commit_ingest", "ingest", "run_tasks"]
+
+LOOK_BACK: Final = 256
+"""Newest versions of bad records among which those of an earlier run are looked for."""
 
 Progress: TypeAlias = Callable[[int, int], None]
 Driver: TypeAlias = Callable[[Sequence[IngestTask]], Iterable[tuple[int, IngestedPieces]]]
@@ -252,8 +255,7 @@ def commit_ingest(
     """Commit what tasks wrote: bad records first, then the rows; each once for the job."""
     results = list(results)
     bad = [data for result in results for data in result.bad_fragments]
-    if bad and plan.bad_records is not None:
-        commit_plan(plan.bad_records, unpacked_fragments(bad, "the result of a task"), once=JOB)
+    _put_aside(plan, unpacked_fragments(bad, "the result of a task"))
     fragments = [
         fragment
         for result in results
@@ -273,6 +275,19 @@ def commit_ingest(
         dropped=sum(result.dropped for result in results),
         job_id=plan.job_id,
     )
+
+
+def _put_aside(plan: IngestPlan, fragments: Sequence[Fragment]) -> None:
+    """Commit bad records, unless an earlier run of the job did before it was stopped."""
+    aside = plan.bad_records
+    if aside is None or not fragments:
+        return
+    named = bool(plan.tasks) and plan.tasks[0].journal is not None
+    if named and aside.read_version:
+        since = max(0, aside.read_version - LOOK_BACK)
+        if find_transaction(aside.store, since, JOB, plan.job_id) is not None:
+            return
+    commit_plan(aside, fragments, once=JOB)
 
 
 def _threads(tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
@@ -338,27 +353,30 @@ def _merge(
 ) -> IngestResult:
     """Update and insert the rows of all tasks in one merge."""
     if plan.write.read_version == 0:
-        commit_plan(plan.write, [])
+        # Without the id: a job that is stopped here has not done its work.
+        options = replace(plan.write.options, transaction_properties={})
+        commit_plan(replace(plan.write, options=options), [])
     dataset = open_dataset(uri, storage_options=storage_options)
     keep = plan.bad_records is not None
     rejects = Rejects(keep=keep, job_id=plan.job_id)
     schema = sources.columns.schema
-    batches = (
-        batch
-        for task in plan.tasks
-        for rows in task.rows(rejects)
-        for batch in _batches(rows, schema)
-    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for task in plan.tasks:
+            for rows in task.rows(rejects):
+                yield from _batches(rows, schema)
+        if plan.bad_records is not None and len(rejects):  # before the rows: see commit_ingest
+            from glaive.dataset.writing.fragments import write_fragments
+
+            _put_aside(plan, write_fragments(plan.bad_records, rejects.batches()))
+
     counts = (
         dataset.merge_insert(merge_keys)
         .when_matched_update_all()
         .when_not_matched_insert_all()
-        .execute(pa.RecordBatchReader.from_batches(schema, batches))
+        .transaction_properties(plan.write.options.transaction_properties)
+        .execute(pa.RecordBatchReader.from_batches(schema, batches()))
     )
-    if plan.bad_records is not None and len(rejects):
-        from glaive.dataset.writing.fragments import write_fragments
-
-        commit_plan(plan.bad_records, write_fragments(plan.bad_records, rejects.batches()))
     merged = open_latest(dataset.store)
     journal = plan.tasks[0].journal if plan.tasks else None
     if journal is not None:

@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from glaive import errors
-from glaive.errors import CorruptFileError, GlaiveError, NotFoundError, SchemaError
+from glaive.errors import (
+    CorruptFileError,
+    GlaiveError,
+    JobError,
+    MissingDependencyError,
+    NotFoundError,
+    SchemaError,
+)
 
-__all__ = ["as_glaive_errors", "find_glaive_error"]
+__all__ = ["as_glaive_errors", "find_glaive_error", "naming_job"]
 
 RAISED = re.compile(r"^(?:.*?: )?glaive\.errors\.(\w+): (.+)$", re.MULTILINE)
 
@@ -27,6 +34,20 @@ MALFORMED = re.compile(
 )
 """The innermost one tells most: the record as it is in the file."""
 
+TRACEBACK = "Traceback (most recent call last)"
+"""In errors that Python code raised in a worker: the code is at fault, not the cluster."""
+
+LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\)(?: \((.+?)\))?: (.+)")
+"""A task that failed too often: where its last attempt ran, and why that ended."""
+
+STOPPED = re.compile(
+    r"(?:Job \d+ cancelled because )?SparkContext was shut down|on a stopped SparkContext"
+    r"|Master removed our application[^\n]*"
+)
+"""The session ended while the job ran."""
+
+LEFT = "files that its tasks wrote are in no version, and vacuum removes them"
+
 MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLSTATE")
 
 
@@ -34,12 +55,18 @@ MISSING_PATH = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?)\. SQLS
 def as_glaive_errors() -> Iterator[None]:
     """Raise glaive's error instead of a Spark error that it caused in a worker.
 
-    Errors for a missing source path and for records that cannot be parsed are converted as well.
+    Errors for workers without glaive, for a missing source path and for records that cannot be
+    parsed are converted as well.
     """
     try:
         yield
     except Exception as error:
         original = find_glaive_error(str(error))
+        if original is None and "No module named 'glaive'" in str(error):
+            original = MissingDependencyError(
+                "the workers of this session have no glaive. Install the driver's version for the "
+                "Python of the workers (PYSPARK_PYTHON), or ship it with spark.archives"
+            )
         missing = MISSING_PATH.search(str(error))
         if original is None and missing is not None:
             original = NotFoundError(f"{missing[1]} does not exist. Check the path")
@@ -48,6 +75,52 @@ def as_glaive_errors() -> Iterator[None]:
         if original is None:
             raise
         raise original from error
+
+
+@contextmanager
+def naming_job(job_id: str, uri: str, *, named: bool, left: str = LEFT) -> Iterator[None]:
+    """Raise :class:`glaive.errors.JobError` where Spark lost processes of a job, or was stopped.
+
+    Only for what comes before a commit: the message says that there is none.
+
+    Parameters
+    ----------
+    job_id, uri
+        The job, and the dataset that it changes.
+    named
+        Whether the caller chose the id.
+    left
+        What becomes of the files that its tasks wrote.
+    """
+    try:
+        yield
+    except GlaiveError:
+        raise
+    except Exception as error:
+        reason = _lost(str(error))
+        if reason is None:
+            raise
+        again = (
+            f"run it again with job_id={job_id!r}: it commits once, whatever came of this run"
+            if named
+            else "run it again"
+        )
+        raise JobError(
+            f"job {job_id} on {uri}: the cluster lost it: {reason}. Nothing was committed; {left}. "
+            f"Give the workers more memory or other machines, and {again}"
+        ) from error
+
+
+def _lost(text: str) -> str | None:
+    """Why Spark ended a job that failed by no code's fault; None for other errors."""
+    if TRACEBACK in text:
+        return None
+    task = LOST_TASK.search(text)
+    if task is not None:
+        where = "" if task[1] is None else f" (on {task[1]})"
+        return f"{task[2].strip().rstrip('.')}{where}"
+    stopped = STOPPED.search(text)
+    return None if stopped is None else stopped[0].strip().rstrip(".")
 
 
 def _malformed(text: str) -> SchemaError | None:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
-from glaive.errors import DatasetExistsError, OptionError
+from glaive.errors import DatasetExistsError, JobError, OptionError
 from glaive.spark.api import is_connect
-from glaive.spark.failures import as_glaive_errors
+from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.job import LOOK_BACK
 from glaive.spark.launch import register
 from glaive.spark.options import Options, absolute, from_spark, to_spark
@@ -127,6 +127,8 @@ def write(  # noqa: PLR0913  # one keyword for each option
         Others have committed since the version that an overwrite replaces, or that was expected.
     OptionError
         A mode or option does not exist, or would have no effect.
+    JobError
+        The cluster lost processes of the job; nothing was committed.
 
     Notes
     -----
@@ -175,6 +177,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
             "storage": storage_options,
         }
     )
+    from glaive.spark.jobs.replace import replace_rows
     from glaive.spark.write_job import app_transaction, open_target
 
     checked = from_spark(options | {"path": uri})
@@ -192,20 +195,31 @@ def write(  # noqa: PLR0913  # one keyword for each option
         from glaive.dataset.writing.plan import exists_already
 
         raise exists_already(uri, base.version)
-    spark = frame.sparkSession
-    register(spark)
+    register(frame.sparkSession)
     if cluster_by:
         frame = frame.repartitionByRange(*cluster_by).sortWithinPartitions(*cluster_by)
-    writer = frame.write.format("lance").options(**options)
-    with as_glaive_errors(), _active(spark):
-        try:
-            writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
-        except DatasetExistsError:
-            if mode != "ignore":
-                raise
     before = 0 if base is None else base.version
-    made = _made_by(job, checked, before)
+    made = None
+    try:
+        with naming_job(job, uri, named=job_id is not None), as_glaive_errors():
+            if replace_where is not None and before and mode == "overwrite":
+                replace_rows(frame, checked, replace_where)
+            else:
+                _save(frame, uri, options, mode)
+    except (DatasetExistsError, JobError) as error:
+        # Spark commits in a process of its own, which may be lost after the commit.
+        made = _made_by(job, checked, before)
+        if made is None and not (mode == "ignore" and isinstance(error, DatasetExistsError)):
+            raise
+    made = made or _made_by(job, checked, before)
     return _newest(checked) if made is None else made
+
+
+def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode) -> None:
+    """Write a frame with the source, in the modes that it has."""
+    with _active(frame.sparkSession):
+        writer = frame.write.format("lance").options(**options)
+        writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
 
 
 def _version_read(

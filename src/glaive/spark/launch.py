@@ -152,19 +152,29 @@ def register(spark: SparkSession) -> None:
     # sources that it finds by itself.
     if spark.conf.get(REGISTERED, None) is not None:
         return
-    if importlib.util.find_spec("pyspark_glaive") is None or _has_other_driver_python():
+    found = importlib.util.find_spec("pyspark_glaive") is not None
+    if not found or _has_other_driver_python() or not _is_local(spark):
         spark.dataSource.register(LanceDataSource)
     spark.dataSource.register(GlaiveDataSource)
     spark.conf.set(REGISTERED, "true")
 
 
 def _has_other_driver_python() -> bool:
-    """Whether Spark would run the source that it finds by itself with the driver's Python.
+    """Whether Spark would run the source that it finds by itself with another Python.
 
-    A registered source runs on executors with theirs.
+    A registered source runs with that of the workers.
     """
     driver = os.environ.get("PYSPARK_DRIVER_PYTHON")
     return driver is not None and driver != os.environ.get("PYSPARK_PYTHON")
+
+
+def _is_local(spark: SparkSession) -> bool:
+    """Whether tasks run on this machine, in the driver's own environment.
+
+    Spark runs a source that it finds by itself with the driver's module path on all executors:
+    those that share the machine would find a package that none of the others have.
+    """
+    return (spark.conf.get("spark.master", None) or "").startswith("local")
 
 
 def _spark_session_class() -> type[SparkSession]:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from glaive.dataset.rows.selected_rows import delete_rows, rows_where
-from glaive.dataset.version import OpenedVersion
+from glaive.dataset.rows.selected_rows import DeletedRows, DeleteTask
 from glaive.errors import SchemaError
 from glaive.expr.filters import bind_filter
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment
 from glaive.format.transaction import Transaction
 from glaive.table.commit import commit_transaction
-from glaive.table.load import open_version
 from glaive.table.operations.update import Update
 
 if TYPE_CHECKING:
+    from glaive.dataset.tasks import TaskRunner
+    from glaive.dataset.version import OpenedVersion
     from glaive.dataset.writing.plan import WritePlan
 
 __all__ = ["commit_replacement", "only_matching"]
@@ -47,26 +47,35 @@ def only_matching(
 
 
 def commit_replacement(
-    plan: WritePlan, predicate: str, fragments: Iterable[Fragment], *, once: str
+    opened: OpenedVersion,
+    plan: WritePlan,
+    predicate: str,
+    fragments: Iterable[Fragment],
+    *,
+    once: str,
+    runner: TaskRunner,
 ) -> None:
     """Commit fragments in place of the rows that match in the version planned for.
 
-    Rows that other writers appended since stay. ``once`` is as for
-    :func:`glaive.dataset.writing.commit.commit_plan`.
+    Rows that other writers appended since stay.
+
+    Parameters
+    ----------
+    opened
+        The version planned for.
+    once
+        As for :func:`glaive.dataset.writing.commit.commit_plan`.
+    runner
+        Runs the tasks that look for the rows; each reads the columns of the filter, and writes one
+        small file for each fragment that keeps some of its rows.
 
     Raises
     ------
     CommitConflictError
         Another writer changed rows that are replaced; nothing was committed.
-
-    Notes
-    -----
-    Reads the columns of the filter in this process; writes one small file for each fragment that
-    keeps some of its rows.
     """
-    manifest = open_version(plan.store, plan.read_version)
-    dataset = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
-    deleted = delete_rows(dataset, rows_where(dataset, predicate))
+    tasks = [DeleteTask(part, predicate) for part in runner.parts(opened)]
+    deleted = DeletedRows.joined(runner.run(opened, tasks))
     operation = Update(
         removed=deleted.removed,
         updated=deleted.updated,
@@ -74,8 +83,8 @@ def commit_replacement(
         affected=deleted.affected,
     )
     transaction = Transaction(
-        read_version=manifest.version,
+        read_version=opened.manifest.version,
         operation=operation,
         properties=dict(plan.options.transaction_properties),
     )
-    commit_transaction(plan.store, transaction, base=manifest, once=once)
+    commit_transaction(plan.store, transaction, base=opened.manifest, once=once)

@@ -36,7 +36,7 @@ from glaive.spark.task import in_task
 from glaive.spark.write_job import WriteJob
 from glaive.table.load import find_transaction
 
-__all__ = ["FragmentsWritten", "LanceArrowWriter", "refuse_missing_files"]
+__all__ = ["FragmentsWritten", "LanceArrowWriter", "refuse_missing_files", "write_rows"]
 
 _SHARE = (
     "All machines of the cluster must see the same files: use an object store (s3://, gs://, "
@@ -67,21 +67,8 @@ class LanceArrowWriter(DataSourceArrowWriter):
         A task without rows writes no file, nor does one of a job that is applied already. File
         names are random, so a second attempt of the same task writes different files.
         """
-        job = self.job
-        with in_task(job.release):
-            if job.applied:
-                return FragmentsWritten(())
-            _refuse_missing_dataset(job.plan)
-            truncate = job.allow_truncation
-            cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
-            rows: Iterator[pa.RecordBatch]
-            rows = (part for batch in iterator for part in batch_parts(cast, batch))
-            if job.replace_where is not None:
-                from glaive.spark.replacing import only_matching
-
-                rows = only_matching(rows, job.replace_where, job.plan.schema)
-            written = write_fragments(job.plan, rows)
-        return FragmentsWritten(packed_fragments(written))
+        with in_task(self.job.release):
+            return FragmentsWritten(write_rows(self.job, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks as one version, unless an earlier call did."""
@@ -91,10 +78,8 @@ class LanceArrowWriter(DataSourceArrowWriter):
         fragments = list(_fragments(messages))
         refuse_missing_files(job.plan, fragments)
         if job.replace_where is not None:
-            from glaive.spark.replacing import commit_replacement
-
             if not _is_committed(job):
-                commit_replacement(job.plan, job.replace_where, fragments, once=JOB)
+                _replace(job.plan, job.replace_where, fragments)
         elif fragments or not job.plan.appends:
             commit_plan(job.plan, fragments, once=JOB)
 
@@ -117,6 +102,42 @@ class LanceArrowWriter(DataSourceArrowWriter):
             return
         if not _is_committed(job):
             discard_fragments(job.plan, fragments)
+
+
+def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes, ...]:
+    """Write the rows of one task; returns its fragments, packed.
+
+    Raises
+    ------
+    SchemaError
+        A value does not fit its column, or a row is outside of what is replaced.
+    StoreError
+        This machine does not see the dataset.
+    """
+    if job.applied:
+        return ()
+    _refuse_missing_dataset(job.plan)
+    truncate = job.allow_truncation
+    cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
+    rows: Iterator[pa.RecordBatch]
+    rows = (part for batch in batches for part in batch_parts(cast, batch))
+    if job.replace_where is not None:
+        from glaive.spark.replacing import only_matching
+
+        rows = only_matching(rows, job.replace_where, job.plan.schema)
+    return packed_fragments(write_fragments(job.plan, rows))
+
+
+def _replace(plan: WritePlan, predicate: str, fragments: Sequence[Fragment]) -> None:
+    """Look for the rows to replace in this process: Spark's commit has no session for tasks."""
+    from glaive.dataset.tasks import InProcess
+    from glaive.dataset.version import OpenedVersion
+    from glaive.spark.replacing import commit_replacement
+    from glaive.table.load import open_version
+
+    manifest = open_version(plan.store, plan.read_version)
+    opened = OpenedVersion.of(plan.store, manifest, uri=plan.store.uri)
+    commit_replacement(opened, plan, predicate, fragments, once=JOB, runner=InProcess())
 
 
 def _refuse_missing_dataset(plan: WritePlan) -> None:

@@ -12,6 +12,7 @@ from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import IngestResult
 from glaive.ingestion.job import ingest as ingest_files
 from glaive.ingestion.task import IngestTask
+from glaive.spark.failures import naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.options import absolute
 from glaive.spark.writer import refuse_missing_files
@@ -49,6 +50,8 @@ def ingest(
     GlaiveError
         As :func:`glaive.ingest`; also if workers do not share the paths of the driver, or have
         another version of glaive.
+    JobError
+        The cluster lost processes of the job; nothing was committed.
     """
     names = [source] if isinstance(source, (str, os.PathLike)) else source
     if keywords.get("bad_records") is not None:
@@ -58,7 +61,12 @@ def ingest(
 
 
 def _run(runner: SparkRunner, tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
-    results: list[IngestedPieces] = runner.run(None, tasks)
+    if not tasks:
+        return
+    first = tasks[0]
+    named = first.journal is not None
+    with naming_job(str(first.job_id), first.write.store.uri, named=named):
+        results: list[IngestedPieces] = runner.run(None, tasks)
     for task, result in zip(tasks, results, strict=True):
         refuse_missing_files(
             task.write, unpacked_fragments(result.fragments, "the result of a task")

@@ -12,6 +12,7 @@ from glaive.dataset.rows.retry import with_retries
 from glaive.dataset.tasks import COUNTS, JOB, Job
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
+from glaive.spark.failures import naming_job
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.write_job import ENGINE
 from glaive.table.load import find_transaction, read_transaction
@@ -90,12 +91,18 @@ class SparkJob:
         -------
         dict
             The counts that the change recorded, and ``version``.
+
+        Raises
+        ------
+        JobError
+            The cluster lost processes of the job; nothing was committed.
         """
         dataset.checkout_latest()
         done = self.made(dataset)
         if done is None:
             job = self.commit
-            with_retries(dataset, lambda opened: change(opened, job), conflict_retries=retries)
+            with naming_job(self.id, dataset.uri, named=self.named):
+                with_retries(dataset, lambda opened: change(opened, job), conflict_retries=retries)
         else:
             dataset.move_to(done)
         return {"version": dataset.version, **self._counts(dataset)}

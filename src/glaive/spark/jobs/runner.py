@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,7 +13,6 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import FragmentRange, SharingTask, Task
-from glaive.errors import MissingDependencyError
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.jobs.worker import (
@@ -39,7 +37,6 @@ __all__ = [
     "cut_evenly",
     "divide",
     "dumps",
-    "job_errors",
     "parts_for",
     "pickled_dataset",
 ]
@@ -120,7 +117,7 @@ class SparkRunner:
         """
         if not tasks:
             return []
-        with job_errors():
+        with as_glaive_errors():
             frame, slots = self._task_frame(dataset, tasks)
             work = execute if shared is None else sharing_function(dumps(shared), rows=False)
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
@@ -162,7 +159,7 @@ class SparkRunner:
         A partition without rows may give a result or none.
         """
         work = rows_function(RELEASE, pickled_dataset(dataset), dumps(task))
-        with job_errors():
+        with as_glaive_errors():
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
         pickles: list[Any] = returned.column("results").to_pylist()
         return [result for part in pickles for result in loads(part)]
@@ -221,21 +218,6 @@ def cut_evenly(rows: Any, parts: int) -> list[int]:
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:
     """The version as tasks open it, without its manifest; ``None`` before there is one."""
     return pickle.dumps(None if dataset is None else LanceDataset.holding(dataset))
-
-
-@contextmanager
-def job_errors() -> Iterator[None]:
-    """Raise glaive's errors for those of Spark that they caused."""
-    try:
-        with as_glaive_errors():
-            yield
-    except Exception as error:
-        if "No module named 'glaive'" in str(error):
-            raise MissingDependencyError(
-                "the workers of this session have no glaive. Install the driver's version for the "
-                "Python of the workers (PYSPARK_PYTHON), or ship it with spark.archives"
-            ) from error
-        raise
 
 
 def _cores(spark: SparkSession) -> int:

@@ -1,7 +1,7 @@
 """What the workers of a cluster do: execute tasks.
 
 A task reads and writes the files of the dataset itself; what passes through Spark is the pickle of
-the task and that of its result. This module is imported by workers, so it imports no Spark.
+the task and that of its result. This module is imported by workers: it imports as little as it can.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from glaive.spark.release import check_release
+from glaive.spark.task import in_task
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -95,8 +95,8 @@ def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, lis
     for batch in batches:
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):
-            check_release(driver)
-            yield slot, opened_dataset(dataset) if dataset else None, loads(work)
+            with in_task(driver):
+                yield slot, opened_dataset(dataset) if dataset else None, loads(work)
 
 
 class RowTask:
@@ -113,8 +113,8 @@ def rows_function(
     """The function that executes a :class:`RowTask` on a partition of a frame."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_release(driver)
-        result = loads(task).execute(opened_dataset(dataset), batches)
+        with in_task(driver):
+            result = loads(task).execute(opened_dataset(dataset), batches)
         yield pa.record_batch([[0], [pickle.dumps([result])]], schema=pa.schema(RESULTS))
 
     return run
