@@ -209,3 +209,60 @@ def test_a_run_goes_on_only_as_it_was(spark: SparkSession, tmp_path: Path) -> No
     file.write_text(text.replace("SELECT id", "SELECT id + 1 AS id"))
     with pytest.raises(OptionError, match="the step 'one' was done and has other keys now"):
         run(load(file), lambda: spark, run_id=record.id)
+
+
+STAGED = """
+name = "staged"
+[parameters]
+highest = 4
+[datasets]
+t = "t.lance"
+[steps.more]
+kind = "sql"
+query = "SELECT id + 10 AS id, id + 2 AS price FROM range(3)"
+target = "t"
+mode = "append"
+branch = "staging"
+[steps.dedupe]
+kind = "dedupe"
+target = "t"
+columns = "price"
+branch = "staging"
+[steps.publish]
+kind = "publish"
+target = "t"
+branch = "staging"
+expect = { cheap = "price <= ${highest}", known = "id >= 0" }
+[steps.export]
+kind = "export"
+source = "t"
+path = "files"
+"""
+
+
+def test_what_a_branch_gets_is_seen_once_it_is_as_expected(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t.lance")
+    glaive.write_dataset(pa.table({"id": [1], "price": [2]}), uri)
+    (tmp_path / "p.toml").write_text(STAGED)
+
+    message = "step publish: 1 rows of branch staging of t violate the expectation cheap"
+    with pytest.raises(ExpectationError, match=message):
+        run(load(tmp_path / "p.toml", {"highest": 3}), lambda: spark, run_id="strict")
+    assert glaive.dataset(uri).to_table().to_pylist() == [{"id": 1, "price": 2}]
+    staged = glaive.dataset(uri, version=("staging", None))
+    assert sorted(staged.to_table()["price"].to_pylist()) == [2, 3, 4]
+
+    # Another run finds the branch, and the same rows twice.
+    done = run(load(tmp_path / "p.toml"), lambda: spark, run_id="loose")
+    assert [step.state for step in done.steps.values()] == ["done"] * 4
+    assert sorted(glaive.dataset(uri).to_table()["price"].to_pylist()) == [2, 3, 4]
+    assert done.steps["publish"].counts["num_files_copied"] > 0
+    assert done.steps["publish"].before["t"] != done.steps["publish"].after_it["t"]
+    assert done.steps["export"].counts["rows"] == 3
+
+    version = glaive.dataset(uri).version
+    done.steps["publish"].state = "failed"  # killed before the commit was written down
+    assert run(load(tmp_path / "p.toml"), lambda: spark, record=done).state == "done"
+    assert glaive.dataset(uri).version == version

@@ -104,9 +104,20 @@ def test_a_sample_has_different_rows_and_can_be_repeated(table: LanceTable) -> N
 def test_a_table_is_exported_through_a_source_of_spark(
     spark: SparkSession, table: LanceTable, tmp_path: Path
 ) -> None:
+    path = str(tmp_path / "out.orc")
+    assert table.export("orc", path, columns=["id"], filter="id < 7") == {"num_rows": 7}
+    assert spark.read.orc(path).count() == 7
+
+
+def test_a_table_is_exported_by_tasks(
+    spark: SparkSession, table: LanceTable, tmp_path: Path
+) -> None:
     path = str(tmp_path / "out.parquet")
-    table.export("parquet", path, compression="zstd")
-    assert spark.read.parquet(path).count() == 300
+    counts = table.export("parquet", path, compression="snappy", job_id="tonight")
+    assert counts["num_rows"] == spark.read.parquet(path).count() == 300
+    assert table.export("parquet", path, job_id="tonight") == counts
+    table.export("json", path, "overwrite", columns=["id"], filter="id < 5")
+    assert sorted(row.id for row in spark.read.json(path).collect()) == list(range(5))
 
 
 def test_a_folder_of_parquet_files_becomes_a_table(

@@ -23,7 +23,7 @@ class ExportStep(Step):
     path
         The folder to write.
     format
-        One of Spark's: ``parquet``, ``csv``, ``orc``, …
+        ``parquet``, ``csv``, ``json``, ``arrow``, ``feather``; or one of Spark's, such as ``orc``.
     mode
         What becomes of files that are there. Default: replaced, as by a run that goes on.
     options
@@ -46,10 +46,12 @@ class ExportStep(Step):
         return f"export {self.source} as {self.format} to {self.path}"
 
     def run(self, context: StepContext) -> Mapping[str, int]:
-        """Write the files with Spark's source."""
+        """Write the files."""
         table = context.table(self.source, self.branch)
         folder = Path(context.folder, Path(self.path).expanduser())
         path = self.path if "://" in self.path else str(folder)
         options: dict[str, Any] = dict(self.options or {})
-        table.export(self.format, path, self.mode, **options)
-        return {"rows": context.dataset(self.source, self.branch).count_rows()}
+        counts: dict[str, int] = table.export(
+            self.format, path, self.mode, job_id=context.job_id, **options
+        )
+        return {"rows": counts["num_rows"]}

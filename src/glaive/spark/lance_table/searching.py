@@ -190,22 +190,6 @@ class TableSearch(TableHandle):
             frame = self._spark.createDataFrame(table)
             return frame.mapInArrow(work, self._schema_of(names))
 
-    def export(self, format: str, path: str, mode: str = "errorifexists", **options: Any) -> None:
-        """Write the newest version with one of Spark's sources: ``parquet``, ``csv``, ``orc``, …
-
-        Parameters
-        ----------
-        options
-            Of that source, such as ``compression="zstd"``.
-
-        Notes
-        -----
-        Rows pass through Spark; types that it lacks become those that frames have.
-        """
-        self._latest()
-        with as_glaive_errors():
-            self._frame().write.format(format).mode(mode).options(**options).save(path)
-
     def _searched(
         self, queries: DataFrame, work: SearchedVectors | SearchedTexts, last: str
     ) -> DataFrame:

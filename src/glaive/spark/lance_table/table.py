@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from glaive.errors import DatasetNotFoundError, OptionError
+from glaive.spark.failures import naming_job
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.changes import TableChanges
 from glaive.spark.lance_table.columns import TableColumns
 from glaive.spark.lance_table.create import TableBuilder
 from glaive.spark.lance_table.description import TableDescription
+from glaive.spark.lance_table.export import TableExport
 from glaive.spark.lance_table.handle import located
 from glaive.spark.lance_table.indexing import TableIndices
 from glaive.spark.lance_table.maintenance import TableMaintenance
@@ -33,6 +35,7 @@ class LanceTable(
     TableIndices,
     TableSearch,
     TableChanges,
+    TableExport,
 ):
     """A dataset whose changes run as jobs of a Spark cluster.
 
@@ -159,7 +162,8 @@ class LanceTable(
             table = cls.forPath(spark, target, **storage)
             if job.made(table._dataset) is not None:  # noqa: SLF001  # of this class
                 return table
-        convert_parquet(target, located(path), storage or None, options, job.commit)
+        with naming_job(job.id, target, named=job.named):
+            convert_parquet(target, located(path), storage or None, options, job.commit)
         return cls.forPath(spark, target, **storage)
 
     @classmethod

@@ -1,0 +1,180 @@
+"""Formats of exported files: their options, the types they hold, and their writers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from glaive.errors import OptionError, SchemaError
+from glaive.exporting.json_text import check_json_types, json_lines
+from glaive.ingestion.formats.options import known_options, option
+
+__all__ = ["FORMATS", "Arrow", "Csv", "Feather", "FileFormat", "Json", "Parquet", "format_named"]
+
+_GROUP_BYTES = 64 << 20
+"""Bytes of the rows of a Parquet row group, about."""
+
+
+class FileFormat(ABC):
+    """A format of files, with the options of its writer; can be pickled.
+
+    Parameters
+    ----------
+    options
+        By name.
+
+    Raises
+    ------
+    OptionError
+        An option does not exist, or has an invalid value.
+    """
+
+    name: ClassVar[str]
+    suffix: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, options: Mapping[str, object]) -> None: ...
+
+    def check(self, schema: pa.Schema) -> None:  # noqa: B027  # right for formats with all types
+        """Refuse types that the format lacks; names the column."""
+
+    @abstractmethod
+    def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write a file.
+
+        Parameters
+        ----------
+        out
+            A ``pyarrow.NativeFile``.
+        """
+
+
+class Parquet(FileFormat):
+    """Parquet. Options: ``compression`` (``zstd``, ``snappy``, ``gzip``, ``lz4``, ``none``)."""
+
+    name = "parquet"
+    suffix = ".parquet"
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ("compression",))
+        self.compression: Any = _one_of(options, "zstd", ("snappy", "gzip", "lz4", "none"))
+
+    def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Row groups of about 64 MiB of rows."""
+        from pyarrow import parquet
+
+        held: list[pa.RecordBatch] = []
+        size = 0
+        with parquet.ParquetWriter(out, schema, compression=self.compression) as writer:
+            for batch in batches:
+                held.append(batch)
+                size += batch.nbytes
+                if size >= _GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(held, schema))
+                    held, size = [], 0
+            if held:
+                writer.write_table(pa.Table.from_batches(held, schema))
+
+
+class Csv(FileFormat):
+    """CSV. Options: ``header`` (true), ``sep`` (``,``)."""
+
+    name = "csv"
+    suffix = ".csv"
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ("header", "sep"))
+        self.header, self.separator = option(options, "header", True), option(options, "sep", ",")
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse nested columns and bytes."""
+        for field in schema:
+            if pa.types.is_nested(field.type) or "binary" in str(field.type):
+                raise SchemaError(
+                    f"column {field.name}: CSV has no {field.type}. Leave the column out, compute "
+                    "a text from it, or export as parquet, arrow or json"
+                )
+
+    def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Texts are quoted where needed; null is empty."""
+        from pyarrow import csv
+
+        options = csv.WriteOptions(include_header=self.header, delimiter=self.separator)
+        with csv.CSVWriter(out, schema, write_options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+
+class Json(FileFormat):
+    """JSON lines. No options."""
+
+    name = "json"
+    suffix = ".json"
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ())
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse bytes."""
+        check_json_types(schema)
+
+    def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """A line for each row."""
+        for batch in batches:
+            out.write(json_lines(batch))
+
+
+class Arrow(FileFormat):
+    """Arrow's file format. Options: ``compression`` (``lz4``, ``zstd``, ``none``)."""
+
+    name = "arrow"
+    suffix = ".arrow"
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ("compression",))
+        self.compression = _one_of(options, "lz4", ("zstd", "none"))
+
+    def write(self, out: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """A record batch for each batch."""
+        codec: Any = None if self.compression == "none" else self.compression
+        options = pa.ipc.IpcWriteOptions(compression=codec)
+        with pa.ipc.new_file(out, schema, options=options) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+
+
+class Feather(Arrow):
+    """The same under its other name."""
+
+    name = "feather"
+    suffix = ".feather"
+
+
+FORMATS: dict[str, type[FileFormat]] = {
+    kind.name: kind for kind in (Parquet, Csv, Json, Arrow, Feather)
+}
+
+
+def format_named(name: str, options: Mapping[str, object]) -> FileFormat:
+    """The format of this name.
+
+    Raises
+    ------
+    OptionError
+        There is none, or an option is wrong.
+    """
+    kind = FORMATS.get(name)
+    if kind is None:
+        raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {name!r}")
+    return kind(options)
+
+
+def _one_of(options: Mapping[str, object], default: str, others: tuple[str, ...]) -> str:
+    value = option(options, "compression", default).lower()
+    if value not in (default, *others):
+        known = ", ".join((default, *others))
+        raise OptionError(f"compression: expected one of {known}, found {value!r}")
+    return value

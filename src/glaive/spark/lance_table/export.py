@@ -1,0 +1,97 @@
+"""Rows of a table as files of other formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from glaive.exporting import FORMATS, ExportMode, export_files
+from glaive.spark.failures import as_glaive_errors, naming_job
+from glaive.spark.jobs.runner import SparkRunner
+from glaive.spark.lance_table.handle import TableHandle, located
+
+__all__ = ["TableExport"]
+
+_LEFT = "the files that it wrote were removed"
+
+
+class TableExport(TableHandle):
+    """The method of ``LanceTable`` that writes files of other formats."""
+
+    def export(
+        self,
+        format: str,
+        path: str,
+        mode: ExportMode = "errorifexists",
+        *,
+        columns: Sequence[str] | Mapping[str, str] | None = None,
+        filter: str | None = None,  # the name that scans have for it
+        storage_options: Mapping[str, str] | None = None,
+        job_id: str | None = None,
+        **options: Any,
+    ) -> dict[str, int]:
+        """Write the newest version to files of a folder.
+
+        Parameters
+        ----------
+        format
+            ``parquet``, ``csv``, ``json``, ``arrow`` or ``feather``: tasks read the dataset and
+            write the files, with exactly its types. Else one of Spark's sources, such as ``orc``.
+        path
+            The folder.
+        mode
+            If there are files: ``errorifexists``; ``ignore`` does nothing; ``append`` adds more;
+            ``overwrite`` removes those of other exports, once the new ones are there.
+        columns, filter
+            As for :func:`glaive.spark.read`; default: all.
+        storage_options
+            Of the store of the folder; default: those of the table.
+        job_id
+            Names this export: running it again with the same id returns what it did. Not for
+            Spark's sources.
+        **options
+            Of the format: ``compression="zstd"`` of Parquet, ``header=False`` and ``sep=";"`` of
+            CSV; those of Spark's source.
+
+        Returns
+        -------
+        dict
+            ``num_files``, ``num_rows`` and ``bytes``; of Spark's sources ``num_rows``.
+
+        Raises
+        ------
+        DatasetExistsError
+            There are files, and ``mode`` is ``errorifexists``.
+        OptionError
+            An option is wrong; or ``overwrite`` would remove files that no export wrote.
+        SchemaError
+            The format has no values for a column; no task ran.
+        JobError
+            The cluster lost processes of the job.
+
+        Notes
+        -----
+        The file ``_SUCCESS`` is written when all files are there. Blobs are written as bytes.
+        """
+        dataset = self._latest()
+        target = located(path)
+        if format not in FORMATS:
+            with as_glaive_errors():
+                frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
+                frame.write.format(format).mode(mode).options(**options).save(target)
+            return {"num_rows": dataset.count_rows(filter)}
+        job = job_id if job_id is not None else str(uuid4())
+        with naming_job(job, target, named=job_id is not None, left=_LEFT):
+            return export_files(
+                dataset.opened,
+                target,
+                format,
+                mode,
+                columns=columns,
+                filter=filter,
+                options=options,
+                storage_options=storage_options or dataset.storage_options,
+                job_id=job_id,
+                runner=SparkRunner(self._spark),
+            )

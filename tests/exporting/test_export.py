@@ -1,0 +1,233 @@
+"""Exports: rows become files of other formats, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import csv
+
+import glaive
+from glaive.dataset.tasks import FragmentRange, InProcess, Task
+from glaive.dataset.version import OpenedVersion
+from glaive.errors import DatasetExistsError, OptionError, SchemaError
+from glaive.exporting import export_files
+from glaive.testing.crashes import killed_at_step
+
+ROWS = 30
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.uint16()),
+        "text": [None if n % 7 == 3 else f'"{n}", \\ é\n' for n in range(ROWS)],
+        "at": pa.array([datetime(2026, 1, 1 + n % 28, tzinfo=UTC) for n in range(ROWS)]),
+        "price": pa.array([Decimal(n).scaleb(-2) for n in range(ROWS)], pa.decimal128(9, 2)),
+    }
+)
+
+
+class OneForEach(InProcess):
+    """Runs a task for each fragment."""
+
+    def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
+        manifest = dataset.manifest
+        return [FragmentRange(manifest.version, n, n + 1) for n in range(manifest.num_fragments)]
+
+
+class Failing(OneForEach):
+    """Runs all tasks, and fails at the end."""
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[Any]]) -> list[Any]:
+        super().run(dataset, tasks)
+        raise ConnectionError("the network is down")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> OpenedVersion:
+    dataset = glaive.write_dataset(TABLE, tmp_path / "t.lance", max_rows_per_file=10)
+    dataset.delete("id = 4")
+    return dataset.opened
+
+
+def names(folder: Path) -> list[str]:
+    """Kinds of the files that readers see; hidden ones are of writers that were killed."""
+    found = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return sorted(path.name.partition("-")[0] + path.suffix for path in found)
+
+
+def kept() -> list[dict[str, Any]]:
+    return [row for row in TABLE.to_pylist() if row["id"] != 4]
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*"))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    if path.suffix == ".csv":
+        options = csv.ConvertOptions(
+            column_types=TABLE.schema, strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
+        parse = csv.ParseOptions(newlines_in_values=True)
+        return csv.read_csv(path, parse_options=parse, convert_options=options).to_pylist()
+    if path.suffix == ".json":
+        found = [
+            json.loads(line, parse_float=Decimal) for line in path.read_text("utf-8").splitlines()
+        ]
+        return [
+            {**row, "at": datetime.fromisoformat(row["at"]), "price": Decimal(row["price"])}
+            for row in found
+        ]
+    return pa.ipc.open_file(path).read_all().to_pylist()
+
+
+@pytest.mark.parametrize("name", ["parquet", "csv", "json", "arrow", "feather"])
+def test_files_have_the_rows(opened: OpenedVersion, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "out"
+    counts = export_files(opened, str(folder), name, runner=OneForEach())
+    assert names(folder) == ["_SUCCESS", *[f"part.{name}"] * 3]
+    assert [row for path in parts(folder) for row in read(path)] == kept()
+    size = sum(path.stat().st_size for path in parts(folder))
+    assert counts == {"num_files": 3, "num_rows": ROWS - 1, "bytes": size}
+
+
+def test_columns_and_rows_are_chosen(opened: OpenedVersion, tmp_path: Path) -> None:
+    folder = str(tmp_path / "out")
+    options = {"header": "false", "sep": ";"}
+    columns = {"id": "id", "twice": "id * 2"}
+    export_files(opened, folder, "csv", columns=columns, filter="id < 3", options=options)
+    assert parts(Path(folder))[0].read_text() == "0;0\n1;2\n2;4\n"
+
+
+def test_a_dataset_without_rows_becomes_a_file_with_columns(tmp_path: Path) -> None:
+    opened = glaive.write_dataset(TABLE.slice(0, 0), tmp_path / "t.lance").opened
+    export_files(opened, str(tmp_path / "out"), "parquet")
+    (path,) = parts(tmp_path / "out")
+    assert pq.read_schema(path).names == TABLE.column_names
+
+
+def test_nested_values_become_json(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "s": {"a": 1, "b": [1.5, None]},
+            "l": [["x", None], []],
+            "f": 1e300,
+            "d": date(2026, 1, 2),
+        },
+        {"s": None, "l": None, "f": float("nan"), "d": None},
+        {"s": {"a": None, "b": None}, "l": [None, ["\x01\t"]], "f": float("-inf"), "d": None},
+    ]
+    schema = pa.schema(
+        {
+            "s": pa.struct({"a": pa.int8(), "b": pa.list_(pa.float32())}),
+            "l": pa.list_(pa.list_(pa.string())),
+            "f": pa.float64(),
+            "d": pa.date32(),
+        }
+    )
+    table = pa.Table.from_pylist(rows, schema)
+    vectors = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.float16(), 2))
+    table = table.append_column("v", vectors).append_column(
+        'a "name"', pa.array(["y", "y", None]).dictionary_encode()
+    )
+    opened = glaive.write_dataset(table, tmp_path / "t.lance").opened
+
+    export_files(opened, str(tmp_path / "out"), "json")
+
+    (path,) = parts(tmp_path / "out")
+    found = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    rows[0]["d"] = "2026-01-02"
+    rows[1]["f"], rows[2]["f"] = "NaN", "-Infinity"
+    assert found == [
+        {**rows[0], "v": [1, 2], 'a "name"': "y"},
+        {**rows[1], "v": None, 'a "name"': "y"},
+        {**rows[2], "v": [3, 4], 'a "name"': None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "message"),
+    [
+        ("csv", pa.array([[1]]), "column x: CSV has no list"),
+        ("csv", pa.array([b"x"]), "column x: CSV has no binary"),
+        ("json", pa.array([{"b": b"x"}]), "column x: JSON has no bytes"),
+    ],
+)
+def test_types_that_a_format_lacks_are_refused(
+    tmp_path: Path, name: str, column: Any, message: str
+) -> None:
+    opened = glaive.write_dataset(pa.table({"x": column}), tmp_path / "t.lance").opened
+    with pytest.raises(SchemaError, match=message):
+        export_files(opened, str(tmp_path / "out"), name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_mode_says_what_becomes_of_other_files(opened: OpenedVersion, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    path = str(folder)
+    export_files(opened, path, "parquet", "ignore")
+    with pytest.raises(DatasetExistsError, match=r"out has files, such as _SUCCESS"):
+        export_files(opened, path, "parquet")
+    assert export_files(opened, path, "parquet", "ignore")["num_files"] == 0
+    export_files(opened, path, "csv", "append")
+    assert names(folder) == ["_SUCCESS", "part.csv", "part.parquet"]
+    export_files(opened, path, "arrow", "overwrite")
+    assert names(folder) == ["_SUCCESS", "part.arrow"]
+    (folder / "mine.txt").touch()
+    with pytest.raises(OptionError, match=r"mine\.txt is no file of an export"):
+        export_files(opened, path, "arrow", "overwrite")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"format": "xml"}, "format: expected one of parquet"),
+        ({"mode": "replace"}, "mode: expected one of errorifexists"),
+        ({"options": {"compresion": "zstd"}}, "did you mean compression"),
+        ({"options": {"compression": "rar"}}, "compression: expected one of zstd"),
+        ({"job_id": "../x"}, "job_id: expected up to 128 letters"),
+    ],
+)
+def test_wrong_options_are_refused(
+    opened: OpenedVersion, tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        export_files(opened, str(tmp_path / "out"), **({"format": "parquet"} | arguments))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_that_fails_leaves_nothing(opened: OpenedVersion, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError):
+        export_files(opened, str(tmp_path / "out"), "parquet", runner=Failing())
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["errorifexists", "overwrite"])
+def test_a_job_killed_at_any_step_goes_on(opened: OpenedVersion, tmp_path: Path, mode: Any) -> None:
+    step, killed = 0, True
+    while killed:
+        step += 1
+        folder = tmp_path / f"out{step}"
+        if mode == "overwrite":
+            export_files(opened, str(folder), "json", mode)
+
+        def run(folder: Path = folder) -> dict[str, int]:
+            return export_files(opened, str(folder), "arrow", mode, job_id="j", runner=OneForEach())
+
+        killed = killed_at_step(str(folder), run, step)
+        mark = folder / "_SUCCESS"
+        done = mark.exists() and '"job": "j"' in mark.read_text()
+        assert not done or names(folder) == ["_SUCCESS", *["part.arrow"] * 3]
+        counts = run()
+        assert names(folder) == ["_SUCCESS", *["part.arrow"] * 3]
+        assert sum(len(read(path)) for path in parts(folder)) == counts["num_rows"] == ROWS - 1
+        assert run() == counts
+    assert step > 5
