@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+import random
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from glaive.errors import FilterError
 from glaive.expr.arithmetic import combine
 
 TYPES = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -37,3 +41,50 @@ def test_floats_by_a_constant(op: str) -> None:
         assert result.to_numpy(zero_copy_only=False).tobytes() == (
             wanted.to_numpy(zero_copy_only=False).tobytes()
         )
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*"])
+@pytest.mark.parametrize("largest", [0, 9, 10**6, 10**18, 10**37])
+@pytest.mark.parametrize("scales", [(2, 2), (0, 4), (15, 3)])
+def test_decimals_whose_types_add_up_to_more_than_38_digits(
+    op: str, largest: int, scales: tuple[int, int]
+) -> None:
+    rng = random.Random(largest)
+    left, right = (
+        [None if not rng.randrange(9) else rng.randint(-largest, largest) for _ in range(50)]
+        for _ in scales
+    )
+    exact = {"+": operator.add, "-": operator.sub, "*": operator.mul}[op]
+    kind = {"*": sum(scales)}.get(op, max(scales))
+    steps = [0 if op == "*" else kind - scale for scale in scales]
+    wanted = [
+        None if a is None or b is None else exact(a * 10 ** steps[0], b * 10 ** steps[1])
+        for a, b in zip(left, right, strict=True)
+    ]
+    first, second = (
+        decimals([7, *numbers, 7], scale)[1:-1]
+        for numbers, scale in zip((left, right), scales, strict=True)
+    )
+    try:
+        found = combine(op, first, second, 50)
+    except FilterError:
+        assert any(value is not None and abs(value) >= 2**127 for value in wanted)
+        return
+    assert (found.type.scale, unscaled(found)) == (kind, wanted)
+
+
+def decimals(numbers: list[int | None], scale: int) -> pa.Array[pa.Scalar[pa.Decimal128Type]]:
+    """Decimals of 38 digits."""
+    raw = b"".join((number or 0).to_bytes(16, "little", signed=True) for number in numbers)
+    valid = pa.array([number is not None for number in numbers]).buffers()[1]
+    kind = pa.decimal128(38, scale)
+    return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(raw)])
+
+
+def unscaled(array: pa.Array[pa.Scalar[pa.Decimal128Type]]) -> list[int | None]:
+    raw = memoryview(array.buffers()[1])[array.offset * 16 :]
+    valid = array.is_valid().to_pylist()
+    return [
+        int.from_bytes(raw[at * 16 : at * 16 + 16], "little", signed=True) if valid[at] else None
+        for at in range(len(array))
+    ]

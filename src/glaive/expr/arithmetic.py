@@ -200,10 +200,13 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
 
     rule = arithmetic(op, left.type, right.type)
     kind = rule[2] if rule else left.type
-    if op in "+-*" and pa.types.is_decimal128(kind) and kind.precision < _MAX_DIGITS:
-        result = _PLAIN[op](left, right)  # all digits fit
-        if result.type == kind:
-            return result
+    if op in "+-*" and pa.types.is_decimal128(kind):
+        if kind.precision < _MAX_DIGITS:
+            result = _PLAIN[op](left, right)  # all digits fit
+            if result.type == kind:
+                return result
+        elif (narrow := _by_digits(op, left, right, kind)) is not None:
+            return narrow
     compute = _EXACT[op]
     scales = left.type.scale, right.type.scale
 
@@ -223,6 +226,41 @@ def _decimals(op: str, left: Any, right: Any) -> Any:
     raw = b"".join((value or 0).to_bytes(size, "little", signed=True) for value in unscaled)
     valid = pa.array([value is not None for value in unscaled]).buffers()[1]
     return pa.Array.from_buffers(kind, len(unscaled), [valid, pa.py_buffer(raw)])
+
+
+def _by_digits(op: str, left: Any, right: Any, kind: Any) -> Any:
+    """The same by Arrow, for values with fewer digits than their types; None if they have more.
+
+    Arrow adds up the digits of the types, and refuses results that may have more than 38.
+    """
+    if not (pa.types.is_decimal128(left.type) and pa.types.is_decimal128(right.type)):
+        return None
+    first, second = _digits(left), _digits(right)
+    scales = left.type.scale, right.type.scale
+    scale = sum(scales) if op == "*" else max(scales)
+    whole = max(first - scales[0], second - scales[1])
+    needed = first + second + 1 if op == "*" else whole + scale + 1
+    if max(first, second, needed) > _MAX_DIGITS or scale != kind.scale:
+        return None
+    narrow = [
+        _as_type(each, pa.decimal128(digits, each.type.scale))
+        for each, digits in ((left, first), (right, second))
+    ]
+    return _as_type(_PLAIN[op](*narrow), kind)
+
+
+def _digits(array: Any) -> int:
+    """Digits of the largest value of a column of decimals; as many as its scale, at least."""
+    scale = array.type.scale
+    ends: Any = pc.min_max(array)
+    unscaled = (abs(_unscaled(end, scale)) for end in ends.as_py().values() if end is not None)
+    digits = len(str(max(unscaled, default=0)))
+    return max(digits, int(scale), 1)
+
+
+def _as_type(array: Any, kind: Any) -> Any:
+    """The same integers as decimals with another number of digits."""
+    return pa.Array.from_buffers(kind, len(array), array.buffers(), array.null_count, array.offset)
 
 
 def _unscaled(value: Decimal, scale: int) -> int:
