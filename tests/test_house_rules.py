@@ -8,6 +8,7 @@ import operator
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -60,6 +61,12 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module's tree: most rules here look at each."""
+    return tuple(ast.walk(parse(path)))
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(SRC).as_posix()
 
@@ -75,13 +82,15 @@ def identifier(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
+@cache
+def imports(tree: ast.AST) -> frozenset[str]:
+    found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)
 
 
 # --- size and shape ---------------------------------------------------------------------
@@ -166,14 +175,14 @@ def test_messages_that_cannot_be_parsed_are_damage() -> None:
             continue
         guarded = {
             id(part)
-            for node in ast.walk(parse(path))
+            for node in nodes(path)
             if isinstance(node, ast.Try) and _catches_decode_errors(node)
             for statement in node.body
             for part in ast.walk(statement)
         }
         found += [
             f"{name_of(path)}:{node.lineno}"
-            for node in ast.walk(parse(path))
+            for node in nodes(path)
             if isinstance(node, ast.Attribute)
             and node.attr in {"FromString", "ParseFromString", "MergeFromString"}
             and id(node) not in guarded
@@ -222,19 +231,25 @@ def prose_and_source() -> Iterator[Path]:
     yield from ROOT.glob("*.md")
 
 
+@cache
+def banned_words() -> Mapping[str, list[str]]:
+    """Return where the banned words are, by word."""
+    # Parts of names count: ``_gone`` and ``gone_rows`` are that word too.
+    words = "|".join(BANNED)
+    pattern = re.compile(rf"(?<![A-Za-z])(?:{words})(?![a-z])", re.IGNORECASE)
+    found = defaultdict(list)
+    for path in prose_and_source():
+        place, text = path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
+        for match in pattern.finditer(text):
+            word, number = match[0].lower(), text.count("\n", 0, match.start()) + 1
+            if (place, word) not in RIGHT_WORDS:
+                found[word].append(f"{place}:{number}")
+    return found
+
+
 @pytest.mark.parametrize("word", BANNED)
 def test_words_are_those_of_the_field(word: str) -> None:
-    # Parts of names count: ``_gone`` and ``gone_rows`` are that word too.
-    pattern = re.compile(rf"(?<![A-Za-z]){word}(?![a-z])", re.IGNORECASE)
-    found = []
-    for path in prose_and_source():
-        place = path.relative_to(ROOT).as_posix()
-        if (place, word) in RIGHT_WORDS:
-            continue
-        lines = path.read_text("utf-8").splitlines()
-        found += [
-            f"{place}:{number}" for number, line in enumerate(lines, 1) if pattern.search(line)
-        ]
+    found = banned_words().get(word)
     assert not found, f"{word!r} -> {BANNED[word]}: {found}"
 
 
@@ -261,7 +276,7 @@ def test_nothing_asks_which_format_version_it_is() -> None:
         f"{name_of(path)}:{node.lineno}"
         for path in sources()
         if name_of(path) != "glaive/types.py" and "/spark/" not in name_of(path)
-        for node in ast.walk(parse(path))
+        for node in nodes(path)
         if isinstance(node, ast.Compare) and _compares_format_versions(node)
     ]
     assert not found, f"ask the profile for the permission instead: {found}"
@@ -337,8 +352,10 @@ def functions(path: Path) -> list[ast.FunctionDef]:
     return [node for node in parse(path).body if isinstance(node, ast.FunctionDef)]
 
 
-def called(function: ast.AST) -> set[str]:
-    return {identifier(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+@cache
+def called(function: ast.AST) -> frozenset[str]:
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return frozenset(identifier(node.func) for node in calls)
 
 
 def kernels_in(path: Path) -> list[ast.FunctionDef]:
@@ -380,7 +397,7 @@ def test_kernels_neither_raise_nor_allocate(module: Path) -> None:
 def test_kernels_with_many_numbers_are_called_by_name(module: Path) -> None:
     """By a record that is unpacked, or by keyword: swapped addresses would go unnoticed."""
     kernels = {kernel.name for path in COMPILED for kernel in kernels_in(path)}
-    for node in ast.walk(parse(module)):
+    for node in nodes(module):
         if isinstance(node, ast.Call) and identifier(node.func) in kernels:
             advice = f"{module.name}:{node.lineno}: make a record of glaive.kernels.records"
             assert len(node.args) <= MAX_NUMBERS, advice
@@ -395,7 +412,7 @@ def test_one_function_compiles_all_kernels() -> None:
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*.py")), ids=stem)
 def test_addresses_are_taken_where_a_checked_build_sees_it(path: Path) -> None:
-    taken = [node for node in ast.walk(parse(path)) if isinstance(node, ast.Attribute)]
+    taken = [node for node in nodes(path) if isinstance(node, ast.Attribute)]
     assert path.stem in ("_addresses", "_sanitizer") or not any(
         node.attr in ("address", "ctypes", "__array_interface__") for node in taken
     ), "take addresses with _addresses.address"
@@ -420,8 +437,7 @@ def test_warmup_can_exercise_every_wrapper(wrapper: Path) -> None:
 @pytest.mark.parametrize("wrapper", WRAPPERS, ids=stem)
 def test_every_wrapper_is_compared_with_its_reference(wrapper: Path) -> None:
     for path in (TESTS / "kernels").glob("test_*.py"):
-        text = path.read_text("utf-8")
-        if "force_tier" in text and dotted(wrapper) in set(imports(ast.parse(text))):
+        if "force_tier" in path.read_text("utf-8") and dotted(wrapper) in imports(parse(path)):
             return
     pytest.fail(f"no test runs {dotted(wrapper)} under force_tier('numpy') and ('numba')")
 
@@ -440,7 +456,7 @@ def built_in_sources() -> frozenset[str]:
     for path in sources():
         if path.name == "errors.py":
             continue
-        for node in ast.walk(parse(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Call):
                 found.add(identifier(node.func))
                 if isinstance(node.func, ast.Attribute):
@@ -454,7 +470,7 @@ def expected_in_tests() -> frozenset[str]:
     return frozenset(
         identifier(part)
         for path in TESTS.rglob("test_*.py")
-        for node in ast.walk(parse(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and identifier(node.func) == "raises"
         for argument in node.args
         for part in ast.walk(argument)
@@ -506,7 +522,7 @@ def import_graph() -> Mapping[str, frozenset[str]]:
     graph = {}
     for name, path in names.items():
         found = set()
-        for node in ast.walk(parse(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
