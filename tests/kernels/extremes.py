@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import dataclasses
 import faulthandler
+import functools
 import inspect
 import json
 import os
@@ -24,11 +25,9 @@ import sys
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -58,31 +57,67 @@ class Recorder:
     def __init__(self, per_function: int) -> None:
         self.calls: dict[str, dict[Any, Arguments]] = defaultdict(dict)
         self._per_function = per_function
-        self._functions: dict[Any, str] = {}
-        for module in kernel_modules():
-            for name in getattr(module, "__all__", ()):
-                function = getattr(module, name)
-                if inspect.isfunction(function) and function.__module__ == module.__name__:
-                    self._functions[function.__code__] = f"{module.__name__}.{name}"
 
-    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        """Be the profile function of this thread."""
-        if event != "call" or frame.f_code not in self._functions:
-            return
-        name = self._functions[frame.f_code]
-        if name.endswith(".exercise"):
-            return
-        code = frame.f_code
-        arguments = {
-            key: frame.f_locals[key]
-            for key in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Put recording functions in the place of the kernels' public ones.
+
+        Modules that are imported meanwhile find them where the functions come from; those
+        imported before hold the functions by name, as kernels do that call each other.
+        """
+        recording = {
+            function: self._recorded(f"{module.__name__}.{function.__name__}", function)
+            for module in kernel_modules()
+            for function in public_functions(module)
         }
-        call_signature = tuple(signature(value) for value in arguments.values())
+        replace_globals(recording)
+        try:
+            yield
+        finally:
+            replace_globals({ours: function for function, ours in recording.items()})
+
+    def _recorded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, for each call of which :meth:`_keep` is called first."""
+        parameters = inspect.signature(function)
+
+        @functools.wraps(function)
+        def recorded(*given: Any, **named: Any) -> Any:
+            if len(self.calls[name]) < self._per_function:
+                bound = parameters.bind(*given, **named)
+                bound.apply_defaults()
+                self._keep(name, bound.arguments)
+            return function(*given, **named)
+
+        return recorded
+
+    def _keep(self, name: str, arguments: Arguments) -> None:
         kept = self.calls[name]
-        if call_signature in kept or len(kept) >= self._per_function:
+        call_signature = tuple(signature(value) for value in arguments.values())
+        if call_signature in kept:
             return
         if sum(size_of(leaf) for _, leaf in leaves(arguments)) <= LARGEST_CALL:
             kept[call_signature] = {key: copied(value) for key, value in arguments.items()}
+
+
+def public_functions(module: Any) -> Iterator[Callable[..., Any]]:
+    """What a module of kernels offers, but for the function that warms it up."""
+    for name in getattr(module, "__all__", ()):
+        function = getattr(module, name)
+        if (
+            inspect.isfunction(function)
+            and function.__module__ == module.__name__
+            and name != "exercise"
+        ):
+            yield function
+
+
+def replace_globals(replacements: dict[Callable[..., Any], Callable[..., Any]]) -> None:
+    """Give the names of all modules of glaive that stand for a function to another one."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] == "glaive":
+            for name, value in list(vars(module).items()):
+                if inspect.isfunction(value) and value in replacements:
+                    setattr(module, name, replacements[value])
 
 
 def kernel_modules() -> list[Any]:
@@ -259,21 +294,18 @@ def as_mutable(buffer: pa.Buffer) -> pa.Buffer:
 
 def record(recorder: Recorder) -> None:
     """Run the kernels' own tests and a round of files under the recorder."""
-    sys.setprofile(recorder)
-    try:
+    folder = Path(__file__).parent
+    files = sorted(str(path) for path in folder.glob("test_*.py"))
+    skipped = ("test_warmup.py", "test_extreme_numbers.py")
+    files = [file for file in files if not file.endswith(skipped)]
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary"]
+    with recorder.recording():
         with force_tier("numba"):
             for module in kernel_modules():
                 if hasattr(module, "exercise"):
                     module.exercise()
-        folder = Path(__file__).parent
-        files = sorted(str(path) for path in folder.glob("test_*.py"))
-        skipped = ("test_warmup.py", "test_extreme_numbers.py")
-        files = [file for file in files if not file.endswith(skipped)]
-        quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary"]
         with contextlib.redirect_stdout(sys.stderr):
             pytest.main([*quiet, *files])
-    finally:
-        sys.setprofile(None)
 
 
 def replay(recorder: Recorder, trials: int, seed: int, only: str) -> dict[str, Any]:
@@ -287,7 +319,7 @@ def replay(recorder: Recorder, trials: int, seed: int, only: str) -> dict[str, A
     for name, kept in sorted(recorder.calls.items()):
         if only not in name:
             continue
-        findings = in_child(partial(replay_function, name, kept, trials, seed))
+        findings = in_child(functools.partial(replay_function, name, kept, trials, seed))
         if findings is None:
             unsafe[f"{name}: the process ended or hung"] = "see the traceback"
             continue

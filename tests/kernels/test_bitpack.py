@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from glaive.config import settings
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import (
     chunk_widths,
@@ -336,6 +337,7 @@ def test_packing_refuses_what_cannot_be_meant() -> None:
         pack_out_of_line(values, np.array([4]), 32, 33)
 
 
+@pytest.mark.skipif(settings.kernels == "checked", reason="the checked build compiles all it runs")
 def test_a_few_values_are_read_without_the_compiler() -> None:
     code = """
 import sys, numpy as np, pyarrow as pa
