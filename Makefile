@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 ONLY ?=
+SCHEDULES ?= 10000
 ARGS ?=
 # Files begin in the order of tests/conftest.py: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -13,7 +14,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-fast nightly lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test docs test-fast nightly simulate lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -33,7 +34,11 @@ nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour
 		tests/index $(ARGS)
 	GLAIVE_KERNELS=checked $(BIN)/python -m tests.kernels.extremes --trials 1000 --calls 30 > /dev/null
 	$(BIN)/python -m tests.proof.fuzz --trials 100000
+	$(BIN)/python -m tests.proof.simulate --schedules 1000000 --workers $(JOBS)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
+
+simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes about two minutes of one core
+	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
 
 oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(BIN)/python -m venv --clear $(VENV)/oldest

@@ -1,4 +1,7 @@
-"""Rules of ``docs/format`` and the tests that cite them. ``make spec`` prints the rest."""
+"""Rules of ``docs/format``, promises of ``docs/reliability.md``, and the tests that cite them.
+
+``make spec`` prints the others.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,13 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [*sorted((ROOT / "docs" / "format").glob("*.md")), ROOT / "docs" / "reliability.md"]
 RULE = re.compile(r"\{#([a-z]+(?:-[a-z]+)*-\d+)\}")
 
 
 def rules() -> Counter[str]:
     """Return how often each id is given to a rule; once is right."""
-    return Counter(
-        found
-        for page in sorted((ROOT / "docs" / "format").glob("*.md"))
-        for found in RULE.findall(page.read_text("utf-8"))
-    )
+    return Counter(found for page in PAGES for found in RULE.findall(page.read_text("utf-8")))
 
 
 def citations() -> dict[str, list[str]]:

@@ -15,10 +15,10 @@ Specification: "Directory layout" and "Manifest names" in ``docs/format``.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from glaive.entropy import random_bytes
 from glaive.format.limits import check_file_name
 
 __all__ = [
@@ -104,7 +104,7 @@ def new_data_file_name() -> str:
 
     The random prefix distributes the files of a dataset over the partitions of object stores.
     """
-    random = os.urandom(16)
+    random = random_bytes(16)
     return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
 
 

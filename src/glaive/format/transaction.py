@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from uuid import uuid4
 
+from glaive.entropy import new_uuid
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
 
@@ -72,7 +72,7 @@ class Transaction:
 
     read_version: int
     operation: Operation
-    uuid: str = field(default_factory=lambda: str(uuid4()))
+    uuid: str = field(default_factory=lambda: str(new_uuid()))
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property

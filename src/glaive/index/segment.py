@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.entropy import new_uuid
 from glaive.errors import (
     DataFileMissingError,
     GlaiveError,
@@ -209,7 +210,7 @@ class SegmentWriter:
     ) -> None:
         self.store = store
         self.file_version = file_version_of(data_format)
-        self.id = uuid or uuid4()
+        self.id = uuid or new_uuid()
         self.folder = f"{INDICES}/{self.id}" + (f"/{STAGING}" if part else "")
         self._sizes: dict[str, int] = {}
         self._open: dict[str, IndexFileWriter] = {}

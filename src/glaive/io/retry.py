@@ -7,10 +7,11 @@ safely, which is done here; writes are never repeated.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from glaive.clock import sleep
+from glaive.entropy import fraction
 
 __all__ = ["is_transient", "pause", "repeating"]
 
@@ -51,7 +52,7 @@ def repeating(read: Callable[[], T], times: int, *, refusals: tuple[type[BaseExc
 
 def pause(attempt: int) -> None:
     """Sleep before repetition ``attempt`` (from 0 on): a random part of a time that doubles."""
-    time.sleep(random.random() * min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))  # noqa: S311  # not for secrets
+    sleep(fraction() * min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))
 
 
 def is_transient(error: BaseException) -> bool:

@@ -15,13 +15,13 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from glaive.clock import monotonic, now, sleep
 from glaive.errors import CleanupError, ObjectNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
@@ -92,7 +92,7 @@ class CleanupPolicy:
     def before(self) -> datetime:
         """Only versions created before this time are deleted."""
         try:
-            return datetime.now(UTC) - self.age
+            return now() - self.age
         except OverflowError:  # before the year 1
             return datetime.min.replace(tzinfo=UTC)
 
@@ -221,10 +221,10 @@ def delete_planned(
             )
     paths = [file.path for file in plan.files if not file.unfinished]
     for start in range(0, len(paths), batch):
-        began = time.monotonic()
+        began = monotonic()
         store.delete(paths[start : start + batch])
         if rate is not None and start + batch < len(paths):
-            time.sleep(max(0.0, batch / rate - (time.monotonic() - began)))
+            sleep(max(0.0, batch / rate - (monotonic() - began)))
     for warning in warnings:
         _logger.warning("clean-up of %s: %s", store.uri, warning)
     files = tuple(file for file in plan.files if file.path not in kept)
@@ -343,7 +343,7 @@ def _unused(
     protection: _Protection,
 ) -> Iterator[CleanupFile]:
     """Files that no kept version uses."""
-    youngest = datetime.now(UTC) - UNVERIFIED_AGE
+    youngest = now() - UNVERIFIED_AGE
     for folder in FOLDERS:
         if not protection.is_reachable(folder):
             continue

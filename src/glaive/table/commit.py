@@ -13,13 +13,12 @@ transaction of an application, or a later one.
 
 from __future__ import annotations
 
-import random
-import secrets
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from glaive.clock import monotonic, sleep
+from glaive.entropy import fraction, random_bytes
 from glaive.errors import (
     CommitConflictError,
     CommitContentionError,
@@ -124,7 +123,7 @@ class _Commit:
     def run(self) -> Manifest:
         options = self.options
         read_operation(self.transaction.operation)  # fail before anything is written
-        started = time.perf_counter()
+        started = monotonic()
         done = self._catch_up_from_read_version()
         if done is not None:
             return done
@@ -174,8 +173,8 @@ class _Commit:
                         MANIFESTS.keep(parts, manifest, seen)
                 self._clean_up(manifest)
                 return manifest
-            took = took or time.perf_counter() - started
-            late = options.timeout is not None and time.perf_counter() - started > options.timeout
+            took = took or monotonic() - started
+            late = options.timeout is not None and monotonic() - started > options.timeout
             if attempt < options.max_retries and not late:
                 _wait(attempt, took)
             # Also after the last attempt: it may have succeeded, with its response lost.
@@ -217,7 +216,7 @@ class _Commit:
                 operation = operation.with_hidden(lineage)
         draft = operation.apply(base, BuildContext(version, self.options, older))
         if self.options.detached:
-            version = secrets.randbits(64) | DETACHED
+            version = int.from_bytes(random_bytes(8), "little") | DETACHED
         carried = base.wire.reader_feature_flags if base is not None and draft.kept else 0
         return draft, finish(draft, version, carried=carried)
 
@@ -397,4 +396,4 @@ class _Commit:
 
 def _wait(attempt: int, first_attempt: float) -> None:
     """Sleep for a random time that grows with each attempt, in units of the first duration."""
-    time.sleep(random.random() * min(first_attempt, 1.0) * 2 ** min(attempt, _MAX_DOUBLINGS))  # noqa: S311  # not for secrets
+    sleep(fraction() * min(first_attempt, 1.0) * 2 ** min(attempt, _MAX_DOUBLINGS))

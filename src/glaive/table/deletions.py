@@ -5,12 +5,12 @@ Specification: "Deletion files" in ``docs/format``.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.entropy import random_bytes
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
 from glaive.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
 from glaive.format.fragment import DeletionFile, Fragment
@@ -97,7 +97,7 @@ def add_deletions(
     file = DeletionFile(
         bitmap=len(all_deleted) >= BITMAP_FROM,
         read_version=manifest.version,
-        number=int.from_bytes(os.urandom(8), "little"),
+        number=int.from_bytes(random_bytes(8), "little"),
         rows=len(all_deleted),
     )
     put_deletions(store, fragment.id, file, all_deleted)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
+from glaive.clock import now_ns
 from glaive.format.flags import Feature, recompute
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.manifest import WRITER
@@ -31,7 +31,7 @@ def finish(draft: Draft, version: int, *, carried: int = 0) -> bool:
     """
     made = draft.wire
     made.version = version
-    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+    seconds, nanos = divmod(now_ns(), 1_000_000_000)
     made.timestamp.seconds, made.timestamp.nanos = seconds, nanos
     made.ClearField("tag")
     made.ClearField("version_aux_data")

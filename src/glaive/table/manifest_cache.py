@@ -10,12 +10,12 @@ the process rather than to a session, because every append by path opens a new s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from glaive.clock import monotonic, now_ns
 from glaive.format.manifest import Manifest
 
 __all__ = ["MANIFESTS", "DirectoryState", "ManifestCache", "SeenDirectory"]
@@ -99,7 +99,7 @@ class ManifestCache:
             return None
         changed = max(state[1:])
         step = self._fine_step_seconds if changed % 1_000_000 else self._step_seconds
-        return SeenDirectory(state, time.time() - changed / 1e9 > step)
+        return SeenDirectory(state, (now_ns() - changed) / 1e9 > step)
 
     def newest(
         self, folder: str, state: DirectoryState | None, *, to_follow: bool = False
@@ -111,7 +111,7 @@ class ManifestCache:
         entry = self._entries.get(folder)
         if entry is None or entry.seen is None or entry.seen.state != state:
             return None
-        is_fresh = to_follow and time.monotonic() - entry.made <= self._fresh_seconds
+        is_fresh = to_follow and monotonic() - entry.made <= self._fresh_seconds
         return entry.manifest if is_fresh or entry.seen.shows_changes else None
 
     def keep(
@@ -130,7 +130,7 @@ class ManifestCache:
         folder = _folder(manifest.where)
         # Each step is atomic. A lock could stay locked in a concurrently forked process.
         self._entries.pop(folder, None)
-        self._entries[folder] = _Entry(data, manifest, time.monotonic(), seen)
+        self._entries[folder] = _Entry(data, manifest, monotonic(), seen)
         for oldest in list(self._entries)[: -self._max_datasets]:
             self._entries.pop(oldest, None)
 

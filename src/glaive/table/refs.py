@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -32,7 +31,6 @@ __all__ = [
     "is_unfinished",
     "load_json",
     "metadata_of",
-    "now",
     "read_refs",
     "ref_files",
     "required_integer",
@@ -200,11 +198,6 @@ def stem(path: str) -> str:
 
 
 # --------------------------------------------------------------------------- time
-
-
-def now() -> int:
-    """Nanoseconds since 1970 UTC."""
-    return time.time_ns()
 
 
 def time_text(moment: int | None) -> str | None:

@@ -8,13 +8,14 @@ Specification: "Rows that moved" in ``docs/format/refs.md``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.clock import now_ns
+from glaive.entropy import new_uuid
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.fragment import Fragment
 from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS, check_file_name
@@ -96,9 +97,9 @@ def reuse_entry(
         dataset_version=manifest.version,
         fragment_bitmap=bitmap_of(fragments),
         index_version=0,
-        created_at=time.time_ns() // 1_000_000,
+        created_at=now_ns() // 1_000_000,
     )
-    entry.uuid.uuid = uuid4().bytes
+    entry.uuid.uuid = new_uuid().bytes
     entry.index_details.type_url = _TYPE
     entry.index_details.value = _DETAILS(inline=content).SerializeToString()
     return entry

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.public_operation import public_operation
+from glaive.entropy import new_uuid
 from glaive.errors import (
     DatasetNotFoundError,
     OptionError,
@@ -52,7 +52,7 @@ class Transaction:
 
     read_version: int
     operation: LanceOperation.BaseOperation
-    uuid: str = field(default_factory=lambda: str(uuid4()))
+    uuid: str = field(default_factory=lambda: str(new_uuid()))
     transaction_properties: dict[str, str] | None = field(default_factory=dict)
 
     def to_table(self) -> stored.Transaction:

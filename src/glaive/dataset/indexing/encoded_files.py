@@ -6,7 +6,6 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import one_array
+from glaive.clock import now_ns
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.opening import find
 from glaive.errors import CorruptFileError, OptionError
@@ -146,7 +146,7 @@ def load_sorted(
         dataset_version=dataset.manifest.version,
         fragment_bitmap=bitmap_of(_fragments(files)),
         index_version=version_of(parameters),
-        created_at=time.time_ns() // 1_000_000,
+        created_at=now_ns() // 1_000_000,
         files=written,
     )
     entry.uuid.uuid = out.id.bytes

@@ -5,7 +5,6 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from glaive.clock import now_ns
 from glaive.config import memory_size, settings
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.describe import path_of
@@ -297,7 +297,7 @@ def _entry(
         dataset_version=manifest.version,
         fragment_bitmap=bitmap_of(sorted(covered)),
         index_version=built.version,
-        created_at=time.time_ns() // 1_000_000,
+        created_at=now_ns() // 1_000_000,
         files=files,
     )
     entry.uuid.uuid = out.id.bytes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from glaive.clock import monotonic
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
@@ -38,7 +38,7 @@ def with_retries(
         raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
     if not isinstance(retry_timeout, timedelta):
         raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
-    until = time.monotonic() + retry_timeout.total_seconds()
+    until = monotonic() + retry_timeout.total_seconds()
     at = dataset.opened
     for attempt in range(conflict_retries + 1):
         wire = at.manifest.wire
@@ -50,7 +50,7 @@ def with_retries(
         except CommitConflictError as error:
             if not error.retryable:
                 raise
-            if attempt == conflict_retries or time.monotonic() >= until:
+            if attempt == conflict_retries or monotonic() >= until:
                 raise CommitContentionError(
                     f"{at.uri}: other writers changed the same rows at every one of "
                     f"{attempt + 1} attempts, the last in version {error.version} "

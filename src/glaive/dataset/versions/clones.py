@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from glaive.clock import now_ns
 from glaive.dataset.versions.references import Referenced, branch_of, resolve
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.bases import allowing
+from glaive.entropy import random_bytes
 from glaive.errors import DatasetNotFoundError, RefNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
@@ -60,8 +60,8 @@ def make_branch(dataset: OpenedVersion, name: str, reference: object) -> Referen
         Branch(
             parent_branch=source.branch,
             parent_version=version,
-            identifier=(*chain, (version, secrets.token_hex(16))),
-            create_at=int(time.time()),
+            identifier=(*chain, (version, random_bytes(16).hex())),
+            create_at=now_ns() // 1_000_000_000,
             manifest_size=source.store.head(path).size,
         ),
     )

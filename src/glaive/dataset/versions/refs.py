@@ -8,13 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from glaive.clock import now_ns
 from glaive.dataset.versions.references import branch_of, resolve
 from glaive.errors import CommitError, OptionError
 from glaive.format.paths import manifest_path
 from glaive.io.store import ObjectStore
 from glaive.table import branches, tags
 from glaive.table.branches import BRANCHES, Branch
-from glaive.table.refs import TREE, branch_store, now, ref_files, root_store
+from glaive.table.refs import TREE, branch_store, ref_files, root_store
 from glaive.table.tags import Tag
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Tags(_Refs):
         target = resolve(opened.store, opened.manifest, reference)
         manifest = target.manifest
         path = manifest_path(manifest.version, manifest.scheme)
-        time = now()
+        time = now_ns()
         return Tag(
             version=manifest.version,
             branch=target.branch,

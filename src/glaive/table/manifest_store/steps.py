@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from uuid import uuid4
 
+from glaive.entropy import new_uuid
 from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
 from glaive.format.names import is_staged_manifest_name
 from glaive.format.paths import VERSIONS, parse_manifest_name
@@ -39,7 +39,7 @@ def register(
     """
     if _adopt(store, register, version, path):
         return False
-    staged = f"{path}-{uuid4()}"
+    staged = f"{path}-{new_uuid()}"
     size = sum(map(len, data))
     entry = ManifestEntry(version=version, path=staged, size=size)
     store.put(staged, data)

@@ -1,0 +1,118 @@
+"""The objects of a simulated store, with their past, for listings that are not up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from glaive.errors import ObjectExistsError
+from glaive.io.store import ObjectMeta, ObjectStore, PutMode
+
+__all__ = ["Bucket"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """Content of an object, when it was written, and for what; ``None``: it was deleted."""
+
+    data: pa.Buffer | None
+    moment: float
+    doing: object = None
+
+
+class Bucket:
+    """Objects by path. Each change has a moment; each change is atomic.
+
+    Parameters
+    ----------
+    uri
+        Where the store is said to be.
+    careless
+        Whether ``put`` replaces what is there although it should not: no store for a table, but
+        one that a test must notice.
+    """
+
+    def __init__(self, uri: str, *, careless: bool = False) -> None:
+        self.uri, self.careless = uri, careless
+        self._objects: dict[str, list[_Object]] = {}
+
+    @classmethod
+    def of(cls, store: ObjectStore) -> Bucket:
+        """The objects of another store, as if they had been there for long."""
+        bucket = cls(store.uri)
+        for meta in store.walk(""):
+            bucket.put(meta.path, store.get(meta.path).to_pybytes(), "overwrite", 0.0)
+        return bucket
+
+    def copied(self, uri: str, *, careless: bool = False) -> Bucket:
+        """The same objects in another place, as if they had been there for long."""
+        other = Bucket(uri, careless=careless)
+        other._objects = {
+            path: [replace(past[-1], moment=0.0)] for path, past in self._objects.items()
+        }
+        return other
+
+    def get(self, path: str) -> pa.Buffer | None:
+        """The content now."""
+        past = self._objects.get(path)
+        return None if past is None else past[-1].data
+
+    def put(
+        self, path: str, data: bytes, mode: PutMode, moment: float, doing: object = None
+    ) -> None:
+        """Write an object; an empty one does not count as existing."""
+        before = self.get(path)
+        if mode == "create" and before is not None and before.size and not self.careless:
+            raise ObjectExistsError(f"{self.uri}/{path} exists already. Choose another name.")
+        written = _Object(pa.py_buffer(data), moment, doing)
+        self._objects[path] = [*self._objects.get(path, ()), written]
+
+    def delete(self, path: str, moment: float) -> None:
+        """Delete an object, if there is one."""
+        past = self._objects.get(path)
+        if past is not None and past[-1].data is not None:
+            self._objects[path] = [*past, _Object(None, moment)]
+
+    def resurrected(self, uri: str) -> Bucket:
+        """What was ever written, each object as it was last."""
+        other = Bucket(uri)
+        other._objects = {
+            path: [next(state for state in reversed(past) if state.data is not None)]
+            for path, past in self._objects.items()
+        }
+        return other
+
+    def deletions(self, path: str) -> list[float]:
+        """When an object was deleted."""
+        return [state.moment for state in self._objects.get(path, ()) if state.data is None]
+
+    def summary(self) -> list[tuple[str, list[tuple[float, int | None]]]]:
+        """Moments and sizes of all changes, by path."""
+        return [
+            (path, [(s.moment, None if s.data is None else s.data.size) for s in past])
+            for path, past in sorted(self._objects.items())
+        ]
+
+    def written_for(self, path: str) -> object:
+        """What the object, or the one that was deleted last, was written for."""
+        return next(
+            state.doing for state in reversed(self._objects[path]) if state.data is not None
+        )
+
+    def walk(self, prefix: str, moment: float | None = None) -> Iterator[ObjectMeta]:
+        """Objects below a prefix as they are, or were at a moment, in name order."""
+        start = f"{prefix}/" if prefix else ""
+        for path in sorted(path for path in self._objects if path.startswith(start)):
+            seen = next(
+                (
+                    state
+                    for state in reversed(self._objects[path])
+                    if moment is None or state.moment <= moment
+                ),
+                None,
+            )
+            if seen is not None and seen.data is not None:
+                yield ObjectMeta(path, seen.data.size, datetime.fromtimestamp(seen.moment, UTC))

@@ -1,0 +1,254 @@
+"""Simulated writers and readers of one table: ``python -m tests.proof.simulate --schedules 10000``.
+
+Each seed is a schedule: actors, what they do, how long every request takes, which fault it meets.
+A history that should not be is reported with its seed; ``--seed N`` runs that one again, the same
+way. ``--careless`` makes the store overwrite what is there, which must be found.
+
+Prints a report as JSON. Exit status 1: something was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from functools import cache, partial
+from itertools import count
+from typing import Any
+
+from tests.proof.simulated.changes import CHANGES, SCHEMA, Change, job, table
+from tests.proof.simulated.history import History, observed_store
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.version import OpenedVersion
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
+from glaive.errors import CommitConflictError, CommitContentionError, GlaiveError
+from glaive.table.load import open_latest
+from glaive.testing.simulated_bucket import Bucket
+from glaive.testing.simulated_store import SimulatedStore
+from glaive.testing.simulation import Actor, Faults, Killed, Simulation
+
+FIXED = {
+    "PYTHONHASHSEED": "0",
+    "GLAIVE_THREADS": "1",
+    "GLAIVE_IO_CONCURRENCY": "1",
+    "GLAIVE_KERNELS": "numpy",
+}
+"""Settings under which a seed determines everything."""
+
+COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
+REPEAT = "python -m tests.proof.simulate --"
+_TRIES = 6
+
+
+@cache
+def base(stable: bool, indexed: bool) -> Bucket:
+    """A table of two fragments with deleted rows."""
+    bucket = Bucket("memory://simulated/base")
+    simulation = Simulation(1, bucket, Faults(wait=0.0))
+
+    def make(actor: Actor) -> None:
+        store = SimulatedStore(actor)
+        options = WriteOptions(enable_stable_row_ids=stable, max_rows_per_file=4)
+        plan = plan_write(store, SCHEMA, options)
+        rows = table({key: key * 10 for key in range(8)}).to_batches()
+        made = LanceDataset.of(store, commit_plan(plan, write_fragments(plan, rows)))
+        if indexed:
+            made.create_scalar_index("key", "BTREE")
+        made.delete("key = 6")
+
+    simulation.add("maker", make)
+    simulation.run()
+    return bucket
+
+
+def faults_of(rng: random.Random) -> Faults:
+    """A mixture of faults; a third of all schedules has none but delays."""
+    wait = rng.choice([0.1, 0.3, 1.0])
+    if rng.random() < 0.33:
+        return Faults(wait=wait)
+    some = rng.choice([0.003, 0.01, 0.03])
+    return Faults(
+        fail=rng.choice([0, some]),
+        lose=rng.choice([0, some]),
+        late=rng.choice([0, some]),
+        repeat=rng.choice([0, some]),
+        kill=rng.choice([0, some]),
+        stale=rng.choice([0, 0.3]),
+        stale_seconds=10.0,
+        wait=wait,
+        skew=rng.choice([0, 3600.0, 3 * 86400.0]),
+    )
+
+
+class Schedule:
+    """A simulation of one seed."""
+
+    def __init__(self, seed: int, *, careless: bool = False) -> None:
+        rng = self.rng = random.Random(f"schedule {seed}")
+        source = base(rng.random() < 0.5, rng.random() < 0.4)
+        self.bucket = source.copied(f"memory://simulated/{seed}", careless=careless)
+        self.simulation = Simulation(seed, self.bucket, faults_of(rng))
+        store = observed_store(self.bucket)
+        self.first = OpenedVersion.of(store, open_latest(store))
+        self.changes: list[Change] = []
+        numbers = count(1)
+        with_jobs = rng.random() < 0.15
+        for name in range(rng.choice([2, 2, 2, 3])):
+            own = [self._draw(next(numbers)) for _ in range(rng.choice([1, 1, 2]))]
+            if with_jobs:
+                own.insert(0, job(next(numbers), self.first, rng))
+            self.changes += own
+            self.simulation.add(f"actor {name}", partial(self.act, own))
+
+    def _draw(self, number: int) -> Change:
+        weights = [weight for weight, _ in CHANGES]
+        (make,) = self.rng.choices([make for _, make in CHANGES], weights)
+        return make(number, self.rng)
+
+    def act(self, changes: list[Change], actor: Actor) -> None:
+        """One process after the other does the changes of an actor."""
+        for change in changes:
+            actor.doing = change
+            for _ in range(_TRIES if change.retried else 1):
+                self.attempt(actor, change)
+                if change.outcome == "done":
+                    break
+
+    def attempt(self, actor: Actor, change: Change) -> None:
+        """Open the newest version and make a change; note what came of it."""
+        change.began = self.simulation.time
+        at = None
+        try:
+            store = SimulatedStore(actor)
+            at = LanceDataset.of(store, open_latest(store))
+            change.since = change.since or at.version
+            if change.job is not None:
+                change.since = self.first.manifest.version
+            change.run(at, change)
+            change.outcome, change.version = "done", at.version
+        except Killed:
+            actor.restart()
+        except (CommitConflictError, CommitContentionError) as error:
+            change.outcome = "unknown" if change.retried else "refused"
+            change.error = error
+        except GlaiveError as error:
+            change.error = error
+        finally:
+            change.ended = self.simulation.time
+
+    def run(self) -> History:
+        """Run, and check what became of it; raises what was found."""
+        self.simulation.run()
+        history = History(self.bucket, self.changes, self.first.manifest.version)
+        history.check()
+        return history
+
+
+def digest(schedule: Schedule) -> str:
+    """What happened, in few characters: equal for equal runs."""
+    happened = [schedule.bucket.summary(), schedule.simulation.steps, schedule.simulation.time]
+    happened += [(c.number, c.outcome, c.version, str(c.error)) for c in schedule.changes]
+    return hashlib.blake2b(repr(happened).encode(), digest_size=8).hexdigest()
+
+
+def run(seeds: range, most_found: int, *, careless: bool) -> dict[str, Any]:
+    """Run schedules one after the other, and report."""
+    started, steps, versions = time.process_time(), 0, 0
+    found: list[str] = []
+    digests: list[str] = []
+    outcomes: Counter[str] = Counter()
+    gc.freeze()
+    seed = seeds.start - 1
+    for seed in seeds:
+        schedule = Schedule(seed, careless=careless)
+        try:
+            versions += schedule.run().newest - schedule.first.manifest.version
+        except Exception as error:  # any failure is a finding
+            traceback.print_exc()
+            found.append(f"seed {seed}: {type(error).__name__}: {str(error)[:500]}")
+            if len(found) == most_found:
+                break
+        steps += schedule.simulation.steps
+        outcomes.update(f"{change.kind}: {change.outcome}" for change in schedule.changes)
+        if seed - seeds.start < 20:
+            digests.append(digest(schedule))
+    return {
+        "schedules": seed - seeds.start + 1,
+        "requests": steps,
+        "versions": versions,
+        "outcomes": dict(sorted(outcomes.items())),
+        "cpu_seconds": time.process_time() - started,
+        "digests": digests,
+        "found": found,
+    }
+
+
+def run_in_processes(seeds: range, workers: int, arguments: list[str]) -> dict[str, Any]:
+    """Share the seeds among processes, and add up their reports."""
+    size = -(-len(seeds) // workers)
+    processes = [
+        subprocess.Popen(
+            [*COMMAND, "--first", str(part[0]), "--schedules", str(len(part)), *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for at in range(workers)
+        if (part := seeds[at * size : (at + 1) * size])
+    ]
+    total: dict[str, Any] = {}
+    for process in processes:
+        output, _ = process.communicate()
+        report = json.loads(output)
+        for key, value in report.items():
+            if key in ("schedules", "requests", "versions", "cpu_seconds"):
+                total[key] = total.get(key, 0) + value
+            elif isinstance(value, list):
+                total.setdefault(key, []).extend(value)
+        total["outcomes"] = Counter(total.get("outcomes", {})) + Counter(report["outcomes"])
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first schedule")
+    parser.add_argument("--seed", type=int, help="run only this one")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--most-found", type=int, default=5)
+    parser.add_argument(
+        "--careless", action="store_true", help="the store overwrites what is there"
+    )
+    options = parser.parse_args()
+    if any(os.environ.get(name) != value for name, value in FIXED.items()):
+        os.execve(sys.executable, [*COMMAND, *sys.argv[1:]], {**os.environ, **FIXED})
+    logging.getLogger("glaive").setLevel(logging.CRITICAL)
+    seeds = range(options.first, options.first + options.schedules)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    if options.workers > 1:
+        careless = ["--careless"] if options.careless else []
+        arguments = ["--most-found", str(options.most_found), *careless]
+        report = run_in_processes(seeds, options.workers, arguments)
+    else:
+        report = run(seeds, options.most_found, careless=options.careless)
+    report["schedules_per_cpu_second"] = round(report["schedules"] / report["cpu_seconds"], 1)
+    report["repeat"] = [f"{REPEAT}{text.split(':')[0]}" for text in report["found"]]
+    print(json.dumps(report, indent=1))
+    return 1 if report["found"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

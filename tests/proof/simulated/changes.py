@@ -1,0 +1,234 @@
+"""What the actors of a simulation do to a table, and what each change may do to its rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.version import OpenedVersion
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.keywords import WriteKeywords, write_options
+from glaive.dataset.writing.plan import plan_write
+
+PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+SCHEMA = pa.schema(
+    [pa.field("key", pa.int64(), nullable=False, metadata=PRIMARY_KEY), ("value", pa.int64())]
+)
+JOB = "simulated.job"
+
+Outcome = Literal["done", "refused", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as it is read; ``created`` and ``updated`` are 0 without stable row ids."""
+
+    value: int
+    row_id: int
+    created: int
+    updated: int
+
+
+Rows = Mapping[int, Row]
+"""Rows by key."""
+
+
+@dataclass(slots=True)
+class Change:
+    """One call of one actor, and what came of it.
+
+    ``since`` is the version it was made for, ``version`` the one that the call returned.
+    """
+
+    number: int
+    kind: str
+    run: Callable[[LanceDataset, Change], object]
+    matches: Callable[[int, int], bool] = lambda _key, _value: False
+    rows: Mapping[int, int] = field(default_factory=dict)
+    retried: bool = False
+    """Whether it is repeated until its outcome is known."""
+    job: str | None = None
+    since: int = 0
+    version: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    outcome: Outcome = "unknown"
+    found: Any = None
+    error: BaseException | None = None
+
+    def __str__(self) -> str:
+        rows = f" of {dict(self.rows)}" if self.rows else ""
+        made = f"made for version {self.since}, returned {self.version}"
+        return f"change {self.number} ({self.kind}{rows}, {made}, {self.outcome}: {self.error!r})"
+
+
+def table(rows: Mapping[int, int]) -> pa.Table:
+    return pa.table({"key": list(rows), "value": list(rows.values())}, SCHEMA)
+
+
+def pairs(found: pa.Table) -> list[tuple[int, int]]:
+    """Keys and values, sorted."""
+    return sorted(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True))
+
+
+def append(number: int, rng: random.Random) -> Change:
+    rows = {1000 * number + at: rng.randrange(10) for at in range(rng.choice([1, 2, 3]))}
+    return Change(number, "append", lambda at, _: at.insert(table(rows)), rows=rows)
+
+
+def batch(number: int, rng: random.Random) -> Change:
+    """A batch of a stream: written again, under the same number, until it is known to be there."""
+    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+    transaction = {"glaive.txn.app": f"stream {number}", "glaive.txn.version": "1"}
+
+    def run(at: LanceDataset, _: Change) -> None:
+        at.insert(table(rows), transaction_properties=transaction)
+
+    return Change(number, "append", run, rows=rows, retried=True)
+
+
+def job(number: int, base: OpenedVersion, rng: random.Random) -> Change:
+    """A job of Spark: tasks write, some twice, and drivers, maybe two of them, commit them once."""
+    rows = {500: number, 501: number}
+
+    def run(at: LanceDataset, _: Change) -> object:
+        options = write_options(
+            job, WriteKeywords, "append", {"transaction_properties": {JOB: "shared"}}
+        )
+        plan = plan_write(at.store, SCHEMA, options, base.manifest)
+        fragments = []
+        for key, value in rows.items():
+            attempts = [
+                list(write_fragments(plan, table({key: value}).to_batches()))
+                for _ in range(rng.choice([1, 1, 2]))
+            ]
+            fragments += rng.choice(attempts)
+        manifest = commit_plan(plan, fragments, once=JOB)
+        at.move_to(manifest)
+        return manifest.version
+
+    return Change(number, "append", run, rows=rows, retried=True, job="shared")
+
+
+def condition(rng: random.Random) -> tuple[str, Callable[[int, int], bool]]:
+    divisor = rng.choice([2, 3, 5])
+    rest = rng.randrange(divisor)
+    if rng.random() < 0.5:
+        key = rng.randrange(8)
+        return f"key = {key}", lambda found, _: found == key
+    return f"key % {divisor} = {rest}", lambda key, _: key % divisor == rest
+
+
+def delete(number: int, rng: random.Random) -> Change:
+    text, matches = condition(rng)
+    return Change(number, "delete", lambda at, _: at.delete(text), matches)
+
+
+def update(number: int, rng: random.Random) -> Change:
+    text, matches = condition(rng)
+    return Change(
+        number, "update", lambda at, _: at.update({"value": "value + 100"}, text), matches
+    )
+
+
+def upsert(number: int, rng: random.Random) -> Change:
+    keys = {rng.randrange(8) for _ in range(2)} | {1000 * number}
+    rows = dict.fromkeys(sorted(keys), 10_000 * number)
+
+    def run(at: LanceDataset, _: Change) -> object:
+        builder = at.merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
+        return builder.execute(table(rows))
+
+    return Change(number, "upsert", run, rows=rows)
+
+
+def compact(number: int, rng: random.Random) -> Change:
+    size = rng.choice([4, 100])
+    return Change(
+        number,
+        "same rows",
+        lambda at, _: at.optimize.compact_files(
+            target_rows_per_fragment=size, materialize_deletions_threshold=0.0
+        ),
+    )
+
+
+def index(number: int, rng: random.Random) -> Change:
+    if rng.random() < 0.5:
+        return Change(number, "same rows", lambda at, _: at.create_scalar_index("key", "BTREE"))
+    return Change(number, "same rows", lambda at, _: at.optimize.optimize_indices())
+
+
+def configure(number: int, _: random.Random) -> Change:
+    return Change(number, "same rows", lambda at, _: at.update_config({f"key {number}": "value"}))
+
+
+def restore(number: int, _: random.Random) -> Change:
+    return Change(number, "restore", lambda at, _: at.checkout_version(1).restore())
+
+
+def overwrite(number: int, rng: random.Random) -> Change:
+    rows = {1000 * number + at: rng.randrange(10) for at in range(3)}
+    return Change(
+        number, "overwrite", lambda at, _: at.insert(table(rows), mode="overwrite"), rows=rows
+    )
+
+
+def tag(number: int, _: random.Random) -> Change:
+    return Change(number, "tag", lambda at, _: at.tags.create(f"tag-{number}"))
+
+
+def clean_up(number: int, rng: random.Random) -> Change:
+    keep = rng.choice([1, 2, 3])
+
+    def run(at: LanceDataset, _: Change) -> object:
+        return at.cleanup_old_versions(
+            timedelta(0), retain_versions=keep, error_if_tagged_old_versions=False
+        )
+
+    return Change(number, "clean-up", run)
+
+
+def read(number: int, _: random.Random) -> Change:
+    """Read all rows of a version."""
+
+    def run(at: LanceDataset, change: Change) -> None:
+        change.found = pairs(at.to_table(columns=["key", "value"]))
+
+    return Change(number, "read", run, lambda _key, _value: True)
+
+
+def search(number: int, rng: random.Random) -> Change:
+    """Search by key: through the index, where there is one."""
+    key = rng.randrange(8)
+
+    def run(at: LanceDataset, change: Change) -> None:
+        change.found = pairs(at.to_table(columns=["key", "value"], filter=f"key = {key}"))
+
+    return Change(number, "read", run, lambda found, _: found == key)
+
+
+CHANGES: list[tuple[int, Callable[[int, random.Random], Change]]] = [
+    (4, append),
+    (4, delete),
+    (4, update),
+    (4, upsert),
+    (4, compact),
+    (2, batch),
+    (1, index),
+    (1, configure),
+    (1, restore),
+    (1, overwrite),
+    (1, tag),
+    (3, clean_up),
+    (2, read),
+    (2, search),
+]
+"""Makers of changes, each with how often it is drawn."""

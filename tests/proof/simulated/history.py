@@ -1,0 +1,283 @@
+"""Checks of what became of a simulated table.
+
+Every version ever made is read again, also those that a clean-up deleted, and must follow from the
+one before by the change whose manifest it is. See ``docs/reliability.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.proof.simulated.changes import Change, Row, Rows, pairs
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.format.flags import Feature
+from glaive.format.manifest import Manifest
+from glaive.io.store import ObjectStore
+from glaive.scan.session import Session
+from glaive.table.load import load_manifest, open_latest, read_transaction
+from glaive.table.references import FileSet
+from glaive.table.versions import list_versions
+from glaive.testing.observe import expect, expect_equal
+from glaive.testing.simulated_bucket import Bucket
+from glaive.testing.simulated_store import SimulatedStore
+from glaive.testing.simulation import Faults, Simulation
+
+_KNOWN: dict[bytes, list[tuple[int, Row]]] = {}
+"""Rows of the fragments that all simulations begin with, by the message of the fragment."""
+
+_LINEAGE = ("_row_created_at_version", "_row_last_updated_at_version")
+
+
+def observed_store(bucket: Bucket) -> ObjectStore:
+    """A store without faults, of an observer."""
+    return SimulatedStore(Simulation(0, bucket, Faults()).observer())
+
+
+class History:
+    """All versions of a table, and the changes that made them.
+
+    Parameters
+    ----------
+    bucket
+        The bucket after the simulation.
+    changes
+        What the actors did.
+    first
+        The newest version before that.
+    """
+
+    def __init__(self, bucket: Bucket, changes: Sequence[Change], first: int) -> None:
+        self.bucket, self.changes, self.first = bucket, changes, first
+        self._known: dict[bytes, list[tuple[int, Row]]] = {}
+        self._session = Session()
+        self.past = observed_store(bucket.resurrected(f"{bucket.uri}-past"))
+        self.store = observed_store(bucket)
+        self.locations = {one.version: one for one in list_versions(self.past)}
+        self.manifests = {
+            number: load_manifest(self.past, one) for number, one in self.locations.items()
+        }
+        self.newest = max(self.manifests)
+        self.rows = {
+            number: self._rows(self.manifests[number])
+            for number in sorted(self.manifests, key=lambda one: one != self.newest)
+        }
+
+    def _rows(self, manifest: Manifest) -> Rows:
+        """The rows of a version; fragments that were read before are not read again."""
+        kept = {raw: _KNOWN.get(raw) or self._known.get(raw) for raw in manifest.wire.fragments}
+        unread = [at for at, raw in enumerate(manifest.wire.fragments) if not kept[raw]]
+        if manifest.version == self.newest:
+            unread = list(range(len(kept)))  # all of it, from what remains
+        if unread:
+            known = _KNOWN if manifest.version <= self.first else self._known
+            for at, rows in self._read(manifest, unread).items():
+                raw = manifest.wire.fragments[at]
+                kept[raw] = known[raw] = rows
+        pairs = [pair for raw in manifest.wire.fragments for pair in kept[raw] or ()]
+        found = dict(pairs)
+        expect(len(found) == len(pairs), f"version {manifest.version} has a row twice: {pairs}")
+        ids = {row.row_id for row in found.values()}
+        expect(len(ids) == len(pairs), f"version {manifest.version} has a row id twice: {pairs}")
+        return found
+
+    def _read(self, manifest: Manifest, positions: list[int]) -> dict[int, list[tuple[int, Row]]]:
+        """Keys and rows of fragments by position."""
+        store = self.store if manifest.version == self.newest else self.past
+        opened = LanceDataset.of(store, manifest, session=self._session)
+        lineage = _LINEAGE if opened.has_stable_row_ids else ()
+        numbers = {manifest.fragment(at).id: at for at in positions}
+        wanted = list(numbers)
+        names = ["key", "_rowaddr", "value", "_rowid", *lineage]
+        some = None if len(wanted) == manifest.num_fragments else wanted
+        table = opened.to_table(columns=names, fragments=some)
+        columns: list[list[Any]] = [column.to_pylist() for column in table.columns]
+        keys, addresses, *columns = columns
+        if not lineage:
+            columns += [[0] * len(keys)] * 2
+        rows: dict[int, list[tuple[int, Row]]] = {at: [] for at in positions}
+        for key, address, values in zip(keys, addresses, zip(*columns, strict=True), strict=True):
+            rows[numbers[address >> 32]].append((key, Row(*values)))
+        return rows
+
+    def author(self, version: int) -> Change | None:
+        """The change whose call put the manifest of a version."""
+        found = self.bucket.written_for(self.locations[version].path)
+        return found if isinstance(found, Change) else None
+
+    def check(self) -> None:
+        """Check everything; raises ``AssertionError``."""
+        expect_equal(sorted(self.manifests), list(range(1, self.newest + 1)))
+        self.check_outcomes()
+        for version in range(self.first + 1, self.newest + 1):
+            self.check_step(version)
+        self.check_reads()
+        self.check_what_remains()
+        self.check_index()
+
+    # ------------------------------------------------------------------ outcomes
+
+    def check_outcomes(self) -> None:
+        """What was acknowledged is there, once; what was refused is not."""
+        made: dict[int, list[int]] = {}
+        jobs: dict[str, list[int]] = {}
+        for version in range(self.first + 1, self.newest + 1):
+            change = self.author(version)
+            expect(change is not None, f"version {version} was made by nobody")
+            assert change is not None
+            if self._kind(version) == "reserve_fragments":
+                continue
+            made.setdefault(change.number, []).append(version)
+            expect(version > change.since, (version, change))
+            if change.job is not None:
+                jobs.setdefault(change.job, []).append(version)
+        for job, versions in jobs.items():
+            expect(len(versions) == 1, f"{job} was committed as versions {versions}")
+        for change in self.changes:
+            versions = made.get(change.number, [])
+            expect(len(versions) <= 1, f"{change} made versions {versions}")
+            if change.outcome == "refused":
+                expect(not versions, f"{change} was refused, and made version {versions}")
+            if change.outcome == "done" and not (versions or change.job in jobs):
+                self._check_nothing_to_do(change)
+
+    def _check_nothing_to_do(self, change: Change) -> None:
+        """A change that was acknowledged made no version: there was nothing to change."""
+        message = f"{change} was acknowledged, and is not there"
+        expect(change.kind not in ("append", "overwrite", "upsert", "restore"), message)
+        if change.kind in ("delete", "update"):
+            rows, opened = self.rows[change.version], self.rows[change.since]
+            same = [key for key in rows if key in opened and rows[key].value == opened[key].value]
+            expect(not any(change.matches(key, rows[key].value) for key in same), message)
+
+    def _kind(self, version: int) -> str:
+        transaction = read_transaction(self.past, self.manifests[version])
+        expect(transaction is not None, f"version {version} has no transaction")
+        assert transaction is not None
+        return transaction.operation.wire_name
+
+    # --------------------------------------------------------------------- steps
+
+    def check_step(self, version: int) -> None:
+        """A version has the rows of the one before, changed as its change changes them."""
+        before, after = self.rows[version - 1], self.rows[version]
+        change = self.author(version)
+        assert change is not None
+        opened = self.rows.get(change.since, {})
+        expected: dict[int, int] = {key: row.value for key, row in before.items()}
+        free: set[int] = set()
+        """Keys that the change may or may not have met: another version gave them their state."""
+        if self._kind(version) == "reserve_fragments" or change.kind == "same rows":
+            pass
+        elif change.kind == "append":
+            expect(not change.rows.keys() & before.keys(), f"rows twice: {change}")
+            expected |= change.rows
+        elif change.kind == "overwrite":
+            expected = dict(change.rows)
+        elif change.kind == "restore":
+            expected = {key: row.value for key, row in self.rows[1].items()}
+        else:
+            for key, row in before.items():
+                if not self._touches(change, key, row.value):
+                    continue
+                if opened.get(key) is None or opened[key].value != row.value:
+                    free.add(key)
+                if change.kind == "delete":
+                    del expected[key]
+                else:
+                    expected[key] = self._changed(change, key, row.value)
+            if change.kind == "upsert":
+                expected |= {k: value for k, value in change.rows.items() if k not in before}
+        found = {key: row.value for key, row in after.items()}
+        for key in free:  # either untouched or changed, and nothing else
+            if found.get(key) == before[key].value:
+                expected[key] = before[key].value
+        expect(found == expected, f"version {version} by {change}:\n{before}\n{after}\n{expected}")
+        if self._stable:
+            self._check_lineage(version, change, before, after)
+
+    @property
+    def _stable(self) -> bool:
+        return self.manifests[1].uses(Feature.STABLE_ROW_IDS)
+
+    @staticmethod
+    def _touches(change: Change, key: int, value: int) -> bool:
+        return key in change.rows if change.kind == "upsert" else change.matches(key, value)
+
+    @staticmethod
+    def _changed(change: Change, key: int, value: int) -> int:
+        return change.rows[key] if change.kind == "upsert" else value + 100
+
+    def _check_lineage(self, version: int, change: Change, before: Rows, after: Rows) -> None:
+        """Rows keep their ids; the versions of a row say when it was made and changed."""
+        earlier = range(1, version)
+        used = {row.row_id for number in earlier for row in self.rows[number].values()}
+        for key, row in after.items():
+            old = before.get(key)
+            if change.kind in ("restore", "overwrite"):
+                continue
+            if old is None:
+                expect(row.row_id not in used, (version, key, row))
+                expect_equal((key, row.created, row.updated), (key, version, version))
+                continue
+            expect_equal((key, row.row_id, row.created), (key, old.row_id, old.created))
+            changing = change.kind in ("update", "upsert")
+            if not (changing and self._touches(change, key, old.value)):
+                expect_equal((key, row.updated), (key, old.updated))
+            elif row.value != old.value:
+                expect_equal((key, row.updated), (key, version))
+
+    # --------------------------------------------------------------------- reads
+
+    def check_reads(self) -> None:
+        """A reader saw one version, whole."""
+        for change in self.changes:
+            if change.kind == "read" and change.outcome == "done":
+                rows = self.rows[change.version]
+                every = sorted((key, row.value) for key, row in rows.items())
+                expected = [pair for pair in every if change.matches(*pair)]
+                expect(change.found == expected, f"{change} found {change.found} of {every}")
+
+    def check_what_remains(self) -> None:
+        """Clean-up deleted nothing that a remaining, tagged or newest version needs."""
+        remaining = list_versions(self.store)
+        expect_equal(max(one.version for one in remaining), self.newest)
+        numbers = {one.version for one in remaining}
+        there = {meta.path for meta in self.store.walk("")}
+        deleted = [meta.path for meta in self.past.walk("") if meta.path not in there]
+        for version in numbers if deleted else ():
+            needed = FileSet.of([self.manifests[version]])
+            lost = [path for path in deleted if path in needed]
+            expect(not lost, f"version {version} remains, and {lost} were deleted")
+        for name, tagged in self._tags():
+            expect(tagged in numbers, f"{name} is of version {tagged}, which was cleaned up")
+
+    def _tags(self) -> Iterator[tuple[str, int]]:
+        """Tags, and the versions that they name; without those made while a clean-up ran.
+
+        Requests of a killed clean-up may still be under way.
+        """
+        cleaned = [
+            (change.began, change.ended if change.outcome == "done" else math.inf)
+            for change in self.changes
+            if change.kind == "clean-up"
+        ]
+        for change in self.changes:
+            if change.kind != "tag" or change.outcome != "done":
+                continue
+            if any(began < change.ended and change.began < ended for began, ended in cleaned):
+                continue
+            yield f"tag {change.number}", change.since
+
+    def check_index(self) -> None:
+        """Searches by an index find what there is."""
+        if not self.manifests[self.newest].indices:
+            return
+        opened = LanceDataset.of(self.store, open_latest(self.store))
+        for text, keys in (("key IN (0, 1, 2, 3)", range(4)), ("key >= 3", range(3, 1_000_000))):
+            found = opened.to_table(columns=["key", "value"], filter=text)
+            newest = self.rows[self.newest]
+            expected = {key: row.value for key, row in newest.items() if key in keys}
+            expect_equal(pairs(found), sorted(expected.items()))
