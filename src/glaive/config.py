@@ -81,6 +81,9 @@ class Settings:
         ``GLAIVE_MEMORY_LIMIT``: bytes that a merge holds of its source, with units such as
         ``2GB``; larger sources are written to a temporary file. By default 2 GiB, at most a
         quarter of the machine's memory.
+    max_decoded_bytes_per_page
+        ``GLAIVE_MAX_DECODED_BYTES_PER_PAGE``: bytes that the compressed buffers of one page or
+        dictionary may decode to, with units; a file that needs more is refused.
     """
 
     kernels: str = "auto"
@@ -89,6 +92,7 @@ class Settings:
     fsync: bool = False
     io_concurrency: int = 32
     memory_limit: int = field(default_factory=_default_memory_limit)
+    max_decoded_bytes_per_page: int = 1024**3
 
 
 def _from_environment() -> Settings:
@@ -98,7 +102,7 @@ def _from_environment() -> Settings:
         text = os.environ.get(variable)
         if text is None:
             continue
-        if setting.name == "memory_limit":
+        if setting.name in ("memory_limit", "max_decoded_bytes_per_page"):
             values[setting.name] = memory_size(variable, text)
         elif setting.name == "kernels":
             if text not in ("auto", "numba", "numpy", "checked"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.encodings.compression import Scheme, compress, decompress
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import Where
 
 WHERE = Where("a.lance", column=2)
@@ -118,6 +122,57 @@ def test_an_absurd_size_is_refused_before_memory_is_allocated(scheme: Scheme, si
     with pytest.raises(CorruptFileError, match="uncompressed size: expected at most"):
         decompress(scheme, *packed([raw]), WHERE)
     assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def unstated(size: int) -> bytes:
+    """An honest zstd frame of zeros that does not state its size."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for _ in range(size >> 20):
+            stream.write(bytes(1 << 20))
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.spec("rel-24")
+def test_more_than_a_page_may_decode_to_is_refused_before_memory_is_allocated() -> None:
+    frame = struct.pack("<Q", 400 << 20) + unstated(1 << 20) + bytes(20_000)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(UnsupportedFeatureError, match="GLAIVE_MAX_DECODED_BYTES_PER_PAGE") as error:
+        decompress("zstd", *packed([frame] * 3), WHERE)
+    assert "column 2" in str(error.value)
+    assert f"{1200 << 20} bytes" in str(error.value)
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+@pytest.mark.spec("rel-24", "rel-25")
+def test_a_page_decodes_to_as_much_as_the_setting_allows(tmp_path: Path) -> None:
+    # One honest megabyte of few bytes, sizes stated and not; and many frames are one page.
+    script = """
+import sys
+import numpy as np
+import pyarrow as pa
+from glaive.encodings.compression import decompress
+from glaive.errors import UnsupportedFeatureError
+from glaive.types import Where
+
+frame = open(sys.argv[1], "rb").read()
+stated = (1 << 20).to_bytes(8, "little") + frame
+for part in (frame, stated):
+    for copies in (1, 2, 3, 1000):
+        data = pa.py_buffer(part * copies)
+        starts = np.arange(copies, dtype=np.int64) * len(part)
+        try:
+            out, _ = decompress("zstd", data, starts, np.full(copies, len(part)), Where("f"))
+            print(out.size >> 20)
+        except UnsupportedFeatureError:
+            print("refused")
+"""
+    path = tmp_path / "frame"
+    path.write_bytes(unstated(1 << 20))
+    environment = {**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "2MiB"}
+    command = [sys.executable, "-c", script, str(path)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["1", "2", "refused", "refused"] * 2
 
 
 @given(st.data())

@@ -67,6 +67,7 @@ def base(stable: bool, indexed: bool) -> Bucket:
         made = LanceDataset.of(store, commit_plan(plan, write_fragments(plan, rows)))
         if indexed:
             made.create_scalar_index("key", "BTREE")
+        made.tags.create("origin", 1)
         made.delete("key = 6")
 
     simulation.add("maker", make)

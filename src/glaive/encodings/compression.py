@@ -8,7 +8,8 @@ lz4    ``u32`` uncompressed size, lz4 block without a frame
 ====== ==========================================================================
 
 Sizes from disk determine what is allocated, so they are checked first against the best ratio
-of the scheme: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd. A zstd
+of the scheme: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd; then against
+``max_decoded_bytes_per_page`` of the settings, since honest data can reach that ratio, too. A zstd
 frame that states its own size must agree with the one in front of it.
 
 Specification: "General compression" in ``docs/format/encodings.md``.
@@ -21,7 +22,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import CorruptFileError
+from glaive.config import settings
+from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import allocate, as_array
 from glaive.types import Int64s, Where
@@ -57,6 +59,8 @@ def decompress(
     CorruptFileError
         A buffer does not decompress to exactly the size it claims, or claims more than its
         scheme can reach.
+    UnsupportedFeatureError
+        All of them are larger than ``max_decoded_bytes_per_page``.
     """
     filled = sizes > 0
     if not filled.all():
@@ -78,6 +82,7 @@ def decompress(
             found=f"{int(claimed[at])} bytes out of {int(sizes[at])}",
             where=where,
         )
+    _check_total(sum(claimed.tolist()), where)
     try:
         if scheme == "zstd" and len(starts) > 1 and claimed.mean() < _LONG_FRAME:
             return _stream(data, starts, sizes, int(claimed.sum()), where), claimed
@@ -104,8 +109,10 @@ def _zstd_sizes(
     own = _content_sizes(data, starts)
     claimed = np.where(framed, _words(data, starts - prefix, "<i8"), own)
     if (claimed[~framed] < 0).any():
+        left = settings.max_decoded_bytes_per_page
         for at in np.flatnonzero(~framed & (claimed < 0)).tolist():
-            claimed[at] = _measure(data, int(starts[at]), int(sizes[at]), where)
+            claimed[at] = _measure(data, int(starts[at]), int(sizes[at]), left, where)
+            left = max(0, left - int(claimed[at]))
     differs = (own >= 0) & (own != claimed)
     if differs.any():
         at = int(np.argmax(differs))
@@ -136,19 +143,32 @@ def _content_sizes(data: pa.Buffer, starts: Int64s) -> Int64s:
     return np.where(width == 0, -1, size)
 
 
-def _measure(data: pa.Buffer, start: int, size: int, where: Where) -> int:
-    """Count what a frame without a stated size decompresses to, 1 MiB at a time."""
+def _measure(data: pa.Buffer, start: int, size: int, left: int, where: Where) -> int:
+    """Count what a frame without a stated size decompresses to, 1 MiB at a time.
+
+    Stops soon after ``left`` bytes.
+    """
     factor, more = _BEST_RATIO["zstd"]
+    most = min(factor * size + more, left)
     total = 0
     try:
         stream = pa.CompressedInputStream(pa.BufferReader(data.slice(start, size)), "zstd")
-        while total <= factor * size + more and (part := len(stream.read(1 << 20))):
+        while total <= most and (part := len(stream.read(1 << 20))):
             total += part
     except OSError as error:
         raise CorruptFileError(
             "zstd data", expected="valid data", found=str(error), where=where
         ) from error
     return total
+
+
+def _check_total(total: int, where: Where) -> None:
+    most = settings.max_decoded_bytes_per_page
+    if total > most:
+        raise UnsupportedFeatureError(
+            f"compressed data of {where} would decode to {total} bytes or more; at most {most} are "
+            "allowed. If the file is trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."
+        )
 
 
 def _check_prefix(sizes: Int64s, least: int, where: Where) -> None:

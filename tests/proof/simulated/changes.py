@@ -222,7 +222,7 @@ CHANGES: list[tuple[int, Callable[[int, random.Random], Change]]] = [
     (4, upsert),
     (4, compact),
     (2, batch),
-    (1, index),
+    (2, index),
     (1, configure),
     (1, restore),
     (1, overwrite),

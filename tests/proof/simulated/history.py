@@ -264,6 +264,7 @@ class History:
             for change in self.changes
             if change.kind == "clean-up"
         ]
+        yield "origin", 1
         for change in self.changes:
             if change.kind != "tag" or change.outcome != "done":
                 continue
