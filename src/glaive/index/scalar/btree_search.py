@@ -270,9 +270,10 @@ class _Page(NamedTuple):
             return rows[spread(starts, stops - starts)]
         if len(keys) * _BISECTED > len(self.present):
             return self.rows[_passing(condition, self.values)]
-        starts = [self._place([key], "left") for key in keys]
-        stops = [self._end(start, [key]) for start, key in zip(starts, keys, strict=True)]
-        parts = [rows[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        parts = []
+        for key in keys:
+            first = self._place([key], "left")
+            parts.append(rows[first : self._end(first, [key])])
         return np.concatenate([rows[:0], *parts])
 
     def _end(self, first: int, key: Sequence[Any] | SortKeys) -> int:
