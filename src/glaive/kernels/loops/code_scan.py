@@ -14,6 +14,7 @@ from glaive.kernels.loops.memory import (
     load_i64,
     load_u8,
     load_u64,
+    prefetch,
     store_f32,
     store_u64,
 )
@@ -21,6 +22,8 @@ from glaive.kernels.vector_records import ScanCodes
 
 _SQUARED, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3
 _FIELDS = 8
+_WIDE, _AHEAD = 256, 4096
+"""Rows of so many bytes come from memory; those so far ahead are asked for."""
 
 
 @kernel_with_sums
@@ -132,10 +135,10 @@ def scan_codes(
     size = 0
     searched = 0
     for part in range(part_count):
-        here = parts + part * _FIELDS * 8
-        code, terms, scales = load_i64(here), load_i64(here + 8), load_i64(here + 16)
-        rows, live, fragment_of = load_i64(here + 24), load_i64(here + 32), load_i64(here + 40)
-        row_of, key_of = load_i64(here + 48), load_i64(here + 56)
+        at = parts + part * _FIELDS * 8
+        code, terms, scales = load_i64(at), load_i64(at + 8), load_i64(at + 16)
+        rows, live, fragment_of = load_i64(at + 24), load_i64(at + 32), load_i64(at + 40)
+        row_of, key_of = load_i64(at + 48), load_i64(at + 56)
         offset, weight = load_f32(offsets + part * 4), load_f32(weights + part * 4)
         for i in range(rows):
             if live and not load_u8(live + i):
@@ -146,12 +149,16 @@ def scan_codes(
             ):  # fmt: skip
                 continue
             searched += 1
+            here = code + i * code_bytes
+            if code_bytes >= _WIDE:
+                for line in range(0, code_bytes, 64):
+                    prefetch(here + _AHEAD + line)
             start, scale = offset, factor
             if terms:
                 start += weight * load_f32(terms + i * 4)
             if scales:
                 scale = load_f32(scales + i * 4)
-            far = start + (compared(code + i * code_bytes, kind, width, query) - shift) * scale
+            far = start + (compared(here, kind, width, query) - shift) * scale
             # NaN is neither.
             if not (far <= limit) or not (far >= low):
                 continue
