@@ -1,9 +1,9 @@
 """``make bench-spark``: the steps of a table's life on Spark, beside Parquet and Delta.
 
 Tables are lineitem and orders of TPC-H. Each step runs once for each engine, in the order in which
-users would run it; CPU is that of this process, of Java and of all workers. Parquet has no
-changes: there a step reads all rows as a frame, and writes them again. Delta is ``deltalake``,
-without Spark, where it is installed.
+users would run it, after all of them ran with few rows; CPU is that of this process, of Java and of
+all workers. Parquet has no changes: there a step reads all rows as a frame, and writes them again.
+Delta is ``deltalake``, without Spark, where it is installed.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ GOALS = {
     "bytes of lineitem": 1.15,
 }
 """Most that glaive may take of what Parquet on Spark takes."""
+
+WARM_SCALE = 0.001
+"""Scale factor of the tables for steps that are not timed."""
 
 LOOK_SECONDS = 0.05
 """Between looks at the processes: what one did since the last look before it ended is lost."""
@@ -270,6 +273,19 @@ def generate(spark: SparkSession, scale: float, parts: int, source: Path) -> Non
     changed.write.parquet(str(source / "changes"))
 
 
+def engines_for(spark: SparkSession, source: Path, root: Path) -> dict[str, Any]:
+    """All engines that are installed, with tables below a folder."""
+    root.mkdir()
+    found: dict[str, Any] = {
+        "glaive": Glaive(spark, source, root),
+        "Parquet": Parquet(spark, source, root),
+    }
+    if importlib.util.find_spec("deltalake") is not None:
+        (root / "delta").mkdir()
+        found["Delta"] = Delta(source, root / "delta")
+    return found
+
+
 def show(name: str, costs: Mapping[str, Cost]) -> None:
     ours, parquet = costs["glaive"], costs["Parquet"]
     columns = "".join(
@@ -301,16 +317,15 @@ def main() -> None:
     try:
         source = root / "source"
         generate(spark, options.scale, options.parts, source)
-        lance = Glaive(spark, source, root)
-        parquet = Parquet(spark, source, root)
-        engines: dict[str, Any] = {"glaive": lance, "Parquet": parquet}
-        if importlib.util.find_spec("deltalake") is not None:
-            (root / "delta").mkdir()
-            engines["Delta"] = Delta(source, root / "delta")
-        else:
+        engines = engines_for(spark, source, root / "tables")
+        lance, parquet = engines["glaive"], engines["Parquet"]
+        if "Delta" not in engines:
             print("Delta is left out: deltalake is not installed")
-        # Once untimed: Java and a worker are started.
-        glaive.spark.write(spark.read.parquet(str(source / "changes")), str(root / "warm.lance"))
+        # All steps once untimed, on few rows: Java and the workers are started and warm.
+        generate(spark, WARM_SCALE, 2, root / "few")
+        for engine in engines_for(spark, root / "few", root / "warm").values():
+            for step in engine.steps().values():
+                step()
         titles = "".join(f"{name + ': wall s':>16}{'cpu s, MB':>8}" for name in engines)
         print(f"scale factor {options.scale}\n{'':20}{titles}   cpu, glaive / Parquet")
         for name in lance.steps():
