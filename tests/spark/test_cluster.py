@@ -8,6 +8,7 @@ import sys
 import tarfile
 import time
 import venv
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -146,5 +147,21 @@ def test_workers_without_glaive_get_it_as_an_archive(bare_python: str, tmp_path:
     with started(tmp_path / "cluster", bare_python) as cluster:
         environment = {"PYSPARK_PYTHON": bare_python}
         finished(drive(cluster.uri, uri, archive, environment), uri)
-        without = drive(cluster.uri, tmp_path / "other.lance", environment=environment)
-        assert "MissingDependencyError" in without.communicate(timeout=600)[1]
+        other = tmp_path / "other.lance"
+        output, errors = drive(cluster.uri, other, environment=environment).communicate(timeout=600)
+        assert output.split() == ["write"]
+        assert "MissingDependencyError: the workers of this session have no glaive" in errors
+        assert not other.exists()
+
+
+def test_workers_without_glaive_get_it_as_a_zip(bare_python: str, tmp_path: Path) -> None:
+    """As with ``--py-files``, or ``spark.addArtifacts(..., pyfile=True)``."""
+    uri, path = tmp_path / "t.lance", tmp_path / "glaive.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(SOURCES.rglob("*")):
+            if "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(SOURCES.parent))
+    with started(tmp_path / "cluster", bare_python, workers=1) as cluster:
+        environment = {"PYSPARK_PYTHON": bare_python}
+        settings = {"spark.submit.pyFiles": str(path)}
+        finished(drive(cluster.uri, uri, settings, environment), uri)
