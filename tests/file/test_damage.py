@@ -37,6 +37,7 @@ from glaive.io.uri import open_store
 from glaive.testing import force_tier
 
 ROWS = 1100
+ROWS_OF_LONG_LISTS = 110
 MOST_MEMORY = 64 * 1024 * 1024
 """Bytes of memory that reading a damaged file may take at most, and on top of them …"""
 
@@ -56,7 +57,7 @@ SOME = [
 
 def _write(folder: Path, name: str, version: str) -> bytes:
     version, _, structure = version.partition(" ")
-    written = table(name, ROWS)
+    written = table(name, ROWS if name != "list_long" else ROWS_OF_LONG_LISTS)
     if version == "2.0":
         whole = [filled(column.combine_chunks()) for column in written.columns]
         written = pa.Table.from_arrays(whole, schema=written.schema)

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["COLUMNS", "SIZES", "assert_same", "column", "table"]
+__all__ = [
+    "COLUMNS",
+    "NIGHTLY",
+    "SIZES",
+    "as_bits",
+    "assert_reads_same",
+    "assert_same",
+    "column",
+    "same_bits",
+    "table",
+]
 
-SIZES = (0, 1, 1023, 1024, 1025, 50_000)
-"""Row counts around the borders of chunks and pages."""
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+
+SIZES = (0, 1, 1023, 1024, 1025, 50_000 if NIGHTLY else 10_000)
+"""Row counts around the borders of chunks, and many chunks."""
 
 Maker = Callable[[np.random.Generator, int], pa.Array]
 
@@ -216,6 +231,7 @@ def column(name: str, rows: int, *, nulls: bool) -> pa.Array:
     return _nulls(rng, made) if nulls else made
 
 
+@lru_cache(maxsize=8)
 def table(name: str, rows: int) -> pa.Table:
     """The column without nulls, with nulls, and declared as non-nullable."""
     plain, holes = column(name, rows, nulls=False), column(name, rows, nulls=True)
@@ -258,11 +274,32 @@ def assert_same(found: pa.Table, expected: pa.Table) -> None:
     assert found.schema.equals(expected.schema), f"{found.schema} is not {expected.schema}"
     assert found.num_rows == expected.num_rows
     found.validate(full=True)
-    for name in expected.column_names:
-        one, other = (
-            as_bits(pa.chunked_array(t[name].chunks, t[name].type).combine_chunks())
-            if t[name].num_chunks != 1
-            else as_bits(t[name].chunk(0))
-            for t in (found, expected)
-        )
-        assert one.equals(other), f"column {name!r} differs"
+    for at, name in enumerate(expected.column_names):
+        assert same_bits(found.column(at), expected.column(at)), f"column {name!r} differs"
+
+
+def same_bits(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> bool:
+    """Whether two columns of a type have the same values, bit for bit."""
+    one, other = (
+        as_bits(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
+        for column in (found, expected)
+    )
+    return bool(one.equals(other))
+
+
+def assert_reads_same(dataset: Any, expected: pa.Table) -> None:
+    """Scan, projection, slice and take give these rows."""
+    rows = expected.num_rows
+    assert dataset.count_rows() == rows
+    assert_same(dataset.to_table(), expected)
+    assert_same(dataset.to_table(columns=["holes"]), expected.select(["holes"]))
+    if not rows:
+        return
+    rng = np.random.default_rng(rows)
+    wanted = rng.integers(0, rows, 40).tolist()
+    wanted += [0, rows - 1, wanted[0], wanted[0]]
+    for some in (wanted, [rows // 2]):
+        assert_same(dataset.take(some), expected.take(pa.array(some, pa.int64())))
+    offset, limit = rows // 3, max(1, rows // 2)
+    found = dataset.to_table(offset=offset, limit=limit)
+    assert_same(found, expected.slice(offset, limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -338,6 +339,7 @@ MORE: dict[str, Case] = {
 """Cases by name."""
 
 
+@lru_cache(maxsize=8)
 def more_table(name: str, rows: int) -> pa.Table:
     """One column; the same name and rows always give the same values."""
     case = MORE[name]

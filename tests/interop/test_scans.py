@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.interop.cases import COLUMNS
+from tests.interop.cases import COLUMNS, same_bits
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
@@ -87,6 +88,8 @@ def same(both: Both, ask: Callable[[Any], Any]) -> None:
         raise
     if isinstance(expected, pa.Table):
         assert found.schema.equals(expected.schema, check_metadata=True)
+        if found.num_rows == expected.num_rows and all(map(same_bits, found, expected)):
+            return
         found, expected = found.to_pylist(), expected.to_pylist()
     assert repr(found) == repr(expected)  # NaN equals itself
 
@@ -275,29 +278,32 @@ def test_batches_join_to_the_table(both: Both) -> None:
     assert {one.num_rows for one in batches[:-1]} == {70}
 
 
-def three_thousand(name: str) -> pa.Table:
-    made = COLUMNS[name](np.random.default_rng(1), 3000)
-    return pa.table({"id": np.arange(3000), "c": made})
+@lru_cache(maxsize=4)
+def beside_ids(name: str) -> pa.Table:
+    """Three thousand rows of a column and their numbers; fewer of long lists."""
+    rows = 3000 if name != "list_long" else 400
+    made = COLUMNS[name](np.random.default_rng(1), rows)
+    return pa.table({"id": np.arange(rows), "c": made})
 
 
 @pytest.mark.parametrize("name", NULL_STRUCTS)
 def test_format_2_0_has_no_null_structs_in_pylance_either(tmp_path: Path, name: str) -> None:
     with pytest.raises(OSError, match="does not encode struct validity"):
-        lance.write_dataset(three_thousand(name), tmp_path / "t", data_storage_version="2.0")
+        lance.write_dataset(beside_ids(name), tmp_path / "t", data_storage_version="2.0")
 
 
 @pytest.mark.parametrize(
     ("version", "name"),
     [
         (version, name)
-        for version in ("2.0", "2.1", "2.2")
         for name in sorted(COLUMNS)
+        for version in ("2.0", "2.1", "2.2")
         if version != "2.0" or name not in NULL_STRUCTS
     ],
 )
 def test_columns_of_every_type_beside_a_filter(tmp_path: Path, version: str, name: str) -> None:
     place = tmp_path / "t"
-    theirs = lance.write_dataset(three_thousand(name), place, data_storage_version=version)
+    theirs = lance.write_dataset(beside_ids(name), place, data_storage_version=version)
     theirs.delete("id % 10 = 3")
     opened = (lance.dataset(place), glaive.dataset(place))
     for text in ("id < 50", "id > 100 and id % 2 = 0", "c is null", "c is not null"):

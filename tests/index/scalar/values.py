@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ TYPES: dict[str, Any] = {
 }
 
 
+@lru_cache(maxsize=16)
 def values_of(kind: Any, count: int, seed: int = 0) -> pa.Array:
     """Random values of a type, a tenth of them null; a third are one value."""
     random = np.random.default_rng(seed)
