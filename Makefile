@@ -22,7 +22,8 @@ help: ## Show this list
 demo: $(VENV)/.demo ## Spark turns real files into a Lance dataset and reads it back (2 minutes)
 	@$(BIN)/glaive demo $(ARGS)
 
-test: lint types layers docs warmup ## All that a pull request must pass
+test: $(VENV)/.dev ## All that a pull request must pass
+	@$(MAKE) --no-print-directory -j 2 types lint layers docs warmup
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-fast: warmup ## The tests without Spark and without the slow ones
