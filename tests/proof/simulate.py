@@ -130,7 +130,7 @@ class Schedule:
 
     def attempt(self, actor: Actor, change: Change) -> None:
         """Open the newest version and make a change; note what came of it."""
-        change.began = self.simulation.time
+        change.began, change.error = self.simulation.time, None
         at = None
         try:
             store = SimulatedStore(actor)
@@ -153,7 +153,8 @@ class Schedule:
     def run(self) -> History:
         """Run, and check what became of it; raises what was found."""
         self.simulation.run()
-        history = History(self.bucket, self.changes, self.first.manifest.version)
+        first, faults = self.first.manifest.version, self.simulation.faults
+        history = History(self.bucket, self.changes, first, faults)
         history.check()
         return history
 

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from glaive.io.local_sink import sync_folder
+
 __all__ = ["LeadsOutError", "is_link", "opened_folder", "unlink_all"]
 
 _BY_DESCRIPTOR: Final = (
@@ -47,8 +49,11 @@ def is_link(full: str) -> bool:
     return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == _JUNCTION
 
 
-def unlink_all(folder: int | str, names: Sequence[str]) -> None:
-    """Delete files of an opened folder, links instead of their targets; missing ones are fine."""
+def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) -> None:
+    """Delete files of an opened folder, links instead of their targets; missing ones are fine.
+
+    With ``fsync`` the folder is forced to disk then.
+    """
     for name in names:
         try:
             if isinstance(folder, int):
@@ -57,6 +62,8 @@ def unlink_all(folder: int | str, names: Sequence[str]) -> None:
                 os.unlink(f"{folder}/{name}")
         except FileNotFoundError:
             continue
+    if fsync:
+        sync_folder(folder)
 
 
 @contextmanager

@@ -291,9 +291,10 @@ class LocalStore(ObjectStore):
         return store
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files, links instead of their targets; missing ones are no error.
+        """Delete files in this order, links instead of their targets; missing ones are no error.
 
         No link that leads out of the root is followed, unless ``delete_through_links`` is set.
+        With ``fsync``, what is in one folder is certainly deleted before the next is begun.
         """
         for path in paths:
             self.full(path)  # nothing is deleted if one of the paths is invalid
@@ -302,10 +303,10 @@ class LocalStore(ObjectStore):
             names = [path[len(folder) + 1 if folder else 0 :] for path in group]
             try:
                 if self.through_links:
-                    unlink_all(full, names)
+                    unlink_all(full, names, fsync=self.fsync)
                 else:
                     with self._confined(folder) as at:
-                        unlink_all(at, names)
+                        unlink_all(at, names, fsync=self.fsync)
             except LeadsOutError as error:
                 raise StoreError(f"cannot delete files in {full}: {error}. {_ALLOW}") from None
             except FileNotFoundError:

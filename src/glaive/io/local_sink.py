@@ -16,7 +16,7 @@ from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode, byte_views
 from glaive.io.temporary import temporary_path
 
-__all__ = ["SMALL_FILE_BYTES", "LocalSink", "put_small", "write_new"]
+__all__ = ["SMALL_FILE_BYTES", "LocalSink", "put_small", "sync_folder", "write_new"]
 
 SMALL_FILE_BYTES = 256 * 1024
 """Size of a file up to which its parts are joined and written with one call."""
@@ -81,7 +81,7 @@ def _make_folder(full: str, *, fsync: bool = False) -> None:
     except FileExistsError as error:  # a part of the path is a file
         raise FileNotFoundError(errno.ENOENT, "no directory", folder) from error
     for folder in above:
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def put_small(full: str, data: bytes, mode: PutMode) -> None:
@@ -158,7 +158,7 @@ class LocalSink:
             else:
                 os.replace(self._temporary, self._full)
             if self._fsync:
-                _sync_folder(os.path.dirname(self._full))
+                sync_folder(os.path.dirname(self._full))
         except OSError as error:
             self.abort()
             raise self._failed(error, self._full) from None
@@ -213,7 +213,10 @@ def _flush(fd: int, views: list[memoryview]) -> None:
             views[0] = views[0][done:]
 
 
-def _sync_folder(folder: str) -> None:
+def sync_folder(folder: int | str) -> None:
+    """Force the names in a folder, or in that of a descriptor, to disk."""
+    if isinstance(folder, int):
+        return os.fsync(folder)
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

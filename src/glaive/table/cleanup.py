@@ -219,12 +219,18 @@ def delete_planned(
                 f"{store.full(file.path)} is empty, as left by an interrupted writer, and cannot "
                 "be deleted safely now; the next commit replaces it"
             )
-    paths = [file.path for file in plan.files if not file.unfinished]
-    for start in range(0, len(paths), batch):
+    finished = [file for file in plan.files if not file.unfinished]
+    manifests = [file.path for file in finished if file.kind == "manifest"]
+    others = [file.path for file in finished if file.kind != "manifest"]
+    # A store may delete those of one call in any order, and stop at any of them.
+    calls = [
+        part[at : at + batch] for part in (manifests, others) for at in range(0, len(part), batch)
+    ]
+    for number, paths in enumerate(calls, 1):
         began = monotonic()
-        store.delete(paths[start : start + batch])
-        if rate is not None and start + batch < len(paths):
-            sleep(max(0.0, batch / rate - (monotonic() - began)))
+        store.delete(paths)
+        if rate is not None and number < len(calls):
+            sleep(max(0.0, len(paths) / rate - (monotonic() - began)))
     for warning in warnings:
         _logger.warning("clean-up of %s: %s", store.uri, warning)
     files = tuple(file for file in plan.files if file.path not in kept)

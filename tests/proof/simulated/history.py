@@ -13,6 +13,7 @@ from typing import Any
 from tests.proof.simulated.changes import Change, Row, Rows, pairs
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.errors import StoreError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
@@ -47,10 +48,14 @@ class History:
         What the actors did.
     first
         The newest version before that.
+    faults
+        What may have happened to requests.
     """
 
-    def __init__(self, bucket: Bucket, changes: Sequence[Change], first: int) -> None:
-        self.bucket, self.changes, self.first = bucket, changes, first
+    def __init__(
+        self, bucket: Bucket, changes: Sequence[Change], first: int, faults: Faults
+    ) -> None:
+        self.bucket, self.changes, self.first, self.faults = bucket, changes, first, faults
         self._known: dict[bytes, list[tuple[int, Row]]] = {}
         self._session = Session()
         self.past = observed_store(bucket.resurrected(f"{bucket.uri}-past"))
@@ -140,6 +145,9 @@ class History:
             expect(len(versions) <= 1, f"{change} made versions {versions}")
             if change.outcome == "refused":
                 expect(not versions, f"{change} was refused, and made version {versions}")
+            if type(change.error) is StoreError and not (self.faults.late or change.retried):
+                there = [] if change.kind == "same rows" else versions  # it may be two commits
+                expect(not there, f"{change} said that there is no version, and made {there}")
             if change.outcome == "done" and not (versions or change.job in jobs):
                 self._check_nothing_to_do(change)
 
@@ -257,7 +265,8 @@ class History:
     def _tags(self) -> Iterator[tuple[str, int]]:
         """Tags, and the versions that they name; without those made while a clean-up ran.
 
-        Requests of a killed clean-up may still be under way.
+        Requests of a killed clean-up may still be under way. A clean-up that does not see a tag,
+        as the listing is stale, does not keep its version.
         """
         cleaned = [
             (change.began, change.ended if change.outcome == "done" else math.inf)
@@ -266,7 +275,7 @@ class History:
         ]
         yield "origin", 1
         for change in self.changes:
-            if change.kind != "tag" or change.outcome != "done":
+            if self.faults.stale or change.kind != "tag" or change.outcome != "done":
                 continue
             if any(began < change.ended and change.began < ended for began, ended in cleaned):
                 continue
