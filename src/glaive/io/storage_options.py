@@ -169,7 +169,8 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
         elif isinstance(value, str | int | float):
             plain[key] = str(value)
         else:
-            raise OptionError(f"storage_options: expected text for {key!r}, found {value!r}")
+            kind = type(value).__name__  # not the value, which may be a secret
+            raise OptionError(f"storage_options: expected text for {key!r}, found {kind}")
     return plain
 
 

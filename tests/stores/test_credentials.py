@@ -1,0 +1,193 @@
+"""Credentials are used, and appear in nothing that is written, printed, logged or sent on."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import GlaiveError
+from glaive.io.uri import open_store
+
+from .server import Failing, Server
+
+pytestmark = pytest.mark.spec("rel-27")
+
+MARKERS = {
+    "aws_access_key_id": "MARKED-id-3f1",
+    "aws_secret_access_key": "MARKED-secret-9c2",
+    "aws_session_token": "MARKED-token-77a",
+}
+NEVER_SENT = {
+    "azure_storage_account_key": "TUFSS0VELWFjY291bnQ=",
+    "azure_client_secret": "MARKED-azure-5d0",
+    "azure_storage_sas_key": "sig=MARKED-sas-1b9",
+    "google_bearer_token": "MARKED-bearer-2e8",
+    "google_service_account_key": "MARKED-google-6c4",
+    "aws_secret_acess_key": "MARKED-misspelt-0a6",
+}
+"""Options of other stores, and one that is misspelt."""
+
+SECRETS = [*MARKERS.values(), *NEVER_SENT.values()]
+ROWS = pa.table({"id": [1, 2, 3], "text": ["a", "b", "c"]})
+
+
+class Printed(logging.Handler):
+    """Everything that any logger says, formatted."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+        self.lines.append(repr(record.args))
+
+
+@pytest.fixture
+def printed() -> Iterator[Printed]:
+    root, handler = logging.getLogger(), Printed()
+    levels = {logger: logger.level for logger in (root, logging.getLogger("glaive"))}
+    root.addHandler(handler)
+    for logger in levels:
+        logger.setLevel(logging.DEBUG)
+    yield handler
+    root.removeHandler(handler)
+    for logger, level in levels.items():
+        logger.setLevel(level)
+
+
+def options_for(server: Server, **more: str) -> dict[str, str]:
+    return {
+        **MARKERS,
+        **NEVER_SENT,
+        "aws_endpoint": server.url,
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+        "client_max_retries": "0",
+        "download_retry_count": "0",
+        **more,
+    }
+
+
+def failure_of(call: Callable[[], object]) -> str:
+    """Everything that is said about the error of a call, its pickle included."""
+    with pytest.raises(GlaiveError) as found:
+        call()
+    error = found.value
+    shown = "".join(traceback.format_exception(error)) + repr(error)
+    return (
+        shown
+        + repr(error.__notes__ if hasattr(error, "__notes__") else "")
+        + repr(pickle.dumps(error))
+    )
+
+
+def check(texts: object) -> None:
+    """No secret is in any of the texts, nor its bytes as they are or in hexadecimal digits."""
+    shown = repr(texts)
+    assert [secret for secret in SECRETS if secret in shown] == []
+    assert [secret for secret in SECRETS if secret.encode().hex() in shown] == []
+
+
+def test_no_text_log_or_object_has_a_credential(server: Server, printed: Printed) -> None:
+    uri = f"s3://{server.bucket()}/t"
+    options = options_for(server)
+    dataset = glaive.write_dataset(ROWS, uri, storage_options=options)
+    dataset.insert(ROWS, commit_message="more")
+    dataset.delete("id = 2")
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.tags.create("first", 1)
+    dataset.create_branch("side")
+    dataset.optimize.compact_files()
+    scanner = dataset.scanner(filter="id > 1", columns=["text"])
+    shown = [
+        repr(dataset),
+        str(dataset),
+        dataset._repr_html_(),  # the protocol of notebooks
+        repr(scanner),
+        scanner.explain_plan(),
+        scanner.analyze_plan(),
+        repr(dataset.get_fragments()),
+        repr(dataset.versions()),
+        repr(dataset.session()),
+        repr(dataset.schema),
+        repr(dataset.read_transaction(2)),
+        repr(dataset.describe_indices()),
+        dataset.tracked_files().read_all().to_pylist(),
+        repr(open_store(uri, options)),
+        pickle.dumps([fragment.metadata for fragment in dataset.get_fragments()]),
+        pickle.dumps(dataset.read_transaction(2)),
+        dataset.cleanup_old_versions(),
+    ]
+    check(shown)
+    check(printed.lines)
+    assert any("misspelt" not in line and "acess" in line for line in printed.lines)
+
+
+def test_no_object_that_is_written_has_a_credential(server: Server) -> None:
+    uri = f"s3://{server.bucket()}/t"
+    dataset = glaive.write_dataset(ROWS, uri, storage_options=options_for(server))
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.tags.create("first", 1)
+    dataset.create_branch("side")
+    dataset.shallow_clone(f"{uri}-clone", storage_options=options_for(server))
+    for place in (uri, f"{uri}-clone"):
+        store = open_store(place, options_for(server))
+        paths = [meta.path for meta in store.walk("")]
+        assert paths
+        for path in paths:
+            check([path, store.get(path).to_pybytes()])
+            content = store.get(path).to_pybytes()
+            assert not any(secret.encode() in content for secret in SECRETS), path
+
+
+@pytest.mark.parametrize("kind", ["error", "throttle", "reset"])
+def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) -> None:
+    uri = f"s3://{server.bucket()}/t"
+    options = options_for(server)
+    dataset = glaive.write_dataset(ROWS, uri, storage_options=options)
+    calls: list[Callable[[], object]] = [
+        lambda: glaive.dataset(uri, storage_options=options),
+        lambda: glaive.dataset(uri, storage_options=options).to_table(),
+        lambda: dataset.insert(ROWS),
+        lambda: dataset.delete("id = 1"),
+        lambda: dataset.tags.create("x", 1),
+        dataset.cleanup_old_versions,
+    ]
+    shown = []
+    for call in calls:
+        server.failing.append(Failing(kind, times=1_000))
+        shown.append(failure_of(call))
+        server.reset()
+    check(shown)
+    check(printed.lines)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "sftp://user:MARKED-secret-9c2@127.0.0.1:9/table",
+        "https://user:MARKED-secret-9c2@127.0.0.1:9/table.lance",
+        "https://127.0.0.1:9/table.lance?sig=MARKED-secret-9c2",
+        "unknown://user:MARKED-secret-9c2@host/table",
+    ],
+)
+def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:
+    options = {"client_max_retries": "0", "allow_http": "true"}
+    check(failure_of(lambda: glaive.dataset(uri, storage_options=options)))
+    check(printed.lines)
+
+
+@pytest.mark.parametrize("key", [*MARKERS, *NEVER_SENT])
+def test_an_option_that_cannot_be_is_named_without_its_value(key: str) -> None:
+    wrong: Any = {key: [SECRETS[0]]}
+    message = failure_of(lambda: glaive.dataset("s3://b/t", storage_options=wrong))
+    assert key in message
+    check(message)
