@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,16 +11,21 @@ from numpy.typing import NDArray
 
 __all__ = ["allocate", "as_array", "as_buffer", "items_of"]
 
+# Called some dozen times for each row that is taken: no step between them and Arrow or NumPy.
+_from_buffer: Final[Callable[..., NDArray[Any]]] = cast("Any", np.frombuffer)
 
-def allocate(size: int) -> pa.Buffer:
-    """``size`` bytes of uninitialised memory from Arrow's pool, which keeps pages warm."""
-    return pa.allocate_buffer(size)
+as_buffer: Final[Callable[[NDArray[Any]], pa.Buffer]] = cast("Any", pa.py_buffer)
+"""View the memory of a contiguous array as a buffer, which keeps it alive."""
+
+allocate: Final[Callable[[int], pa.Buffer]] = cast("Any", pa.allocate_buffer)
+"""So many bytes of uninitialised memory from Arrow's pool, which keeps pages warm."""
 
 
 def as_array(buffer: pa.Buffer, dtype: Any = np.uint8) -> NDArray[Any]:
     """View a buffer as a one-dimensional array; a partial last item is ignored."""
     dtype = np.dtype(dtype)
-    return items_of(buffer, dtype, buffer.size // dtype.itemsize)
+    count = buffer.size // dtype.itemsize
+    return _from_buffer(buffer, dtype, count) if count else np.empty(0, dtype)
 
 
 def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArray[Any]:
@@ -36,12 +42,4 @@ def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArr
     start
         Bytes before the first item; they need no alignment.
     """
-    if count == 0:
-        return np.empty(0, dtype)
-    view: NDArray[Any] = np.frombuffer(cast("Any", buffer), dtype, count, start)
-    return view
-
-
-def as_buffer(array: NDArray[Any]) -> pa.Buffer:
-    """View the memory of a contiguous array as a buffer, which keeps it alive."""
-    return pa.py_buffer(cast("Any", array))
+    return _from_buffer(buffer, dtype, count, start) if count else np.empty(0, dtype)
