@@ -16,8 +16,10 @@ from glaive.arrow.dictionaries import concat_arrays
 from glaive.format.flags import Feature
 from glaive.index.row_set import RowNumbers
 from glaive.index.source import FragmentExtent, ValueBatch
+from glaive.io.pool import worker_count
 from glaive.memory import items_of
 from glaive.scan.options import ScanOptions
+from glaive.scan.plan import WINDOW_BYTES
 from glaive.scan.query import make_query
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.take import take
@@ -29,7 +31,12 @@ CountRows: TypeAlias = Callable[[int], None]
 """Called with the number of rows that were read since the last call."""
 
 _BATCH_ROWS = 256 * 1024
-_BATCH_BYTES = 16 * 1024 * 1024
+_BATCH_BYTES, _LEAST_BATCH_BYTES = 16 * 1024 * 1024, 512 * 1024
+_COPIES = 8
+"""Memory that work on a batch takes, as a multiple of it, about."""
+
+_READ_SHARE = 4
+"""Rows that are read ahead take at most this part of the limit of memory, or are one window."""
 
 
 class ColumnSource:
@@ -122,7 +129,8 @@ class ColumnSource:
             with_row_address=self._addresses,
             with_row_id=not self._addresses,
             batch_size=_BATCH_ROWS,
-            batch_size_bytes=_BATCH_BYTES,
+            batch_size_bytes=self._batch_bytes,
+            batch_readahead=self._windows_ahead,
             blob_handling="all_binary",
         )
         for batch in make_query(Views(self._snapshot), options).batches():
@@ -133,6 +141,18 @@ class ColumnSource:
             yield ValueBatch(self._values(batch.column(0)), rows)
             if self._count_rows is not None:
                 self._count_rows(batch.num_rows)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """Bytes of a batch: each thread may work on one."""
+        share = self.memory_limit // (_COPIES * (worker_count() + 1))
+        return max(_LEAST_BATCH_BYTES, min(_BATCH_BYTES, share))
+
+    @property
+    def _windows_ahead(self) -> int | None:
+        """Windows that are read ahead; None: as many as there are threads."""
+        most = max(1, self.memory_limit // _READ_SHARE // WINDOW_BYTES)
+        return most if most <= worker_count() else None
 
     def sample(self, rows: int, seed: int = 0) -> Any:
         """Values of so many random rows, or of all."""
