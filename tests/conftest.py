@@ -27,12 +27,23 @@ os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "c
 
 LONGEST = (
     "kernels/test_extreme_numbers.py",
-    "file/test_damage.py",
     "spark/test_environment.py",
-    "cli/test_ingest.py",
     "docs/test_examples.py",
+    "cli/test_ingest.py",
+    "interop/test_v2_3.py",
+    "test_left_out.py",
+    "interop/test_scalar_indices.py",
+    "interop/test_both_ways.py",
+    "file/test_damage.py",
+    "interop/test_scans.py",
+    "proof/test_walk.py",
+    "proof/test_faults.py",
+    "spark/test_round_trip.py",
+    "interop/test_more_types.py",
+    "kernels/test_native.py",
+    "test_house_rules.py",
 )
-"""Files that take a minute or more: begun first, so that no worker ends with one alone."""
+"""Files that take the longest: begun first, so that no worker ends with one alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,7 +18,7 @@ lance: Any = pytest.importorskip("lance", reason="install the 'interop' group")
 pytestmark = pytest.mark.interop
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE", "fast") != "fast"
-EXAMPLES = int(os.environ.get("WALK_EXAMPLES", "150" if NIGHTLY else "4"))
+EXAMPLES = int(os.environ.get("WALK_EXAMPLES", "150" if NIGHTLY else "3"))
 STEPS = 25 if NIGHTLY else 12
 # Shrinking a walk repeats it dozens of times: only where there is a night for it.
 PHASES = list(Phase) if NIGHTLY else [Phase.explicit, Phase.reuse, Phase.generate]
