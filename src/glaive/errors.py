@@ -29,6 +29,7 @@ GlaiveError
 ├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
 ├── StoreError(OSError)                  the file system or object store refused or failed
 │   ├── AccessError(PermissionError)     a dataset names a location that the caller did not allow
+│   ├── NotForcedError                   written and visible, but perhaps not on disk yet
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
 │   └── ObjectExistsError(FileExistsError)        put with mode "create" found one there
 └── MissingDependencyError(ImportError)  something the task needs is not installed
@@ -63,6 +64,7 @@ __all__ = [
     "IndexNotFoundError",
     "JobError",
     "MissingDependencyError",
+    "NotForcedError",
     "NotFoundError",
     "NotLanceError",
     "ObjectExistsError",
@@ -329,6 +331,13 @@ class StoreError(GlaiveError, OSError):
 
 class AccessError(StoreError, PermissionError):
     """A dataset names a location outside of its own, and the caller did not allow it."""
+
+
+class NotForcedError(StoreError):
+    """With ``fsync``: a file has its name, but the name could not be forced to disk.
+
+    Others see the file. A power failure may undo it.
+    """
 
 
 class ObjectNotFoundError(StoreError, FileNotFoundError):

@@ -125,6 +125,7 @@ STRANGE = {
 }  # fmt: skip
 
 
+@pytest.mark.spec("rel-26")
 @pytest.mark.parametrize(
     ("kind", "place"), [(kind, place) for kind, places in STRANGE.items() for place in places]
 )
@@ -260,6 +261,7 @@ def test_a_password_is_not_kept_for_places_that_take_none(tmp_path: Path, caplog
     assert b"hidden" not in contents_of(tmp_path / "clone")
 
 
+@pytest.mark.spec("rel-27")
 @pytest.mark.parametrize(
     "text",
     [
@@ -304,6 +306,7 @@ def test_tasks_and_fragments_in_text_have_no_options(tmp_path: Path) -> None:
     assert "hidden" not in plan.json() + task.json() + done.json()
 
 
+@pytest.mark.spec("rel-26")
 @pytest.mark.parametrize(
     "name", ["../../../etc/passwd", "/etc/passwd", "a/../../b.lance", "a\\b.lance", "a\nb.lance",
              "a\0b.lance", "./a.lance", "a//b.lance"],

@@ -82,6 +82,7 @@ def check_what_is_left(place: Path, told: object) -> None:
     assert 1000 in dataset.to_table()["id"].to_pylist()
 
 
+@pytest.mark.spec("rel-17")
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_writer_killed_at_every_step(base: Path, tmp_path: Path, name: str) -> None:
     operation, before = OPERATIONS[name], sorted_rows(opened(base).to_table())
@@ -108,6 +109,7 @@ def test_a_writer_killed_at_every_step(base: Path, tmp_path: Path, name: str) ->
     assert seen >= {True}
 
 
+@pytest.mark.spec("rel-17")
 def test_a_writer_killed_at_random_moments(base: Path, tmp_path: Path) -> None:
     place = tmp_path / "t"
     shutil.copytree(base, place)

@@ -65,6 +65,7 @@ def seen(store: ObjectStore) -> tuple[list[dict[str, Any]], dict[str, str]]:
     return sorted_rows(newest.to_table()), newest.config()
 
 
+@pytest.mark.spec("rel-6", "rel-8")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_old_version_or_the_new_one(base: ObjectStore, name: str, kind: Kind) -> None:
@@ -91,6 +92,7 @@ def test_the_old_version_or_the_new_one(base: ObjectStore, name: str, kind: Kind
             assert seen(outcome.store) == after, told
 
 
+@pytest.mark.spec("rel-7")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", ["append", "overwrite"])
 def test_a_commit_is_made_once_however_often_it_is_repeated(
@@ -118,6 +120,7 @@ def test_a_commit_is_made_once_however_often_it_is_repeated(
             assert found == sorted(expected)
 
 
+@pytest.mark.spec("rel-14")
 @pytest.mark.parametrize("kind", KINDS)
 def test_cleaning_up_never_takes_what_is_needed(base: ObjectStore, kind: Kind) -> None:
     before = seen(base)

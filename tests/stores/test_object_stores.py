@@ -135,6 +135,7 @@ class TestS3:
         versions = glaive.dataset(uri, storage_options=server.options).version
         assert (rows, versions) in ((5000, 1), (10_000, 2))
 
+    @pytest.mark.spec("rel-6", "rel-21")
     def test_a_lost_answer_to_the_commit_is_no_failure(self, server: Server, uri: str) -> None:
         def of_manifests(method: str, path: str) -> bool:
             return method == "PUT" and "_versions/1" in path

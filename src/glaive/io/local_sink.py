@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from glaive.errors import StoreError
+from glaive.errors import NotForcedError, StoreError
 from glaive.io.exclusive import take_name
 from glaive.io.failures import from_system
 from glaive.io.stats import IoCounters
@@ -158,11 +158,20 @@ class LocalSink:
             else:
                 os.replace(self._temporary, self._full)
             if self._fsync:
-                sync_folder(os.path.dirname(self._full))
+                self._force_name()
         except OSError as error:
             self.abort()
             raise self._failed(error, self._full) from None
         self._counters.add_write(1, self.position)
+
+    def _force_name(self) -> None:
+        try:
+            sync_folder(os.path.dirname(self._full))
+        except OSError as error:
+            raise NotForcedError(
+                f"{self._full} was written, but its name could not be forced to disk: "
+                f"{error.strerror}. A power failure may undo it. Check the disk."
+            ) from None
 
     def abort(self) -> None:
         """Remove the written data; safe to call twice and after a failure."""

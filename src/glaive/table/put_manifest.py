@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from glaive.errors import (
     CommitConflictError,
     CommitError,
+    NotForcedError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoreError,
@@ -45,7 +46,8 @@ def put_manifest(
     StoreError
         The store failed, and the version was not committed.
     CommitError
-        The store failed, and whether the version was committed is unknown.
+        The store failed, and whether the version was committed is unknown; or, with ``fsync``, it
+        was, but may not be on disk.
     """
     lock = lock_of(store)
     if lock is None:
@@ -68,6 +70,11 @@ def _put(
         store.put(path, data, mode="create")
     except ObjectExistsError:
         return False
+    except NotForcedError as error:
+        raise CommitError(
+            f"version {version} of {store.uri} was made, and others see it; a power failure may "
+            f"undo it: {error} Do not repeat the change."
+        ) from error
     except StoreError as error:
         try:
             existing = load_numbered(store, version, scheme)

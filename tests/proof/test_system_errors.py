@@ -1,0 +1,91 @@
+"""A disk that is full, or another error of the system, in the middle of a change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+import glaive
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import CommitError, StoreError
+from glaive.testing.model import made_rows, sorted_rows
+from glaive.testing.system_errors import failing_from
+
+ERRORS = {
+    "full disk": errno.ENOSPC,
+    "quota": errno.EDQUOT,
+    "read-only": errno.EROFS,
+    "too many open files": errno.EMFILE,
+    "permission": errno.EACCES,
+    "broken disk": errno.EIO,
+}
+OPERATIONS: dict[str, Callable[[LanceDataset], object]] = {
+    "append": lambda at: at.insert(made_rows(range(100, 104), 3), max_rows_per_file=2),
+    "delete": lambda at: at.delete("id % 3 = 0"),
+    "update": lambda at: at.update({"text": "'new'"}, "id % 4 = 1"),
+    "compact": lambda at: at.optimize.compact_files(target_rows_per_fragment=25),
+    "index": lambda at: at.create_scalar_index("id", "BTREE"),
+    "tag": lambda at: at.tags.create("name", 1),
+}
+FORCED = "could not be forced to disk"
+"""In errors that say that the change was made, and may be undone by a power failure."""
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE", "fast") != "fast"
+PAIRS = [*product(OPERATIONS, ERRORS)] if NIGHTLY else [*zip(OPERATIONS, ERRORS, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("base") / "t"
+    glaive.write_dataset(made_rows(range(9), 1), place, max_rows_per_file=3)
+    glaive.dataset(place).delete("id = 1")
+    return place
+
+
+@pytest.mark.spec("rel-20")
+@pytest.mark.parametrize(("name", "kind"), PAIRS)
+def test_nothing_is_visible_and_the_next_attempt_works(
+    base: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    """Calls fail from one on, from the next on, and so forth; with ``fsync``, which is one more."""
+    operation, at, failures = OPERATIONS[name], 0, 0
+    before = sorted_rows(glaive.dataset(base).to_table())
+    failed = True
+    while failed:
+        at += 1
+        place = tmp_path / str(at)
+        shutil.copytree(base, place)
+        dataset = glaive.dataset(place, storage_options={"fsync": "true"})
+        with failing_from(str(place), ERRORS[kind], at) as calls:
+            error = failure(operation, dataset)
+        failed = calls.failed
+        newest = glaive.dataset(place)
+        if error is not None:
+            failures += 1
+            assert str(place) in error
+            if FORCED not in error:
+                # A compaction reserves ids of fragments with a version of its own.
+                assert newest.version == 2 or name == "compact"
+                assert sorted_rows(newest.to_table()) == before
+                assert "name" not in newest.tags.list()
+                assert newest.list_indices() == []
+                operation(newest)
+        elif name != "tag":
+            assert newest.version > 2
+        assert glaive.dataset(place).count_rows() == glaive.dataset(place).to_table().num_rows
+        shutil.rmtree(place)
+    assert failures > 1
+
+
+def failure(operation: Callable[[LanceDataset], object], dataset: LanceDataset) -> str | None:
+    """The message of the error that an operation ends in, if it does."""
+    try:
+        operation(dataset)
+    except (StoreError, CommitError) as error:
+        return str(error)
+    return None
