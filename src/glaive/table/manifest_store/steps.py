@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 
 from glaive.entropy import new_uuid
 from glaive.errors import CommitError, CorruptFileError, ObjectNotFoundError, StoreError
@@ -108,8 +107,7 @@ def _enter(store: ObjectStore, register: ManifestStore, entry: ManifestEntry) ->
         # A reader may have finalised it already. Then the commit is found by its transaction.
         return registered.path == entry.path
     if failure is not None:
-        with suppress(StoreError):
-            store.discard([entry.path])
+        # Its request may still be under way, so the staged manifest stays: a clean-up deletes it.
         raise failure
     return False
 
