@@ -3,11 +3,13 @@
 GlaiveError
 ├── FormatError(ValueError)              the bytes do not follow the format
 │   ├── CorruptFileError                 a length, offset or checksum cannot be right
-│   ├── NotLanceError                    the bytes are not a Lance file or manifest at all
+│   ├── NotLanceError(OSError)           the bytes are not a Lance file or manifest at all
 │   └── UnsupportedFeatureError(NotImplementedError, OSError)   well-formed, but not supported
 ├── SchemaError(ValueError, TypeError, OSError)   types or columns do not fit the dataset
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
+│   ├── IndexExistsError(RuntimeError)   there is an index of this name already
+│   └── IndexKindError(UnsupportedFeatureError)   no such kind of index, or not of this type
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
 │   ├── CommitContentionError            retries used up; nothing is wrong, try again
@@ -15,11 +17,11 @@ GlaiveError
 │   └── RefExistsError(FileExistsError, ValueError)   there is a tag or branch of this name
 ├── CleanupError(OSError)                old versions cannot be removed as requested; nothing was
 ├── NotFoundError(LookupError)           no such version, column, index or fragment
-│   ├── DatasetNotFoundError(FileNotFoundError, ValueError)   no dataset at this location
+│   ├── DatasetNotFoundError(ValueError, FileNotFoundError)   no dataset at this location
 │   │   └── UnfinishedDatasetError(NotLanceError)   the writer that created it was stopped
 │   ├── VersionNotFoundError(OSError, ValueError)    no such version of the dataset
 │   ├── RefNotFoundError(OSError, ValueError)    no such tag or branch; names the closest ones
-│   ├── DataFileMissingError(FileNotFoundError)   a manifest names a file that is not there
+│   ├── DataFileMissingError(ValueError, FileNotFoundError)   a file of a manifest is not there
 │   ├── IndexNotFoundError(KeyError, RuntimeError)   no such index; names those there are
 │   └── ColumnNotFoundError(KeyError, ValueError, OSError)    no such column; names close ones
 ├── ExpectationError(ValueError)         rows are not as a job expects them to be
@@ -61,6 +63,8 @@ __all__ = [
     "FilterError",
     "FormatError",
     "GlaiveError",
+    "IndexExistsError",
+    "IndexKindError",
     "IndexNotFoundError",
     "JobError",
     "MissingDependencyError",
@@ -151,7 +155,7 @@ def _corrupt(what: str, expected: str, found: str, where: str) -> CorruptFileErr
     return CorruptFileError(what, expected=expected, found=found, where=where)
 
 
-class NotLanceError(FormatError):
+class NotLanceError(FormatError, OSError):
     """The bytes are not a Lance file or manifest at all."""
 
 
@@ -200,6 +204,14 @@ def _capacity(message: str, parts: int) -> CapacityError:
 
 class OptionError(GlaiveError, ValueError, TypeError, OSError):
     """An option does not exist or has an invalid value."""
+
+
+class IndexExistsError(OptionError, RuntimeError):
+    """An index cannot be created, because there is one of this name."""
+
+
+class IndexKindError(UnsupportedFeatureError, OptionError):
+    """There is no such kind of index, or it does not index values of the column's type."""
 
 
 class CommitError(GlaiveError, OSError):
@@ -266,7 +278,7 @@ class NotFoundError(GlaiveError, LookupError):
     """No such version, column, index or fragment."""
 
 
-class DatasetNotFoundError(NotFoundError, FileNotFoundError, ValueError):
+class DatasetNotFoundError(NotFoundError, ValueError, FileNotFoundError):
     """No dataset at this location."""
 
 
@@ -282,7 +294,7 @@ class RefNotFoundError(NotFoundError, OSError, ValueError):
     """No such tag or branch; the message names the closest ones."""
 
 
-class DataFileMissingError(NotFoundError, FileNotFoundError):
+class DataFileMissingError(NotFoundError, ValueError, FileNotFoundError):
     """A manifest names a file that does not exist."""
 
 
@@ -302,7 +314,11 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
         close = get_close_matches(name, names, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        return cls(f"unknown column {name!r} (in {where}){hint} Columns: {columns}")
+        place = "the dataset" if where == "schema" else where
+        return cls(
+            f"Column {name} does not exist in {place}: unknown column {name!r} (in {where}){hint} "
+            f"Columns: {columns}"
+        )
 
 
 class ExpectationError(GlaiveError, ValueError):

@@ -91,7 +91,7 @@ def test_tags_are_made_moved_and_deleted(call: Call, things: str) -> None:
     assert "gold" in call("tag", things).stdout
     again = call("tag", things, "gold")
     assert again.exit_code == 1
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
     assert call("tag", things, "gold", "--delete").exit_code == 0
     assert objects(call("tag", things, "--json")) == []
     assert "NAME is missing" in call("tag", things, "--delete").stderr

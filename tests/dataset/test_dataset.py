@@ -176,7 +176,7 @@ class TestFragments:
             dataset.get_fragments()[0].take([3, 100])
 
     def test_filters_of_fragments_are_refused(self, dataset: LanceDataset) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="'filter' is not supported"):
+        with pytest.raises(UnsupportedFeatureError, match="does not support filter yet"):
             dataset.get_fragments("id > 3")
 
     def test_one_by_id(self, dataset: LanceDataset) -> None:

@@ -17,6 +17,7 @@ from glaive.dataset.indexing.parameters import IndexConfig
 from glaive.dataset.indexing.task import IndexTask
 from glaive.errors import (
     ColumnNotFoundError,
+    IndexExistsError,
     IndexNotFoundError,
     NotFoundError,
     OptionError,
@@ -72,9 +73,9 @@ def test_an_index_covers_all_fragments_and_is_named_by_its_column(
 def test_an_index_is_replaced_or_the_name_is_taken(dataset: glaive.LanceDataset) -> None:
     dataset.create_scalar_index("id", "BTREE")
     before = dataset.list_indices()
-    with pytest.raises(OptionError, match="there is an index 'id_idx'"):
+    with pytest.raises(IndexExistsError, match="Index name 'id_idx' already exists"):
         dataset.create_scalar_index("id", "BTREE", replace=False)
-    with pytest.raises(OptionError, match="there is an index 'id_idx'"):
+    with pytest.raises(IndexExistsError, match="Index name 'id_idx' already exists"):
         dataset.create_index("id", "BTREE")
     assert dataset.list_indices() == before
     dataset.create_scalar_index("id", "BTREE")
@@ -211,7 +212,7 @@ def test_the_number_of_segments_to_merge_may_be_given(dataset: glaive.LanceDatas
     dataset.optimize.optimize_indices(retrain=True)
     assert segments(dataset) == [[0, 1, 2, 3, 4, 5, 6]]
     assert [found(dataset, number) for number in (0, 1000, 2050, 3099)] == [1] * 4
-    with pytest.raises(IndexNotFoundError, match="no index 'other'"):
+    with pytest.raises(IndexNotFoundError, match='Index "other" not found'):
         dataset.optimize.optimize_indices(index_names=["other"])
     with pytest.raises(OptionError, match="0 or more"):
         dataset.optimize.optimize_indices(num_indices_to_merge=-1)

@@ -119,7 +119,7 @@ def test_rows_that_pass(text: str, kept: list[int] | None) -> None:
         ("b = a", "boolean and int cannot be compared"),
         ("s + 1 = 2", r"\+ is not defined for string and bigint"),
         ("a and b", "expected a boolean, found int"),
-        ("a", "the filter is int, not boolean"),
+        ("a", "does not return a boolean: it is int, not boolean"),
         ("sum(a) > 1", "sum is an aggregate, not a filter"),
         ("a like 'x'", "LIKE compares strings, not int and string"),
         ("a[1] = 1", "int has no elements"),

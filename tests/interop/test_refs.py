@@ -85,7 +85,7 @@ class TestTags:
 
     def test_a_name_is_taken_once(self, path: str) -> None:
         lance.dataset(path).tags.create("t", 1)
-        with pytest.raises(RefExistsError, match=r"'t'.* exists already"):
+        with pytest.raises(RefExistsError, match="tag t already exists"):
             glaive.dataset(path).tags.create("t", 2)
         assert glaive.dataset(path).tags.get_version("t") == 1
 

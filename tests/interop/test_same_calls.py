@@ -19,6 +19,7 @@ import glaive.optimize
 import glaive.schema
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
+pytest.importorskip("lance.optimize")  # pylance loads it only when asked
 
 pytestmark = pytest.mark.interop
 
@@ -70,7 +71,15 @@ def changed_fragment(ds: Any) -> Any:
     return [fragment.id, fragment.num_rows, len(fragment.files)]
 
 
+def json_updated(lib: Any, place: str) -> Any:
+    documents = pa.array(['{"a": 1}', None], pa.json_())
+    ds = lib.write_dataset(pa.table({"j": documents, "t": ['{"q": 1}', "[1]"]}), f"{place}.json")
+    found = [ds.update({"j": "'{\"z\": 2}'"}, where="t = '[1]'"), ds.to_table()["j"].to_pylist()]
+    return [*found, ds.update({"j": "t"}), ds.to_table()["j"].to_pylist()]
+
+
 RESULTS: dict[str, Call] = {
+    "JSON from text": lambda lib, _, place: json_updated(lib, place),
     "delete": lambda _, ds, __: [ds.delete("id = 2"), ds.to_table()],
     "delete all": lambda _, ds, __: [ds.delete("true"), ds.count_rows(), len(ds.get_fragments())],
     "update": lambda _, ds, __: [ds.update({"v": "v * 2"}, where="id > 3"), ds.to_table()],

@@ -122,7 +122,7 @@ def test_an_index_is_built_by_tasks(table: LanceTable, uri: str, kind: str) -> N
     assert "ScalarIndex" in by_pylance.explain_plan()
     expected = [n for n in range(400) if n % 7 == 3 and n % 100 != 7]
     assert sorted(by_pylance.to_table()["id"].to_pylist()) == expected
-    with pytest.raises(OptionError, match="there is an index"):
+    with pytest.raises(OptionError, match="already exists"):
         table.createIndex("n", kind, replace=False)
     table.dropIndex("n_idx")
     assert table.indices().count() == 0

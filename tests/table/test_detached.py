@@ -93,5 +93,5 @@ def test_only_appends_are_committed_together(store: ObjectStore) -> None:
     delete = Transaction(read_version=1, operation=Delete(removed=(0,)))
     with pytest.raises(UnsupportedFeatureError, match="transaction 1 of the batch is a delete"):
         merge_transactions([append(base), delete])
-    with pytest.raises(OptionError, match="no transactions"):
+    with pytest.raises(OptionError, match="No transactions"):
         merge_transactions([])

@@ -539,7 +539,7 @@ class LanceDataset:
         """All fragments, in order. ``filter`` is not supported."""
         if filter is not None:
             raise UnsupportedFeatureError(
-                "get_fragments: 'filter' is not supported. Leave it out, and filter the rows."
+                "get_fragments() does not support filter yet. Leave it out, and filter the rows."
             )
         views = self._at.views
         return [LanceFragment.of(views, at) for at in range(views.snapshot.manifest.num_fragments)]
@@ -802,7 +802,7 @@ class LanceDataset:
         from glaive.errors import UnsupportedFeatureError
 
         raise UnsupportedFeatureError(
-            "replace_schema: a schema cannot be replaced as a whole. Use add_columns, "
+            "Cannot replace the schema of a dataset as a whole. Use add_columns, "
             "drop_columns and alter_columns, or replace_schema_metadata."
         )
 

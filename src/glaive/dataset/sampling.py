@@ -20,7 +20,10 @@ def sample_positions(
         ``count`` is negative or exceeds ``total``.
     """
     if not 0 <= count <= total:
-        raise OptionError(f"num_rows: expected 0 to {total} (all rows), found {count}")
+        raise OptionError(
+            "Sample larger than population or is negative: num_rows: expected 0 to "
+            f"{total} (all rows), found {count}"
+        )
     import random  # not needed to open and read
 
     # Samples of rows are no secrets.

@@ -53,7 +53,8 @@ def bind(
         return bound, _public_type(bound, kind)
     if not pa.types.is_boolean(kind):
         raise failure(
-            f"the filter is {type_text(kind)}, not boolean; compare it with a value",
+            f"the filter does not return a boolean: it is {type_text(kind)}, not boolean; compare "
+            "it with a value",
             text,
             node.at,
         )

@@ -88,4 +88,6 @@ class Names:
         hint = close_names(name, known) or "."
         plural = "Columns" if noun == "column" else "Members"
         position = position_text(self.text, at)
-        return FilterColumnError(f"unknown {noun} {name!r}{hint} {plural}: {listed}{position}")
+        return FilterColumnError(
+            f"No field named {name}: unknown {noun} {name!r}{hint} {plural}: {listed}{position}"
+        )

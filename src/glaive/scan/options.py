@@ -297,7 +297,12 @@ def _whole(name: str, value: object, least: int) -> int:
     except AttributeError:
         raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r}") from None
     if number < least or isinstance(value, bool):
-        raise OptionError(f"{name}: expected an integer ≥ {least}, found {value!r}")
+        limits = {
+            "limit": "Limit must be non-negative: ",
+            "offset": "Offset must be non-negative: ",
+        }
+        said = limits.get(name, "")
+        raise OptionError(f"{said}{name}: expected an integer ≥ {least}, found {value!r}")
     return int(number)
 
 

@@ -93,7 +93,7 @@ def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:
         root = root_store(store, before.wire.branch or None)
         rate = int(config[_RATE]) if _RATE in config else None
         if rate is not None and rate < 1:
-            raise OptionError(f"{_RATE}: expected a number ≥ 1, found {rate}")
+            raise OptionError(f"{_RATE} must be greater than 0, got {rate}")
         plan = plan_cleanup(store, root, before, policy)
         delete_planned(store, plan, rate=rate)
     except (GlaiveError, ValueError) as error:

@@ -29,15 +29,16 @@ def merge_transactions(transactions: Sequence[Transaction]) -> Transaction:
         One of them is not an append.
     """
     if not transactions:
-        raise OptionError("no transactions to commit: give at least one")
+        raise OptionError("No transactions to commit: give at least one")
     fragments: list[Fragment] = []
     properties: dict[str, str] = {}
     for number, transaction in enumerate(transactions):
         operation = read_operation(transaction.operation)
         if not isinstance(operation, Append):
             raise UnsupportedFeatureError(
-                f"transaction {number} of the batch is a {operation.wire_name}: only appends can "
-                "be committed in a batch. Commit it separately."
+                f"Only append transactions are supported in batch commits: transaction {number} of "
+                f"the batch is a {operation.wire_name}: only appends can be committed in a batch. "
+                "Commit it separately."
             )
         fragments += operation.fragments
         properties.update(transaction.properties)

@@ -128,9 +128,9 @@ def check_branch_name(name: object) -> str:
     """
     if not is_branch_name(name):
         raise OptionError(
-            f"branch: {name!r} is not a valid branch name. Names have parts of letters, digits, "
-            f"'.', '-' and '_', separated by '/'; they must not be {MAIN!r}, contain '..', end in "
-            "'.lock', or have a part '.'."
+            f"branch: {name!r} is not a valid branch name: Ref is invalid. Names have parts of "
+            f"letters, digits, '.', '-' and '_', separated by '/'; they must not be {MAIN!r}, "
+            "contain '..', end in '.lock', or have a part '.'."
         )
     return str(name)
 
@@ -152,8 +152,8 @@ def create_branch_file(root: ObjectStore, name: str, branch: Branch) -> None:
 def branch_exists(root: ObjectStore, name: str) -> RefExistsError:
     """The error for a new branch whose name is taken."""
     return RefExistsError(
-        f"branch {name!r} of {root.uri} exists already. Check it out, delete it, or choose another "
-        "name."
+        f"branch {name} already exists: {root.uri} has it. Check it out, delete it, or choose "
+        "another name."
     )
 
 

@@ -72,9 +72,7 @@ class CleanupPolicy:
 
     def __post_init__(self) -> None:
         if self.retain_versions is not None and self.retain_versions < 1:
-            raise OptionError(
-                f"retain_versions: expected a number ≥ 1, found {self.retain_versions}"
-            )
+            raise OptionError(f"retain_versions must be greater than 0, got {self.retain_versions}")
         if self.versions is not None and not self.versions:
             raise OptionError("versions: expected at least one version, found none")
         if self.older_than is not None and not isinstance(self.older_than, timedelta):
@@ -158,7 +156,8 @@ def plan_cleanup(
     branch = current.wire.branch or None
     reachable = protection.reason(VERSIONS) is None  # the warning is added with its files
     wanted = _candidates(locations, current, policy) if reachable else set()
-    tagged = {tag.version: name for name, tag in list_tags(root).items() if tag.branch == branch}
+    tags = [(name, tag.version) for name, tag in list_tags(root).items() if tag.branch == branch]
+    tagged = {version for _, version in tags}
     parents = {
         entry.parent_version
         for entry in list_branches(root).values()
@@ -171,14 +170,15 @@ def plan_cleanup(
         for version in wanted & manifests.keys()
         if version not in parents and manifests[version].timestamp < before
     }
-    named = sorted(old & tagged.keys())
+    named = old & tagged
     if named and policy.error_if_tagged:
-        names = ", ".join(f"{tagged[version]!r} (version {version})" for version in named)
+        names = ", ".join(f"{name!r} (version {at})" for name, at in sorted(tags) if at in named)
         raise CleanupError(
-            f"{store.uri}: versions to be deleted have tags: {names}. Delete or move them, or pass "
-            "error_if_tagged_old_versions=False to keep these versions."
+            f"Cleanup error: {sum(at in named for _, at in tags)} tagged version(s) have been "
+            "marked for cleanup. Either set `error_if_tagged_old_versions=false` or delete the "
+            f"following tag(s) to enable cleanup of {store.uri}: {names}"
         )
-    old -= tagged.keys()
+    old -= tagged
     old -= protection.versions(root, {version: manifests[version].timestamp for version in old})
     old -= {
         location.version

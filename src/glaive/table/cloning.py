@@ -80,5 +80,6 @@ def refuse_dataset(target: ObjectStore) -> None:
 
 def _exists(target: ObjectStore) -> DatasetExistsError:
     return DatasetExistsError(
-        f"cannot clone into {target.uri}: it is a dataset already. Choose another location."
+        f"Dataset already exists: cannot clone into {target.uri}: it is a dataset already. Choose "
+        "another location."
     )

@@ -377,16 +377,15 @@ class _Commit:
     def _conflict(
         self, version: int, operation: str | None, conflict: Conflict
     ) -> CommitConflictError:
-        mine = self.transaction
-        remedy = (
-            "Read the newest version and repeat the change."
-            if conflict.retryable
-            else "Repeating it only helps if the change still makes sense for the newest version."
-        )
+        mine, found = self.transaction, "Commit conflict"
+        remedy = "Repeating it only helps if the change still makes sense for the newest version."
+        if conflict.retryable:
+            found = "Retryable commit conflict"
+            remedy = "Read the newest version and repeat the change."
         return CommitConflictError(
-            f"version {version} of {self.store.uri} was committed by another writer after version "
-            f"{mine.read_version}, for which this {mine.operation.wire_name} was made: "
-            f"{conflict.reason}. {remedy}",
+            f"{found} for version {version}: version {version} of {self.store.uri} was committed "
+            f"by another writer after version {mine.read_version}, for which this "
+            f"{mine.operation.wire_name} was made: {conflict.reason}. {remedy}",
             retryable=conflict.retryable,
             version=version,
             operation=operation,

@@ -152,7 +152,9 @@ def load_json(root: ObjectStore, path: str, kind: str, name: str, folder: str) -
         close = get_close_matches(name, known, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
         names = ", ".join(sorted(known)[:20]) or "none"
-        raise RefNotFoundError(f"no {kind} {name!r} of {root.uri}{hint} Known: {names}") from None
+        raise RefNotFoundError(
+            f"{kind} {name} does not exist: no {kind} {name!r} of {root.uri}{hint} Known: {names}"
+        ) from None
     where = root.full(path)
     if not data:
         raise RefNotFoundError(f"no {kind} {name!r} of {root.uri} yet: {_unfinished(where)}.")

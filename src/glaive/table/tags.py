@@ -120,7 +120,7 @@ def create_tag(root: ObjectStore, name: str, tag: Tag) -> None:
         root.put(_tag_path(name), [tag.to_json()], mode="create")
     except ObjectExistsError:
         raise RefExistsError(
-            f"tag {name!r} of {root.uri} exists already. Move it with update, or choose "
+            f"tag {name} already exists: {root.uri} has it. Move it with update, or choose "
             "another name."
         ) from None
 
@@ -147,8 +147,9 @@ def delete_tag(root: ObjectStore, name: str) -> None:
 def _tag_path(name: object) -> str:
     if not _is_tag_name(name):
         raise OptionError(
-            f"tag: {name!r} is not a valid tag name. Names have letters, digits, '.', '-' and '_'; "
-            "they must not start or end with '.', contain '..', or end in '.lock'."
+            f"tag: {name!r} is not a valid tag name: Ref is invalid. Ref characters must be either "
+            "alphanumeric, '.', '-' or '_'; they must not start or end with '.', contain '..', or "
+            "end in '.lock'."
         )
     return f"{TAGS}/{name}.json"
 

@@ -11,7 +11,7 @@ import pytest
 
 import glaive
 from glaive.arrow.conditions import HasText, IsNull, IsOneOf
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import IndexKindError
 from glaive.index.queries import MatchesPattern
 from glaive.index.scalar.required_words import required_words
 
@@ -73,7 +73,7 @@ def test_patterns_are_looked_up_by_their_trigrams(tmp_path: Path) -> None:
 
 def test_only_texts_have_trigrams(tmp_path: Path) -> None:
     path = write(tmp_path / "d", [pa.array([1])])
-    with pytest.raises(UnsupportedFeatureError, match="column 'x' of type int64 cannot have a NGR"):
+    with pytest.raises(IndexKindError, match="column 'x' of type int64 cannot have a NGR"):
         build(path, "x", "ngram")
 
 

@@ -233,8 +233,8 @@ def _without_values(snapshot: Snapshot, schema: pa.Schema) -> _Recipe:
     for field in schema:
         if not field.nullable:
             raise SchemaError(
-                f"column {field.name!r} is not nullable, but would have no values. Make it "
-                "nullable, or give it values with an expression."
+                f"All-null columns must be nullable: column {field.name!r} is not nullable, but "
+                "would have no values. Make it nullable, or give it values with an expression."
             )
     return _Recipe(grown, None)
 
@@ -247,8 +247,8 @@ def _expressions(
     for name, text in transforms.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise OptionError(
-                "transforms: expected names and expressions as strings, such as {'b': 'a + 1'}, "
-                f"found {name!r}: {text!r:.60}"
+                "Column expressions must be a string: transforms: expected names and expressions "
+                f"as strings, such as {{'b': 'a + 1'}}, found {name!r}: {text!r:.60}"
             )
         values[name] = bind_value(text, schema)
 

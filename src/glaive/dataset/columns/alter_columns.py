@@ -55,7 +55,8 @@ def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
     kept = tuple(field for top in schema.fields if (field := _without(top, dropped)) is not None)
     if not kept:
         raise SchemaError(
-            f"drop_columns: this would drop all columns ({', '.join(schema.names)}). Keep one."
+            "Cannot drop all columns from a dataset: drop_columns: this would drop all columns "
+            f"({', '.join(schema.names)}). Keep one."
         )
     operation = Project(schema=replace(schema, fields=kept), preserves_nullability=True)
     return commit_operation(dataset, operation)
@@ -113,16 +114,23 @@ def _changes(schema: LanceSchema, alterations: Sequence[Any]) -> _Changes:
     for alteration in alterations:
         if not isinstance(alteration, Mapping) or not isinstance(alteration.get("path"), str):
             raise OptionError(
-                "alter_columns: expected dictionaries such as {'path': 'a', 'name': 'b'}, found "
+                "alter_columns: path is required: expected dictionaries such as "
+                "{'path': 'a', 'name': 'b'}, found "
                 f"{alteration!r:.60}"
             )
         path = alteration["path"]
         unknown = set(alteration) - set(_KEYS)
         given = {key: alteration[key] for key in _KEYS[1:] if alteration.get(key) is not None}
-        if unknown or not given:
+        if unknown:
             raise OptionError(
-                f"alter_columns: column {path!r}: expected one or more of name, nullable and "
-                f"data_type, found {', '.join(map(repr, sorted(unknown))) or 'none'}"
+                f"alter_columns: column {path!r}: Unknown key: {', '.join(map(str, unknown))}. "
+                "Valid keys are name, nullable, and data_type."
+            )
+        if not given:
+            raise OptionError(
+                f"alter_columns: column {path!r}: At least one of name, nullable, or data_type "
+                "must be specified: expected one or more of name, nullable and data_type, found "
+                "none"
             )
         number = schema.find(path)[-1].id
         changes.paths[number] = path
@@ -160,7 +168,8 @@ def _check_siblings(fields: Sequence[Field], prefix: str = "") -> None:
     for member in fields:
         if member.name in seen:
             raise SchemaError(
-                f"column {prefix + member.name!r}: the name is already taken. Choose another one."
+                f"Duplicate field name {prefix + member.name!r}: the name is already taken. Choose "
+                "another one."
             )
         seen.add(member.name)
         _check_siblings(member.children, f"{prefix}{member.name}.")
@@ -248,9 +257,9 @@ def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[in
         raise SchemaError(f"column {path!r}: extension types cannot be cast")
     if not _castable(old.arrow_type, data_type):
         raise SchemaError(
-            f"column {path!r} cannot be cast from {old.arrow_type} to {data_type}. Casts are "
-            "possible within integers, floats, strings, binary, dates, times, durations and "
-            "decimals, or lists of these; otherwise add a column with an expression and drop "
+            f"Cannot cast column {path!r}: it cannot be cast from {old.arrow_type} to {data_type}. "
+            "Casts are possible within integers, floats, strings, binary, dates, times, durations "
+            "and decimals, or lists of these; otherwise add a column with an expression and drop "
             "this one."
         )
     metadata: Any = dict(old.metadata)

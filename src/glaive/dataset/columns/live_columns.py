@@ -53,8 +53,8 @@ class Shares:
             batch = self._next()
             if batch is None:
                 raise SchemaError(
-                    f"new columns: expected {self._wanted} rows, one for each live row, found "
-                    f"{self._seen}"
+                    "new columns: Stream ended before producing values for all rows in dataset: "
+                    f"expected {self._wanted} rows, one for each live row, found {self._seen}"
                 )
             part = batch.slice(0, count)
             if part.num_rows < batch.num_rows:
@@ -68,7 +68,8 @@ class Shares:
         while (batch := self._next()) is not None:
             if batch.num_rows:
                 raise SchemaError(
-                    f"new columns: expected {self._wanted} rows, one for each live row, found more"
+                    "new columns: Stream produced more values than expected for dataset: "
+                    f"expected {self._wanted} rows, one for each live row, found more"
                 )
 
 

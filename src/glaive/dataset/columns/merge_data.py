@@ -81,8 +81,9 @@ def _write(
     taken = [name for name in columns.names if name in snapshot.manifest.schema.names]
     if taken:
         raise SchemaError(
-            f"column {taken[0]!r} exists in the dataset and in the rows to be joined. Rename or "
-            "drop one of the two; to change its values, use update_columns or merge_insert."
+            f"Column {taken[0]} exists in both sides of the dataset: column {taken[0]!r} exists in "
+            "the dataset and in the rows to be joined. Rename or drop one of the two; to change "
+            "its values, use update_columns or merge_insert."
         )
     grown = grow(snapshot.manifest, columns)
     matched = dict(zip(positions, lookup.find(snapshot, positions), strict=True))

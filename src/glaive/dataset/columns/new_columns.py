@@ -96,8 +96,8 @@ def _merged(
     """A struct with the members of both, and one with the new members."""
     if old.logical_type != "struct" or new.logical_type != "struct" or old.is_packed:
         raise SchemaError(
-            f"column {path!r} exists already. Choose another name, or drop it first; to change "
-            "its type, use alter_columns."
+            f"Column {path} already exists in the dataset. Choose another name, or drop it first; "
+            "to change its type, use alter_columns."
         )
     if not profile.grows_structs:
         first = next(name for name, profile in PROFILES.items() if profile.grows_structs)

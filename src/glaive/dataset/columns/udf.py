@@ -112,7 +112,8 @@ def as_batch(result: Any, schema: pa.Schema | None, rows: int | None) -> pa.Reco
         )
     if schema is not None and not result.schema.equals(schema):
         raise SchemaError(
-            "the function for new columns returned other columns than its output_schema: "
+            "Output schema of function does not match the expected schema: the function for new "
+            "columns returned other columns than its output_schema: "
             f"expected {_text(schema)}; found {_text(result.schema)}"
         )
     if rows is not None and result.num_rows != rows:

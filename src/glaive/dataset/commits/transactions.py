@@ -133,8 +133,8 @@ def commit_by_hand(
         if read_version is None:
             if not isinstance(made, Overwrite | Restore):
                 raise OptionError(
-                    "read_version: every operation but Overwrite and Restore needs the version "
-                    "it was made for"
+                    "read_version is required for all operations except Overwrite and Restore: the "
+                    "version that it was made for"
                 )
             read_version = _newest(store)
         transaction = stored.Transaction(read_version=read_version, operation=made)
@@ -142,7 +142,8 @@ def commit_by_hand(
         transaction = operation.to_table()
     else:
         raise OptionError(
-            f"operation: expected a LanceOperation or a Transaction, found {operation!r:.60}"
+            "operation must be a LanceOperation.BaseOperation or Transaction, got "
+            f"{type(operation)}"
         )
     if message is not None:
         properties = {**transaction.properties, stored.LANCE_COMMIT_MESSAGE_KEY: message}
@@ -183,8 +184,8 @@ def _check_version(store: ObjectStore, transaction: stored.Transaction) -> None:
         raise
     if newest < transaction.read_version < DETACHED:
         raise VersionNotFoundError(
-            f"read_version: no version {transaction.read_version} of {store.uri}; the newest is "
-            f"{newest}"
+            f"read_version: version {transaction.read_version} of {store.uri} was not found; the "
+            f"newest is {newest}"
         )
 
 

@@ -49,7 +49,9 @@ class LanceFragment(FragmentChanges):
 
     def __repr__(self) -> str:
         files = [file.path for file in self._stored.files]
-        return f"LanceFragment(id={self.fragment_id}, data_files={files})"
+        deleted = self.deletion_file()
+        also = f", deletion_file={deleted!r}" if deleted else ""
+        return f"LanceFileFragment(id={self.fragment_id}, data_files={files}{also})"
 
     def _repr_html_(self) -> str:
         from glaive.dataset.notebook_views import fragment_html

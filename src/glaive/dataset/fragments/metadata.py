@@ -189,11 +189,17 @@ def checked_fragments(given: Any, name: str) -> list[FragmentMetadata]:
         It is no list, or an item is no fragment.
     """
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise OptionError(f"{name}: expected a list of FragmentMetadata, found {given!r:.60}")
+        raise OptionError(
+            f"fragments must be list[FragmentMetadata], got {type(given)}: {name}: expected a list "
+            f"of FragmentMetadata, found {given!r:.60}"
+        )
     fragments = list(given)
     for fragment in fragments:
         if not isinstance(fragment, FragmentMetadata | stored.Fragment):
-            raise OptionError(f"{name}: expected FragmentMetadata, found {fragment!r:.60}")
+            raise OptionError(
+                f"fragments must be list[FragmentMetadata], got {type(fragment)}: {name}: expected "
+                f"FragmentMetadata, found {fragment!r:.60}"
+            )
     return [FragmentMetadata.of(fragment) for fragment in fragments]
 
 

@@ -22,7 +22,7 @@ from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.staging import write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
 from glaive.dataset.tasks import LOCAL, Job
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import IndexExistsError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.table.index_coverage import covered_fragments, with_covered
@@ -250,8 +250,8 @@ def _replaced(
     """The segments of the index of this name, which have to be over the same column."""
     before = _entries(manifest, task.name)
     if before and not replaces:
-        raise OptionError(
-            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
+        raise IndexExistsError(
+            f"Index name {task.name!r} already exists: choose another name, or set replace=True"
         )
     fields = [manifest.schema.find(task.column)[-1].id]
     if any(list(entry.fields) != fields for entry in before):

@@ -294,7 +294,8 @@ def missing_index(manifest: Manifest, name: str) -> IndexNotFoundError:
     """The error for a name that no index has."""
     known = ", ".join(sorted({index.name for index in manifest.indices})) or "none"
     return IndexNotFoundError(
-        f"no index {name!r} in version {manifest.version} (in {manifest.where}). Indices: {known}"
+        f'Index "{name}" not found in version {manifest.version} (in {manifest.where}): index not '
+        f"found: name={name}. Indices: {known}"
     )
 
 

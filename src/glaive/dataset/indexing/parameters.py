@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from glaive.errors import OptionError
+from glaive.errors import IndexKindError, OptionError
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import index_kinds
 
@@ -64,7 +64,7 @@ def kind_named(
         given = {**config.parameters, **given}
         index_type = config.index_type
     if not isinstance(index_type, str):
-        raise OptionError(f"index_type: expected a name or an IndexConfig, found {index_type!r}")
+        raise OptionError(f"index_type must be str or IndexConfig, found {index_type!r}")
     name = index_type.lower().replace("_", "")
     name = _ALIASES.get(name, name)
     if name.startswith(("ivf", "hnsw")):
@@ -72,7 +72,7 @@ def kind_named(
     kinds = index_kinds()
     if name not in kinds:
         expected = ", ".join(sorted(known.upper() for known in kinds if known != "vector"))
-        raise OptionError(
+        raise IndexKindError(
             f"index_type: no kind of index is named {index_type!r}. Known: {expected}, IVF_FLAT, "
             "IVF_SQ, IVF_PQ, IVF_RQ, IVF_HNSW_FLAT, IVF_HNSW_SQ, IVF_HNSW_PQ"
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from glaive.config import memory_size, settings
 from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
-from glaive.dataset.rows.retry import RETRY_TIMEOUT, with_retries
+from glaive.dataset.rows.retry import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 
@@ -69,11 +69,13 @@ class MergeInsertBuilder:
 
     def conflict_retries(self, max_retries: int) -> Self:
         """How often to retry after another writer changed the same rows; default: 10."""
+        check_retries(max_retries, self._timeout)
         self._retries = max_retries
         return self
 
     def retry_timeout(self, timeout: timedelta) -> Self:
         """How long to retry; default: 30 seconds."""
+        check_retries(self._retries, timeout)
         self._timeout = timeout
         return self
 
@@ -110,7 +112,9 @@ class MergeInsertBuilder:
         """
         modes = ("auto", "rewrite_rows", "rewrite_columns")
         if mode not in modes:
-            raise OptionError(f"write_mode: expected one of {', '.join(modes)}, found {mode!r}")
+            raise OptionError(
+                f"Invalid write_mode: expected one of {', '.join(modes)}, found {mode!r}"
+            )
         return self._set(mode=mode)
 
     def data_storage_version(self, version: str) -> Self:
@@ -271,7 +275,8 @@ def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...
         declared = primary_key(schema)
         if not declared:
             raise OptionError(
-                "on: specify the columns to match by; the dataset declares no primary key"
+                "A merge insert operation requires join keys: specify `on` columns; the dataset "
+                "declares no primary key"
             )
         return declared
     columns = []

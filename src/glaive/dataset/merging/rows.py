@@ -223,8 +223,9 @@ class _Merge:
             twice = source[self.matched.overlap(matches.addresses)]
         if len(twice):
             raise SchemaError(
-                f"several rows of the source match the same row of the dataset: those with "
-                f"{keys.text(int(twice[0]))}. Keep one row per key in the source."
+                "Ambiguous merge inserts are prohibited: multiple source rows match the same "
+                "target row: several rows of the source match the same row of the dataset: those "
+                f"with {keys.text(int(twice[0]))}. Keep one row per key in the source."
             )
 
     def _insert(self, inserted: NDArray[np.bool_], keys: SourceKeys) -> None:

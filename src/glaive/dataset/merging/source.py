@@ -178,7 +178,8 @@ def check_source(
     """
     if clauses.does_nothing:
         raise OptionError(
-            "the merge has no clauses: add some, such as when_matched_update_all() and "
+            "The merge insert job is not configured to change the data in any way: the merge has "
+            "no clauses: add some, such as when_matched_update_all() and "
             "when_not_matched_insert_all()"
         )
     for name in clauses.on:

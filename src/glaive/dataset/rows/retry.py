@@ -14,12 +14,26 @@ from glaive.format.manifest import Manifest
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["RETRY_TIMEOUT", "with_retries"]
+__all__ = ["RETRY_TIMEOUT", "check_retries", "with_retries"]
 
 RETRY_TIMEOUT = timedelta(seconds=30)
 """How long changes are retried."""
 
 R = TypeVar("R")
+
+
+def check_retries(conflict_retries: int, retry_timeout: object) -> None:
+    """Check how often and how long a change is to be tried again.
+
+    Raises
+    ------
+    OptionError
+        The number is negative, or the duration is none.
+    """
+    if conflict_retries < 0:
+        raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
+    if not isinstance(retry_timeout, timedelta):
+        raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
 
 
 def with_retries(
@@ -34,10 +48,7 @@ def with_retries(
     ``change`` is called with the version to change; it commits, and returns the new version and
     a result. Nothing is written if the dataset uses a feature that this writer does not support.
     """
-    if conflict_retries < 0:
-        raise OptionError(f"conflict_retries: expected a number ≥ 0, found {conflict_retries}")
-    if not isinstance(retry_timeout, timedelta):
-        raise OptionError(f"retry_timeout: expected a timedelta, found {retry_timeout!r}")
+    check_retries(conflict_retries, retry_timeout)
     until = monotonic() + retry_timeout.total_seconds()
     at = dataset.opened
     for attempt in range(conflict_retries + 1):

@@ -168,7 +168,7 @@ def delete_where(
     Makes a version even if no row matches, as pylance does.
     """
     if not isinstance(predicate, str | pc.Expression):
-        raise OptionError(f"predicate: expected a filter, found {predicate!r:.60}")
+        raise OptionError(f"predicate must be a string or expression, found {predicate!r:.60}")
     bound = Views(dataset.snapshot).filter(predicate)
     text = predicate if isinstance(predicate, str) else bound.text
     if not bound.terms:

@@ -6,7 +6,7 @@ are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.capacity import batch_parts
+from glaive.arrow.jsonb import encode_jsonb
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
@@ -25,6 +26,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import ColumnNotFoundError, FilterError, OptionError, SchemaError
 from glaive.expr.casts import cast
 from glaive.expr.filters import Value, bind_value
+from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest
@@ -81,7 +83,7 @@ class UpdateTask:
         reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
         scanner = Scanner(Views(opened.snapshot), reading)
         updated, ids = RowsByFragment(), RelocatedIds(kept=stable)
-        change = partial(_changed, values=values, names=schema.names, schema=schema.to_arrow())
+        change = partial(_changed, values=values, schema=schema)
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in scanner.to_batches():
@@ -134,7 +136,8 @@ def _bind(dataset: OpenedVersion, updates: Mapping[str, str]) -> dict[str, Value
     given: object = updates
     if not isinstance(given, Mapping) or not given:
         raise OptionError(
-            f"updates: expected expressions by column, such as {{'a': 'a + 1'}}, found {updates!r}"
+            "No updates provided: updates: expected expressions by column, such as "
+            f"{{'a': 'a + 1'}}, found {updates!r}"
         )
     schema = dataset.manifest.schema
     bound = {}
@@ -157,25 +160,32 @@ def _field_ids(dataset: OpenedVersion, names: Mapping[str, str]) -> Iterator[int
 
 
 def _changed(
-    batch: pa.RecordBatch, values: Mapping[str, Value], names: Sequence[str], schema: pa.Schema
+    batch: pa.RecordBatch, values: Mapping[str, Value], schema: LanceSchema
 ) -> pa.RecordBatch:
     """The rows with their new values, columns as in the dataset."""
     arrays = []
-    for name in names:
+    for field in schema.fields:
+        name = field.name
         value = values.get(name)
         if value is None:
             arrays.append(batch.column(name))
             continue
         array = value.evaluate(batch)
-        data_type = schema.field(name).type
+        data_type = field.to_arrow().type
         try:
+            if field.logical_type == "json" and _is_text(array.type):
+                array = encode_jsonb(array)
             arrays.append(_as(array, data_type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, FilterError) as error:
             raise SchemaError(
                 f"updates: {value.text} is {array.type}, which cannot be cast to the type of "
                 f"column {name!r}, {data_type}: {error}"
             ) from error
-    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+    return pa.RecordBatch.from_arrays(arrays, names=schema.names)
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
 
 
 def _as(values: Any, data_type: Any) -> Any:

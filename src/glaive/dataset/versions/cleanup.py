@@ -96,7 +96,7 @@ def clean_up(
 ) -> CleanupStats:
     """Delete what the policy allows."""
     if delete_rate_limit is not None and delete_rate_limit < 1:
-        raise OptionError(f"delete_rate_limit: expected a number ≥ 1, found {delete_rate_limit}")
+        raise OptionError(f"delete_rate_limit must be greater than 0, got {delete_rate_limit}")
     plan = _plan(dataset, policy)
     return CleanupStats.of(delete_planned(dataset.store, plan, rate=delete_rate_limit))
 

@@ -129,8 +129,8 @@ def compare_versions(
         begin_version, end_version = compared_against, dataset.manifest.version
     elif compared_against is not None or begin_version is None or end_version is None:
         raise OptionError(
-            "delta: expected compared_against, or both begin_version and end_version, found "
-            f"compared_against={compared_against}, begin_version={begin_version}, "
+            "delta: Must specify either compared_against or both begin_version and end_version; "
+            f"found compared_against={compared_against}, begin_version={begin_version}, "
             f"end_version={end_version}"
         )
     versions: dict[str, object] = {"begin_version": begin_version, "end_version": end_version}

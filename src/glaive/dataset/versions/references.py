@@ -101,7 +101,8 @@ def _pair(reference: tuple[object, ...]) -> tuple[str | None, int | None]:
 def _number(given: object) -> int:
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         raise OptionError(
-            f"version: expected a number, a tag, or a pair of branch and number, found {given!r}"
+            "Version must be an int, a str or a (branch, int) tuple: version: expected a number, a "
+            f"tag, or a pair of branch and number, found {given!r}"
         )
     number: int = given.__index__()
     return number

@@ -222,7 +222,7 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
 
 def _ordered(by_name: Mapping[str, T], key: Callable[[T], int], order: str | None) -> list[str]:
     if order not in (None, "asc", "desc"):
-        raise OptionError(f"order: expected 'asc' or 'desc', found {order!r}")
+        raise OptionError(f"Invalid sort order {order!r}. Valid values are: asc, desc")
     sign = 1 if order == "asc" else -1
     return sorted(by_name, key=lambda name: (sign * key(by_name[name]), name))
 

@@ -79,8 +79,8 @@ def _read(data: object, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator[R
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_items(data, schema)
     raise OptionError(
-        f"data to write: expected a table, record batches, a data frame or rows, "
-        f"found {type(data).__name__}"
+        f"Unknown data type {type(data)}. data to write: expected a table, record batches, a "
+        f"data frame or rows, found {type(data).__name__}"
     )
 
 
@@ -120,7 +120,10 @@ def _from_items(data: Iterable[Any], schema: pa.Schema | None) -> tuple[pa.Schem
     first = next(rest, None)
     if first is None:
         if schema is None:
-            raise OptionError("data to write: no rows and no schema were given; pass schema=")
+            raise OptionError(
+                "Must provide schema to write dataset: no rows and no schema were given; pass "
+                "schema="
+            )
         return schema, iter([])
     if isinstance(first, Mapping):
         if schema is not None:

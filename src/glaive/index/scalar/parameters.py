@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import IndexKindError, OptionError
 
 __all__ = ["check_type", "integer", "known_parameters", "no_parameters", "probability"]
 
@@ -29,10 +29,11 @@ def known_parameters(kind: str, parameters: Mapping[str, Any], known: tuple[str,
 
 
 def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> None:
-    """Raise an ``UnsupportedFeatureError`` if values of a column cannot be indexed."""
+    """Raise an ``IndexKindError`` if values of a column cannot be indexed."""
     if not supported:
-        raise UnsupportedFeatureError(
-            f"column {field.name!r} of type {field.type} cannot have a {kind} index"
+        raise IndexKindError(
+            f"{kind} index column {field.name}: column {field.name!r} of type {field.type} cannot "
+            f"have a {kind} index"
         )
 
 

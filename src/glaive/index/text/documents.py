@@ -63,8 +63,8 @@ def check_column(field: pa.Field[Any], *, by_element: bool) -> bool:
     value = kind.value_type if _is_list(kind) else kind
     if not (_is_text(value) or (is_json and not _is_list(kind))):
         raise OptionError(
-            f"column {field.name!r} of type {kind} cannot have an INVERTED index, which takes "
-            "text, lists of text, and JSON"
+            f"INVERTED index column {field.name} must be text, lists of text, or JSON, but got "
+            f"{kind}"
         )
     return is_json
 

@@ -12,7 +12,7 @@ from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.indexing.builder import IndicesBuilder
 from glaive.dataset.indexing.create import commit_segments
 from glaive.dataset.tasks import FragmentRange
-from glaive.errors import OptionError
+from glaive.errors import IndexExistsError, OptionError
 from glaive.spark.jobs.runner import cut_evenly
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def build_index(
     """
     manifest = opened.manifest
     if not replaces and any(entry.name == task.name for entry in manifest.indices):
-        raise OptionError(
-            f"name: there is an index {task.name!r}. Choose another name, or set replace=True"
+        raise IndexExistsError(
+            f"Index name {task.name!r} already exists: choose another name, or set replace=True"
         )
     runner: Any = job.runner  # that of a session
     wanted: object = segments

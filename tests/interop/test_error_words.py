@@ -1,0 +1,136 @@
+"""Words of errors that callers match on are in the messages of both libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+
+pytestmark = pytest.mark.interop
+
+ROWS = pa.table({"id": [1, 2, 3], "name": list("abc"), "l": [[1], [2], [3]]})
+TWINS = pa.concat_tables([ROWS, ROWS])
+
+Call = Callable[[Any, Any], object]
+"""Of a library and a dataset with a tag "t" of version 1 and an index "id_idx"."""
+
+WORDS: dict[str, Call] = {
+    "Dataset already exists": lambda lib, ds: lib.write_dataset(ROWS, ds.uri),
+    "was not found": lambda _, ds: ds.checkout_version(99),
+    "Dataset at path|no dataset at": lambda lib, ds: lib.dataset(f"{ds.uri}.no"),
+    "[Mm]ust provide schema": lambda lib, ds: lib.write_dataset(iter([]), f"{ds.uri}.no"),
+    "Unknown data type <class 'int'>": lambda lib, ds: lib.write_dataset(3, f"{ds.uri}.no"),
+    "imit must be non-negative": lambda _, ds: ds.to_table(limit=-1),
+    "ffset must be non-negative": lambda _, ds: ds.to_table(offset=-1),
+    "Sample larger than population": lambda _, ds: ds.sample(20),
+    "No field named nope": lambda _, ds: ds.count_rows("nope = 1"),
+    "does not return a boolean": lambda _, ds: ds.count_rows("id"),
+    "predicate must be a string": lambda _, ds: ds.delete(3),
+    "No updates provided": lambda _, ds: ds.update({}),
+    "Version must be an int, a str": lambda _, ds: ds.checkout_version(1.5),
+    "tag t already exists": lambda _, ds: ds.tags.create("t", 1),
+    "tag nope does not exist": lambda _, ds: ds.tags.delete("nope"),
+    "[Bb]ranch nope does not exist": lambda _, ds: ds.branches.delete("nope"),
+    "version .*does not exist": lambda _, ds: ds.tags.create("u", 99),
+    "Ref is invalid": lambda _, ds: ds.tags.create("a b", 1),
+    "Ref characters must be either alphanumeric": lambda _, ds: ds.tags.create("a/b", 1),
+    "Invalid sort order 'x'. Valid values are: asc, desc": lambda _, ds: ds.tags.list_ordered("x"),
+    r"1 tagged version\(s\) have been marked for cleanup": lambda _, ds: ds.cleanup_old_versions(
+        older_than=timedelta(0)
+    ),
+    "retain_versions must be greater than 0, got 0": lambda _, ds: ds.cleanup_old_versions(
+        retain_versions=0
+    ),
+    "delete_rate_limit must be greater than 0, got 0": lambda _, ds: ds.cleanup_old_versions(
+        delete_rate_limit=0
+    ),
+    "Dataset already exists:": lambda _, ds: ds.shallow_clone(ds.uri, 1),
+    "Must specify either compared_against": lambda _, ds: ds.delta(),
+    "Column id already exists in the dataset": lambda _, ds: ds.add_columns({"id": "1"}),
+    "Column expressions must be a string": lambda _, ds: ds.add_columns({"z": 3}),
+    "All-null columns must be nullable": lambda _, ds: ds.add_columns(
+        pa.field("z", pa.int8(), nullable=False)
+    ),
+    "Stream ended before producing values for all rows in dataset": lambda _, ds: ds.add_columns(
+        pa.table({"z": [1]})
+    ),
+    "Stream produced more values than expected for dataset": lambda _, ds: ds.add_columns(
+        pa.table({"z": range(4)})
+    ),
+    "Column nope does not exist in the dataset": lambda _, ds: ds.drop_columns(["nope"]),
+    "Cannot drop all columns": lambda _, ds: ds.drop_columns(["id", "name", "l"]),
+    "path is required": lambda _, ds: ds.alter_columns({"name": "x"}),
+    "At least one of name, nullable, or data_type": lambda _, ds: ds.alter_columns({"path": "id"}),
+    "Unknown key: x. Valid keys are name, nullable, and data_type": lambda _, ds: ds.alter_columns(
+        {"path": "id", "x": 1}
+    ),
+    "Duplicate field name": lambda _, ds: ds.alter_columns({"path": "id", "name": "name"}),
+    "Cannot cast column": lambda _, ds: ds.alter_columns({"path": "l", "data_type": pa.int8()}),
+    "exists in both sides of the dataset": lambda _, ds: ds.merge(ROWS.drop(["l"]), "id"),
+    "Merge insert key column|does not exist in": lambda _, ds: ds.merge_insert("nope"),
+    "not configured to change the data in any way": lambda _, ds: ds.merge_insert("id").execute(
+        ROWS
+    ),
+    "Ambiguous merge inserts are prohibited": lambda _, ds: (
+        ds.merge_insert("id").when_matched_update_all().execute(TWINS)
+    ),
+    "Invalid write_mode": lambda _, ds: ds.merge_insert("id").write_mode("x"),
+    "read_version is required for all operations": lambda lib, ds: lib.LanceDataset.commit(
+        ds.uri, lib.LanceOperation.Append([])
+    ),
+    "operation must be a LanceOperation.BaseOperation or Transaction": lambda lib, ds: (
+        lib.LanceDataset.commit(ds.uri, "x", 1)
+    ),
+    r"fragments must be list\[FragmentMetadata\], got <class 'int'>": lambda lib, _: (
+        lib.LanceOperation.Append([3])
+    ),
+    "No transactions to commit": lambda lib, ds: lib.LanceDataset.commit_batch(ds.uri, []),
+    "Only append transactions are supported in batch commits": lambda lib, ds: (
+        lib.LanceDataset.commit_batch(ds.uri, [lib.Transaction(1, lib.LanceOperation.Restore(1))])
+    ),
+    "Commit conflict for version|Retryable commit conflict for version": lambda lib, ds: (
+        lib.LanceDataset.commit(
+            ds.uri, lib.LanceOperation.Delete([], [0], "true"), 1, max_retries=0
+        ),
+        lib.LanceDataset.commit(
+            ds.uri, lib.LanceOperation.Delete([], [0], "true"), 1, max_retries=0
+        ),
+    ),
+    'Index "nope" not found': lambda _, ds: ds.stats.index_stats("nope"),
+    "index not found: name=nope": lambda _, ds: ds.drop_index("nope"),
+    "Index name 'id_idx' already exists": lambda _, ds: ds.create_scalar_index(
+        "id", "BTREE", replace=False
+    ),
+    "index_type must be str or IndexConfig": lambda _, ds: ds.create_scalar_index("id", 3),
+    "NGRAM index column id": lambda _, ds: ds.create_scalar_index("id", "NGRAM"),
+    "INVERTED index column id must be": lambda _, ds: ds.create_scalar_index("id", "INVERTED"),
+    "get_fragments.. does not support filter yet": lambda _, ds: ds.get_fragments("id = 1"),
+    "Cannot replace the schema of a dataset": lambda _, ds: ds.replace_schema(ROWS.schema),
+}
+
+
+@pytest.fixture(scope="module", params=[glaive, lance], ids=["glaive", "pylance"])
+def library(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def place(library: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = str(tmp_path_factory.mktemp("words") / "t")
+    library.write_dataset(ROWS, place).tags.create("t", 1)
+    library.dataset(place).create_scalar_index("id", "BTREE")
+    return place
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_callers_find_the_words_they_match_on(library: Any, place: str, words: str) -> None:
+    dataset = library.dataset(place)
+    with pytest.raises(Exception, match=words):
+        WORDS[words](library, dataset)
