@@ -77,12 +77,6 @@ def test_a_table_without_a_place_is_not_found() -> None:
         glaive.dataset(namespace_client=Catalogue(None), table_id=TABLE)
 
 
-def test_versions_that_the_namespace_registers_are_refused(tmp_path: Path) -> None:
-    catalogue = Catalogue(tmp_path / "t", managed_versioning=True)
-    with pytest.raises(UnsupportedFeatureError, match="manages the versions itself"):
-        glaive.dataset(namespace_client=catalogue, table_id=TABLE)
-
-
 def test_what_is_not_served_says_so(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
     dataset = glaive.write_dataset(ROWS, place)

@@ -63,10 +63,6 @@ _DUPLICATES = Absence(
     "hamming_clustering_for_ivf_partition hamming_clustering_for_range "
     "hamming_clustering_for_sample",
 )
-_NAMESPACES = (
-    "catalogues are used through clients, which glaive does not bring yet",
-    "Pass an object of the package lance-namespace: dataset(namespace_client=…, table_id=…)",
-)
 _MODELS = Absence(
     "glaive downloads nothing",
     "Install the extra 'jieba' or 'icu' for these tokenizers",
@@ -129,11 +125,6 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
         ),
     ),
     "glaive.mem_wal": (_SHARDS,),
-    "glaive.namespace": (
-        Absence(
-            *_NAMESPACES, "DirectoryNamespace DynamicContextProvider RestAdapter RestNamespace"
-        ),
-    ),
     "glaive.query": (
         _MINHASH,
         Absence(

@@ -127,7 +127,9 @@ class LanceDataset:
         if namespace_client is not None or table_id is not None:
             from glaive.dataset.namespaces import find_table
 
-            uri, storage_options = find_table(namespace_client, table_id, uri, storage_options)
+            found = find_table(namespace_client, table_id, uri, storage_options, manifest_store)
+            uri, storage_options = found.uri, found.storage_options
+            manifest_store = found.manifest_store or manifest_store
         access = AccessPolicy.of(base_store_params, allow_external_blobs)
         store, manifest, uri = find(
             uri, version, asof, storage_options, commit_lock, manifest_store, access

@@ -1,14 +1,57 @@
-"""Tables of a namespace: a catalog with the location and storage options of tables."""
+"""Tables of a namespace: a catalogue with the location and storage options of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import (
+    DatasetNotFoundError,
+    GlaiveError,
+    NotFoundError,
+    OptionError,
+    StoreError,
+)
+from glaive.io.renewed import EXPIRES, ExpiringOptions
+from glaive.io.uri import open_store
+from glaive.table.manifest_store.catalogue import CatalogueManifestStore, answer_field
+from glaive.table.manifest_store.protocol import ManifestStore
 
-__all__ = ["find_table"]
+__all__ = ["FoundTable", "find_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """Where a table lies.
+
+    Parameters
+    ----------
+    uri
+        Its location.
+    storage_options
+        Options of its store; an :class:`ExpiringOptions` if they expire.
+    manifest_store
+        Gives out its versions, if the catalogue manages them.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] | None
+    manifest_store: ManifestStore | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Renewal:
+    """Asks a catalogue for newer storage options of a table."""
+
+    client: Any
+    table_id: tuple[str, ...]
+    own: Mapping[str, str] | None
+
+    def __call__(self) -> Mapping[str, str]:
+        answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)
+        return {**(self.own or {}), **(_reported(answer, self.table_id) or {})}
 
 
 def find_table(
@@ -16,10 +59,11 @@ def find_table(
     table_id: Sequence[str] | None,
     uri: object,
     storage_options: Mapping[str, str] | None,
+    manifest_store: object = None,
     *,
     create: bool = False,
-) -> tuple[str, Mapping[str, str] | None]:
-    """Location and storage options of a table, as its namespace reports them.
+) -> FoundTable:
+    """Location, storage options and versions of a table, as its namespace reports them.
 
     Parameters
     ----------
@@ -27,8 +71,8 @@ def find_table(
         Has methods ``describe_table`` and ``declare_table``, like those of ``lance_namespace``.
     table_id
         Path of names of the table.
-    uri
-        Must be ``None``.
+    uri, manifest_store
+        Must be ``None``: the namespace has them.
     storage_options
         Overridden by those of the namespace.
     create
@@ -39,35 +83,79 @@ def find_table(
     OptionError
         ``client`` or ``table_id`` is missing, or ``uri`` is given.
     DatasetNotFoundError
-        The namespace reports no location.
-    UnsupportedFeatureError
-        The namespace manages the versions itself.
+        The namespace does not have the table, or reports no location.
+    StoreError
+        The namespace failed, or its answer is no answer.
 
     Notes
     -----
-    The namespace is queried once: expired credentials are not renewed.
+    One request. Options with ``expires_at_millis`` are asked for again before that time.
     """
     if uri is not None:
         raise OptionError("uri: give either uri, or namespace_client and table_id")
     if client is None or table_id is None:
         raise OptionError("namespace_client and table_id: give both")
-    kind = "DeclareTableRequest" if create else "DescribeTableRequest"
-    method = client.declare_table if create else client.describe_table
-    response = method(_request(kind, list(table_id)))
-    location = getattr(response, "location", None)
+    if isinstance(table_id, str) or not all(isinstance(name, str) for name in table_id):
+        raise OptionError(f"table_id: expected a list of names, found {table_id!r:.100}")
+    path = tuple(table_id)
+    if create:
+        answer = _asked(client.declare_table, "DeclareTableRequest", path)
+    else:
+        answer = _asked(client.describe_table, "DescribeTableRequest", path)
+    location = answer_field(answer, "location")
     if not location:
         raise DatasetNotFoundError(
-            f"the namespace reports no location for the table {list(table_id)}"
+            f"the namespace reports no location for the table {list(path)}: it was not found"
         )
-    if getattr(response, "managed_versioning", None) is True:
-        raise UnsupportedFeatureError(
-            f"table {list(table_id)}: its namespace manages the versions itself, which this "
-            "version of glaive does not support. Open the table by its URI, for reading"
-        )
-    reported = getattr(response, "storage_options", None)
+    if not isinstance(location, str):
+        raise _wrong(path, "a text as location", location)
+    reported = _reported(answer, path)
+    options = storage_options
     if reported is not None:
-        storage_options = {**(storage_options or {}), **reported}
-    return location, storage_options
+        options = {**(storage_options or {}), **reported}
+        if EXPIRES in reported:
+            options = ExpiringOptions(options, _Renewal(client, path, storage_options))
+    register = None
+    if answer_field(answer, "managed_versioning") is True:
+        if manifest_store is not None:
+            raise OptionError(
+                f"manifest_store: the namespace manages the versions of {list(path)}; leave it out"
+            )
+        root = open_store(location, options).uri
+        register = CatalogueManifestStore(client, path, root)
+    return FoundTable(location, options, register)
+
+
+def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
+    """The answer of the catalogue; its errors, which are of any class, as those of glaive."""
+    try:
+        return method(_request(kind, list(path)))
+    except GlaiveError:
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        text = f"table {list(path)}: the namespace answered with {name}: {error}"
+        if name in ("TableNotFoundError", "NamespaceNotFoundError"):
+            raise DatasetNotFoundError(f"{text} (it was not found)") from error
+        if isinstance(error, LookupError):
+            raise NotFoundError(text) from error
+        raise StoreError(text) from error
+
+
+def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
+    reported = answer_field(answer, "storage_options")
+    if reported is None:
+        return None
+    if not isinstance(reported, Mapping):
+        raise _wrong(path, "a mapping as storage options", type(reported).__name__)
+    return dict(reported)
+
+
+def _wrong(path: tuple[str, ...], expected: str, found: object) -> StoreError:
+    return StoreError(
+        f"table {list(path)}: the namespace was expected to give {expected}, found {found!r:.100}. "
+        "Check which server answers"
+    )
 
 
 def _request(kind: str, table_id: list[str]) -> Any:

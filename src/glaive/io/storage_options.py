@@ -63,7 +63,16 @@ _CLIENT = frozenset(
     }
 )
 _OWN = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
-_ELSEWHERE = frozenset({"delete_through_links", "dynamodb_endpoint", "fsync", "manifest_store"})
+_ELSEWHERE = frozenset(
+    {
+        "delete_through_links",
+        "dynamodb_endpoint",
+        "expires_at_millis",
+        "fsync",
+        "manifest_store",
+        "refresh_offset_millis",
+    }
+)
 """Keys that other parts of this library read."""
 
 

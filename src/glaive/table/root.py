@@ -14,9 +14,10 @@ from typing import Any
 
 from glaive.errors import OptionError
 from glaive.io.access import NOTHING, AccessPolicy
+from glaive.io.renewed import open_renewed
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore
-from glaive.io.uri import open_sibling, open_store
+from glaive.io.uri import open_sibling
 from glaive.io.wrapped import WrappedStore
 from glaive.table.manifest_store.choose import OPTION, choose, split_uri
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -69,7 +70,7 @@ def open_root(
     from_uri: ManifestStore | str | None = None
     if isinstance(location, str):
         location, from_uri = split_uri(location)
-    store = open_store(location, storage_options)
+    store = open_renewed(location, storage_options)
     options = normalise_options(storage_options) if storage_options else {}
     from_option = next((options[key] for key in options if key.lower() == OPTION), None)
     register = manifest_store or from_uri or from_option

@@ -72,9 +72,10 @@ def write_rows(
         from glaive.dataset.namespaces import find_table
 
         create = wanted.mode == "create"
-        uri, storage_options = find_table(
-            namespace_client, table_id, uri, storage_options, create=create
-        )
+        place = (namespace_client, table_id, uri, storage_options, manifest_store)
+        found = find_table(*place, create=create)
+        uri, storage_options = found.uri, found.storage_options
+        manifest_store = found.manifest_store or manifest_store
     if uri is None:
         raise OptionError(
             "uri: expected a path or a URI or a dataset, or namespace_client and table_id, found "

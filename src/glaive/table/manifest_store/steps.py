@@ -7,6 +7,9 @@
 
 A reader that finds a version after step 2 does steps 3 and 4. They are idempotent, so several
 processes may do them.
+
+A register with an attribute ``owns_manifests = True``, such as a catalogue, does steps 3 and 4 on
+its own as part of step 2, and is not reported of manifests that it does not know.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ def register(
     Requests: one for an unregistered manifest, and the four steps. Errors as for
     :func:`glaive.table.put_manifest.put_manifest`.
     """
-    if _adopt(store, register, version, path):
+    if not _owns(register) and _adopt(store, register, version, path):
         return False
     staged = f"{path}-{new_uuid()}"
     size = sum(map(len, data))
@@ -45,6 +48,8 @@ def register(
     if not _enter(store, register, entry):
         store.discard([staged])
         return False
+    if _owns(register):
+        return True
     try:
         _finish(store, register, entry, data)
     except StoreError as error:  # the version is committed: its next reader finishes it
@@ -61,7 +66,8 @@ def find(store: ObjectStore, register: ManifestStore, version: int, path: str) -
     entry = register.get(store.uri, version)
     if entry is not None:
         return _finalised(store, register, entry)
-    _adopt(store, register, version, path)
+    if not _owns(register):
+        _adopt(store, register, version, path)
     return path
 
 
@@ -69,6 +75,11 @@ def newest(store: ObjectStore, register: ManifestStore) -> tuple[int, str] | Non
     """Number and path of the newest registered version; ``None`` if none is registered."""
     entry = register.latest(store.uri)
     return None if entry is None else (entry.version, _finalised(store, register, entry))
+
+
+def _owns(register: ManifestStore) -> bool:
+    """Whether the register does steps 3 and 4 itself, and is reported of nothing."""
+    return bool(getattr(register, "owns_manifests", False))
 
 
 def _adopt(store: ObjectStore, register: ManifestStore, version: int, path: str) -> bool:
@@ -125,7 +136,7 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
             found=entry.path,
             where=store.uri,
         )
-    if entry.is_final:
+    if entry.is_final or _owns(register):
         return entry.path
     try:
         data = store.get(entry.path).to_pybytes()

@@ -1,0 +1,156 @@
+"""A store whose credentials expire: opened again with new ones before they do.
+
+Whoever gave them, such as a catalogue, is asked for others a minute ahead. Readers that are open
+go on with the new ones.
+"""
+
+# ruff: noqa: D102  # ObjectStore and RangeReader say what each method does
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from glaive.errors import GlaiveError, StoreError
+from glaive.io.storage_options import normalise_options
+from glaive.io.store import ObjectStore, RangeReader
+from glaive.io.uri import open_store
+from glaive.io.wrapped import WrappedReader, WrappedStore
+from glaive.types import ByteRange
+
+__all__ = ["EXPIRES", "ExpiringOptions", "RenewedStore", "open_renewed"]
+
+_logger = logging.getLogger(__name__)
+
+EXPIRES = "expires_at_millis"
+"""The option with the time, in milliseconds since 1970, until which the others are valid."""
+
+_AHEAD = "refresh_offset_millis"
+_DEFAULT_AHEAD = 60_000
+
+
+class ExpiringOptions(dict[str, str]):
+    """Storage options that expire, and who has newer ones.
+
+    Parameters
+    ----------
+    options
+        With an entry ``expires_at_millis``, and perhaps ``refresh_offset_millis``: how long before
+        that time others are asked for; a minute by default.
+    renew
+        Returns newer options. Pickled with the options.
+    """
+
+    def __init__(self, options: Mapping[str, str], renew: Callable[[], Mapping[str, str]]) -> None:
+        super().__init__(options)
+        self.renew = renew
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ExpiringOptions, (dict(self), self.renew))
+
+
+def open_renewed(uri: str, options: Mapping[str, str] | None) -> ObjectStore:
+    """Open a store; one whose options expire is opened again before they do."""
+    store = open_store(uri, options)
+    if isinstance(options, ExpiringOptions) and not store.is_local:
+        return RenewedStore(uri, options, store)
+    return store
+
+
+class RenewedStore(WrappedStore):
+    """A store that is opened again with other options before its own expire."""
+
+    __slots__ = ("_generation", "_lock", "_options", "_store", "_uri")
+
+    def __init__(
+        self, uri: str, options: ExpiringOptions, store: ObjectStore | None = None
+    ) -> None:
+        self._uri, self._options, self._lock = uri, options, Lock()
+        self._store = open_store(uri, options) if store is None else store
+        self._generation = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (RenewedStore, (self._uri, self._options))
+
+    def __repr__(self) -> str:
+        return f"RenewedStore({self._store!r})"
+
+    @property
+    def inner(self) -> ObjectStore:  # type: ignore[override]  # another one over time
+        return self.current()[0]
+
+    def current(self) -> tuple[ObjectStore, int]:
+        """The store with valid options, and how often it was opened again."""
+        if self._left() > self._ahead():
+            return self._store, self._generation
+        with self._lock:
+            if self._left() <= self._ahead():
+                self._renew()
+            return self._store, self._generation
+
+    def _renew(self) -> None:
+        try:
+            newer = normalise_options(self._options.renew())
+        except GlaiveError as error:
+            if self._left() > 0:  # others are asked for again at the next request
+                _logger.warning("credentials of %s were not renewed: %s", self._store.uri, error)
+                return
+            raise StoreError(
+                f"{self._store.uri}: its credentials have expired, and asking for others failed: "
+                f"{error} Open the dataset again when the catalogue is available."
+            ) from error
+        self._options = ExpiringOptions(newer, self._options.renew)
+        if self._left() <= 0:
+            raise StoreError(
+                f"{self._store.uri}: the catalogue gave credentials that have expired already "
+                f"({EXPIRES}={newer.get(EXPIRES)}). Check the clocks of both machines."
+            )
+        self._store = open_store(self._uri, self._options)
+        self._generation += 1
+
+    def _left(self) -> float:
+        """Milliseconds until the options expire."""
+        return _millis(self._options.get(EXPIRES), float("inf")) - time.time() * 1000
+
+    def _ahead(self) -> float:
+        return _millis(self._options.get(_AHEAD), _DEFAULT_AHEAD)
+
+    def open(self, path: str, *, size: int | None = None) -> RangeReader:
+        return _RenewedReader(self, path, size)
+
+    def below(self, path: str) -> ObjectStore | None:
+        return RenewedStore(f"{self._uri.rstrip('/')}/{path}", self._options)
+
+
+class _RenewedReader(WrappedReader):
+    """A reader that opens its object again when the store was."""
+
+    __slots__ = ("_generation", "_name", "_size", "_source")
+
+    def __init__(self, source: RenewedStore, path: str, size: int | None) -> None:
+        store, self._generation = source.current()
+        super().__init__(store.open(path, size=size))
+        self._source, self._name, self._size = source, path, size
+
+    def tail(self, size: int) -> pa.Buffer:
+        return self._current().tail(size)
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        return self._current().read(ranges)
+
+    def _current(self) -> RangeReader:
+        store, generation = self._source.current()
+        if generation != self._generation:
+            self._inner = store.open(self._name, size=self._size)
+            self._generation = generation
+        return self._inner
+
+
+def _millis(text: str | None, default: float) -> float:
+    """A time or a duration; the default if it is no number."""
+    return float(text) if text is not None and text.isascii() and text.isdecimal() else default

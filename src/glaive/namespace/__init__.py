@@ -1,0 +1,56 @@
+"""Catalogues: which tables there are, and where they lie; the names of ``lance.namespace``.
+
+:func:`connect` opens one: a directory or bucket (:class:`DirectoryNamespace`), or a server
+(:class:`RestNamespace`). :func:`glaive.dataset` and :func:`glaive.write_dataset` take it as
+``namespace_client``. Needs the package ``lance-namespace``, which has the interface: its requests,
+responses and errors are used as they are.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from glaive.compat.absent import needs_package
+
+if TYPE_CHECKING:
+    from glaive.namespace.connection import connect
+    from glaive.namespace.context import ContextProvider as DynamicContextProvider
+    from glaive.namespace.directory import DirectoryNamespace
+    from glaive.namespace.rest import RestNamespace
+    from glaive.namespace.server import RestAdapter
+
+__all__ = [
+    "DirectoryNamespace",
+    "DynamicContextProvider",
+    "RestAdapter",
+    "RestNamespace",
+    "connect",
+]
+
+_HOMES = {
+    "DirectoryNamespace": ("directory", "DirectoryNamespace"),
+    "DynamicContextProvider": ("context", "ContextProvider"),
+    "RestAdapter": ("server", "RestAdapter"),
+    "RestNamespace": ("rest", "RestNamespace"),
+    "connect": ("connection", "connect"),
+}
+_OF_THE_INTERFACE = ("DescribeTableRequest", "LanceNamespace")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES and name not in _OF_THE_INTERFACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        interface = import_module("lance_namespace")
+    except ImportError:
+        advice = "pip install 'glaive[namespace]'"
+        return needs_package(__name__, name, "the package lance-namespace", advice)
+    if name in _OF_THE_INTERFACE:
+        return getattr(interface, name)
+    module, attribute = _HOMES[name]
+    return getattr(import_module(f"{__name__}.{module}"), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

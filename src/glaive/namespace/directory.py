@@ -1,0 +1,390 @@
+"""``DirectoryNamespace``: a folder or a bucket as a catalogue, without a server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, NoReturn
+
+import lance_namespace as interface
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset
+from glaive.dataset.write import write_dataset
+from glaive.io.uri import open_store
+from glaive.namespace import folders
+from glaive.namespace.directory_namespaces import DirectoryNamespaces
+from glaive.namespace.errors import (
+    InvalidInputError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+    as_namespace_errors,
+)
+from glaive.namespace.identifiers import LONGEST_NAME, check_name, id_of, mode_of, text_of, value
+from glaive.namespace.manifest_table import CatalogueRow, ManifestTable, Place, Rows
+from glaive.namespace.operations import OPERATIONS
+from glaive.namespace.pages import page_of
+from glaive.namespace.settings import DirectorySettings
+from glaive.namespace.table_changes import TableChanges
+from glaive.namespace.table_facts import TableFacts
+from glaive.namespace.table_rows import TableRows, read_rows
+from glaive.namespace.table_versions import TableVersions
+
+__all__ = ["DirectoryNamespace"]
+
+
+class DirectoryNamespace(
+    DirectoryNamespaces,
+    TableRows,
+    TableChanges,
+    TableFacts,
+    TableVersions,
+    interface.LanceNamespace,
+):
+    """Tables below one root, in folders that a listing finds, or in the table ``__manifest``.
+
+    Parameters
+    ----------
+    session, context_provider
+        Accepted as in pylance; nothing is asked of them.
+    **properties
+        Texts: ``root`` (a folder or URI; needed), ``manifest_enabled`` and ``dir_listing_enabled``
+        (both ``"true"`` by default), ``table_version_tracking_enabled``,
+        ``vend_input_storage_options``, and ``storage.*`` for the store. With both ways enabled, a
+        table below the root is the folder ``NAME.lance``, and all others are in the manifest table.
+
+    Raises
+    ------
+    InvalidInputError
+        A property is missing, unknown or has an invalid value.
+
+    Notes
+    -----
+    Nothing is read or written before the first call. Can be pickled. All methods of the interface
+    are there; those that directories do not have raise :class:`UnsupportedOperationError`.
+    """
+
+    def __init__(
+        self, session: object = None, context_provider: object = None, **properties: object
+    ) -> None:
+        del session, context_provider
+        self.settings = DirectorySettings.of(properties)
+        self._properties = dict(properties)
+        self.store = open_store(self.settings.root, self.settings.storage_options)
+        self.manifest = ManifestTable(self.store.uri, self.settings.storage_options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_made, (self._properties,))
+
+    def __repr__(self) -> str:
+        return f"DirectoryNamespace({self.namespace_id()})"
+
+    def namespace_id(self) -> str:
+        """What identifies this namespace: its root."""
+        return f'DirectoryNamespace {{ root: "{self.store.uri}" }}'
+
+    # ------------------------------------------------------------ looking tables up
+
+    def list_tables(self, request: Any) -> interface.ListTablesResponse:
+        """Names of the tables of a namespace, in order; one page of them if ``limit`` says so."""
+        path = id_of(request)
+        names = self._tables_of(path)
+        if value(request, "include_declared", True) is False:
+            names = [name for name in names if not self._is_only_declared((*path, name))]
+        page, token = page_of(names, request)
+        return interface.ListTablesResponse(tables=page, page_token=token)
+
+    def list_all_tables(self, request: Any) -> interface.ListTablesResponse:
+        """Ids of all tables, with ``$`` between their names, in order."""
+        names = set(self._listed())
+        if self.settings.manifest:
+            rows = self.manifest.read().values()
+            names |= {row.id for row in rows if row.kind == "table"}
+        page, token = page_of(sorted(names), request)
+        return interface.ListTablesResponse(tables=page, page_token=token)
+
+    def describe_table(self, request: Any) -> interface.DescribeTableResponse:
+        """Where a table lies; with ``load_detailed_metadata`` also version, schema and counts."""
+        path = id_of(request, of_table=True)
+        found = self._find(path)
+        row = found.row
+        if row is None and self.settings.manifest:
+            row = self.manifest.read().get(text_of(path))
+        answer: dict[str, Any] = {
+            "table": path[-1],
+            "namespace": list(path[:-1]),
+            "location": self._uri(found.folder),
+            "table_uri": self._uri(found.folder),
+            "storage_options": self._options(),
+            "properties": None if row is None or row.properties is None else dict(row.properties),
+            "managed_versioning": True if self.settings.tracks_versions else None,
+        }
+        detailed = value(request, "load_detailed_metadata", False)
+        written = folders.is_written(self.store, found.folder)
+        if detailed or value(request, "check_declared", False):
+            answer["is_only_declared"] = not written
+        if written and (detailed or value(request, "version") is not None):
+            answer |= self._details(request, path)
+        return interface.DescribeTableResponse(**answer)
+
+    def table_exists(self, request: Any) -> interface.TableExistsResponse:
+        """Returns if there is a table, and raises otherwise."""
+        self._find(id_of(request, of_table=True))
+        return interface.TableExistsResponse()
+
+    # ------------------------------------------------------------ making and removing tables
+
+    def declare_table(self, request: Any) -> interface.DeclareTableResponse:
+        """Take a name for a table that is written later; returns where to write it."""
+        path = id_of(request, of_table=True)
+        properties = value(request, "properties")
+        folder = self._take(path, properties, value(request, "location"))
+        return interface.DeclareTableResponse(
+            location=self._uri(folder),
+            storage_options=self._options(),
+            properties=properties,
+            managed_versioning=True if self.settings.tracks_versions else None,
+        )
+
+    def create_table(self, request: Any, request_data: bytes) -> interface.CreateTableResponse:
+        """Write a table from an Arrow IPC stream; modes create, exist_ok and overwrite."""
+        path = id_of(request, of_table=True)
+        mode = mode_of(request, "create", "existok", "overwrite")
+        reader = read_rows(request_data)
+        properties = value(request, "properties")
+        try:
+            folder = self._find(path).folder
+        except TableNotFoundError:
+            folder = self._take(path, properties)
+        else:
+            if mode == "existok":
+                return interface.CreateTableResponse(location=self._uri(folder))
+            if mode == "create" and folders.is_written(self.store, folder):
+                raise TableAlreadyExistsError(
+                    f"table already exists: {text_of(path)}. Insert into it, or use the mode "
+                    "overwrite"
+                )
+        with as_namespace_errors(f"table {text_of(path)}"):
+            written = self._write(folder, reader, mode)
+        return interface.CreateTableResponse(
+            location=self._uri(folder),
+            version=written.version,
+            storage_options=self._options(),
+            properties=properties,
+        )
+
+    def register_table(self, request: Any) -> interface.RegisterTableResponse:
+        """Give a name to a folder below the root; it may be written later."""
+        path = self._new_path(request)
+        if not self.settings.manifest:
+            raise UnsupportedOperationError(
+                "register_table needs the manifest table: set manifest_enabled=true"
+            )
+        location = str(value(request, "location", ""))
+        if folders.leads_out(location):
+            raise InvalidInputError(
+                f"location {location!r:.200}: expected the path of a folder below the root of the "
+                f"namespace, such as 'orders{folders.SUFFIX}'"
+            )
+        mode = mode_of(request, "create", "overwrite")
+        properties: dict[str, str] | None = value(request, "properties")
+        row = CatalogueRow(text_of(path), "table", location, properties)
+        self._add(path, row, replace=mode == "overwrite")
+        return interface.RegisterTableResponse(location=location, properties=properties)
+
+    def deregister_table(self, request: Any) -> interface.DeregisterTableResponse:
+        """Take a table out of the namespace; its data stay."""
+        path = id_of(request, of_table=True)
+        found = self._find(path)
+        if self.settings.listing and found.folder == f"{path[-1]}{folders.SUFFIX}":
+            folders.mark_deregistered(self.store, found.folder)
+        self._forget(path)
+        location = self._uri(found.folder)
+        return interface.DeregisterTableResponse(id=list(path), location=location)
+
+    def drop_table(self, request: Any) -> interface.DropTableResponse:
+        """Take a table out of the namespace, and delete its data."""
+        path = id_of(request, of_table=True)
+        found = self._find(path)
+        location = self._uri(found.folder)
+        self._forget(path)
+        with as_namespace_errors(f"table {text_of(path)}"):
+            if folders.is_written(self.store, found.folder):
+                LanceDataset.drop(location, storage_options=self._own_options())
+            folders.remove_markers(self.store, found.folder)
+        return interface.DropTableResponse(id=list(path), location=location)
+
+    # ------------------------------------------------------------ inside
+
+    def _tables_of(self, path: tuple[str, ...]) -> list[str]:
+        names = set() if path else set(self._listed())
+        if self.settings.manifest:
+            rows = self._rows_of(path)
+            names |= self._children(rows, path, "table")
+        elif path:
+            raise self._no_children()
+        return sorted(names)
+
+    def _listed(self) -> list[str]:
+        return folders.listed_tables(self.store) if self.settings.listing else []
+
+    def _find(self, path: tuple[str, ...]) -> Place:
+        """The table of an id; ``TableNotFoundError`` if there is none."""
+        if len(path) > 1 and not self.settings.manifest:
+            raise self._no_children()
+        if len(path) == 1 and self.settings.listing and _is_plain(path[0]):
+            folder = f"{path[0]}{folders.SUFFIX}"
+            if folders.is_deregistered(self.store, folder):
+                raise TableNotFoundError(f"Table not found: {text_of(path)} was deregistered")
+            if folders.is_declared(self.store, folder) or folders.is_written(self.store, folder):
+                return Place(folder)
+        if self.settings.manifest:
+            row = self.manifest.read().get(text_of(path))
+            if row is not None and row.kind == "table" and len(row.id.split("$")) == len(path):
+                where = f"table {text_of(path)} of {self.store.uri}"
+                return Place(folders.checked_location(row.location, where), row)
+        raise TableNotFoundError(
+            f"Table not found: the table {text_of(path)!r:.200} was not found in {self.store.uri}. "
+            "list_tables names those that are there"
+        )
+
+    def _open(self, request: object) -> LanceDataset:
+        """The dataset of a request's table, at the version and branch that it asks for."""
+        path = id_of(request, of_table=True)
+        folder = self._find(path).folder
+        version: Any = value(request, "version")
+        branch, tag = value(request, "branch"), value(request, "tag")
+        if branch is not None and branch != "main":
+            version = (branch, version)
+        elif tag is not None:
+            version = tag
+        uri = self.store.full(folder)
+        return dataset(uri, version=version, storage_options=self._own_options())
+
+    def _insert(self, request: object, reader: Any, mode: str) -> LanceDataset:
+        """Insert rows into a table, which is created if it was only declared."""
+        folder = self._find(id_of(request, of_table=True)).folder
+        branch = value(request, "branch")
+        if branch is None and not folders.is_written(self.store, folder):
+            return self._write(folder, reader, "create")
+        opened = self._open(request)
+        opened.insert(reader, mode=mode)
+        return opened
+
+    def _is_only_declared(self, path: tuple[str, ...]) -> bool:
+        return not folders.is_written(self.store, self._find(path).folder)
+
+    def _details(self, request: object, path: tuple[str, ...]) -> dict[str, Any]:
+        with as_namespace_errors(f"table {text_of(path)}"):
+            return self._facts(self._open(request))
+
+    def _take(
+        self, path: tuple[str, ...], properties: Mapping[str, str] | None, location: object = None
+    ) -> str:
+        """Take a name; returns the folder."""
+        self._check_new(path)
+        listed = self.settings.listing and len(path) == 1
+        if properties and not self.settings.manifest:
+            raise UnsupportedOperationError(
+                "properties of tables need the manifest table: set manifest_enabled=true"
+            )
+        folder = folders.new_folder(path, listed=listed)
+        if location is not None and str(location).rstrip("/") != self._uri(folder):
+            raise InvalidInputError(
+                f"location {location!r:.200}: a new table lies at {self._uri(folder)}. Leave the "
+                "location out, or use register_table"
+            )
+        if listed and folders.is_deregistered(self.store, folder):
+            raise TableAlreadyExistsError(
+                f"the table {path[-1]} was deregistered, its data are still in {folder}. Delete "
+                "the folder, or choose another name"
+            )
+        if listed and folders.is_written(self.store, folder):
+            raise TableAlreadyExistsError(f"table already exists: {text_of(path)}")
+        if self.settings.manifest:
+            self._add(path, CatalogueRow(text_of(path), "table", folder, properties), replace=False)
+        folders.mark_declared(self.store, folder)
+        return folder
+
+    def _check_new(self, path: tuple[str, ...]) -> None:
+        for name in path:
+            check_name(name)
+        if len(path) > 1 and not self.settings.manifest:
+            raise self._no_children()
+
+    def _new_path(self, request: object) -> tuple[str, ...]:
+        path = id_of(request, of_table=True)
+        self._check_new(path)
+        return path
+
+    def _add(self, path: tuple[str, ...], row: CatalogueRow, *, replace: bool) -> None:
+        def edit(rows: Rows) -> Rows:
+            self._require(rows, path[:-1])
+            if row.id in rows and (not replace or rows[row.id].kind != row.kind):
+                raise TableAlreadyExistsError(
+                    f"table already exists: {row.id} is a {rows[row.id].kind}. Choose another name"
+                )
+            return rows | {row.id: row}
+
+        self.manifest.change(edit)
+
+    def _forget(self, path: tuple[str, ...]) -> None:
+        if self.settings.manifest:
+            removed = text_of(path)
+
+            def edit(rows: Rows) -> Rows | None:
+                if removed not in rows:
+                    return None
+                return {key: row for key, row in rows.items() if key != removed}
+
+            self.manifest.change(edit)
+
+    def _write(self, folder: str, reader: Any, mode: str) -> LanceDataset:
+        how = "overwrite" if mode == "overwrite" else "create"
+        uri = self.store.full(folder)
+        return write_dataset(reader, uri, mode=how, storage_options=self._own_options())
+
+    def _uri(self, folder: str) -> str:
+        return self.store.full(folder)
+
+    def _own_options(self) -> dict[str, str] | None:
+        return dict(self.settings.storage_options) or None
+
+    def _options(self) -> dict[str, str] | None:
+        """Storage options for a client."""
+        if not self.settings.vends_options:
+            return None
+        options = dict(self.settings.storage_options)
+        if self.settings.refresh_millis is not None:
+            expires = int(time.time() * 1000) + self.settings.refresh_millis
+            options["expires_at_millis"] = str(expires)
+        return options
+
+
+def _refused(method: str) -> Callable[..., NoReturn]:
+    @wraps(getattr(interface.LanceNamespace, method))
+    def refuse(_self: DirectoryNamespace, *_request: object) -> NoReturn:
+        raise UnsupportedOperationError(
+            f"{method}: directory namespaces do not have it. Open the table instead, or use a "
+            "catalogue with a server"
+        )
+
+    return refuse
+
+
+for _name in OPERATIONS:
+    if getattr(DirectoryNamespace, _name) is getattr(interface.LanceNamespace, _name):
+        setattr(DirectoryNamespace, _name, _refused(_name))
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name can be that of a folder: no other folder is looked up by a request."""
+    if any(mark in "/\\" or ord(mark) < 32 for mark in name):
+        return False
+    return 0 < len(name) <= LONGEST_NAME and name not in (".", "..")
+
+
+def _made(properties: Mapping[str, object]) -> DirectoryNamespace:
+    return DirectoryNamespace(**properties)

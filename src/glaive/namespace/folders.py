@@ -1,0 +1,184 @@
+"""Tables of a directory namespace as folders: ``NAME.lance``, and markers in them.
+
+Specification: "Directory namespaces" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from glaive.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from glaive.format.paths import VERSIONS
+from glaive.io.store import ObjectStore
+from glaive.io.uri import open_store
+from glaive.namespace.errors import (
+    InternalError,
+    TableAlreadyExistsError,
+    UnsupportedOperationError,
+)
+from glaive.namespace.identifiers import text_of
+
+__all__ = [
+    "SUFFIX",
+    "checked_location",
+    "is_declared",
+    "is_deregistered",
+    "is_written",
+    "leads_out",
+    "listed_tables",
+    "mark_declared",
+    "mark_deregistered",
+    "new_folder",
+    "open_folder",
+    "remove_markers",
+]
+
+SUFFIX = ".lance"
+"""End of the folder of a table that is found by listing."""
+
+MANIFEST = "__manifest"
+"""Folder of the manifest table."""
+
+DECLARED = ".lance-reserved"
+"""Object in the folder of a table that was declared."""
+
+DEREGISTERED = ".lance-deregistered"
+"""Object in the folder of a table that is no longer of the namespace; its data stay."""
+
+_CONTENT = b"reserved"
+_MOST = 100_000
+"""Folders that a listing names at most."""
+
+
+def new_folder(path: Sequence[str], *, listed: bool) -> str:
+    """The folder of a new table: ``NAME.lance`` where tables are listed, else a unique one."""
+    if listed:
+        return f"{path[-1]}{SUFFIX}"
+    return f"{uuid4().hex[:8]}_{text_of(path)}"
+
+
+def checked_location(location: str | None, where: str) -> str:
+    """The folder that a row of the manifest table names; it lies below the root.
+
+    Raises
+    ------
+    InternalError
+        It is absolute, a URI, or leads out of the root.
+    """
+    if location is None or leads_out(location):
+        raise InternalError(
+            f"{where}: its location is {location!r:.200}, expected a folder below the root of the "
+            "namespace. Register it again, or open the table by its URI"
+        )
+    return location
+
+
+def leads_out(location: str) -> bool:
+    """Whether it is no path of a folder below the root: absolute, a URI, or with ``..``."""
+    parts = location.split("/")
+    if any(part in ("", ".", "..") for part in parts) or parts[0] == MANIFEST:
+        return True
+    return ":" in parts[0] or any(mark == "\\" or ord(mark) < 32 for mark in location)
+
+
+def listed_tables(store: ObjectStore) -> list[str]:
+    """Names of the tables that a listing of the root finds, in order.
+
+    One listing of a local folder, and one lookup for each table; other stores list all objects
+    below the root.
+    """
+    names = store.names("")
+    if names is not None:
+        found = {name for name in names if name.endswith(SUFFIX) and name != SUFFIX}
+        _check_number(found, store)
+        removed = {name for name in found if _is_hidden(store, name)}
+        return sorted(name.removesuffix(SUFFIX) for name in found - removed)
+    found, removed = set(), set()
+    for entry in store.walk(""):
+        folder, mark, rest = entry.path.partition("/")
+        if mark and folder.endswith(SUFFIX) and folder != SUFFIX:
+            found.add(folder)
+            if rest == DEREGISTERED:
+                removed.add(folder)
+            _check_number(found, store)
+    return sorted(name.removesuffix(SUFFIX) for name in found - removed)
+
+
+def _check_number(found: set[str], store: ObjectStore) -> None:
+    if len(found) > _MOST:
+        raise UnsupportedOperationError(
+            f"{store.uri}: more than {_MOST} tables are not listed. Set manifest_enabled=true and "
+            "dir_listing_enabled=false, and register them"
+        )
+
+
+def _is_hidden(store: ObjectStore, folder: str) -> bool:
+    """Whether it is no table: a file, or deregistered."""
+    try:
+        inside = store.names(folder)
+    except StoreError:  # a file, or a folder that may not be read
+        return True
+    return inside is not None and (DEREGISTERED in inside or not inside)
+
+
+def is_written(store: ObjectStore, folder: str) -> bool:
+    """Whether a folder has a version."""
+    names = store.names(f"{folder}/{VERSIONS}")
+    if names is not None:
+        return any(name.endswith(".manifest") for name in names)
+    entries = store.list(f"{folder}/{VERSIONS}")
+    return any(entry.path.endswith(".manifest") for entry in entries)
+
+
+def is_declared(store: ObjectStore, folder: str) -> bool:
+    """Whether a folder has the marker of a declared table."""
+    return _has(store, f"{folder}/{DECLARED}")
+
+
+def is_deregistered(store: ObjectStore, folder: str) -> bool:
+    """Whether a folder has the marker of a table that was taken out."""
+    return _has(store, f"{folder}/{DEREGISTERED}")
+
+
+def _has(store: ObjectStore, path: str) -> bool:
+    try:
+        store.head(path)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def mark_declared(store: ObjectStore, folder: str) -> None:
+    """Take the folder for a table.
+
+    Raises
+    ------
+    TableAlreadyExistsError
+        Another writer has taken it.
+    """
+    try:
+        store.put(f"{folder}/{DECLARED}", [_CONTENT], mode="create")
+    except ObjectExistsError:
+        raise TableAlreadyExistsError(
+            f"table already exists: {store.full(folder)} is declared. Choose another name"
+        ) from None
+
+
+def mark_deregistered(store: ObjectStore, folder: str) -> None:
+    """Hide a folder from listings; its data stay."""
+    store.put(f"{folder}/{DEREGISTERED}", [_CONTENT])
+
+
+def remove_markers(store: ObjectStore, folder: str) -> None:
+    """Remove the markers of a folder, and the folder if nothing else is in it."""
+    store.delete([f"{folder}/{name}" for name in (DECLARED, DEREGISTERED)])
+    inner = store.below(folder)
+    if inner is not None:
+        inner.remove_folders()
+
+
+def open_folder(store: ObjectStore, folder: str) -> ObjectStore:
+    """The store of a folder."""
+    inner = store.below(folder)
+    return open_store(store.full(folder), store.options) if inner is None else inner

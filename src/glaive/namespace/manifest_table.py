@@ -1,0 +1,248 @@
+"""The table ``__manifest`` of a directory namespace: its namespaces, tables, and where they lie.
+
+A dataset with a row per object. Each change writes all rows as a new version, on the condition
+that no other version was committed meanwhile: two writers never both take a name.
+
+Specification: "Directory namespaces" in ``docs/format``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset
+from glaive.dataset.write import write_dataset
+from glaive.dataset.writing.uncommitted import write_fragments
+from glaive.errors import (
+    CommitConflictError,
+    CommitContentionError,
+    DatasetExistsError,
+    DatasetNotFoundError,
+)
+from glaive.namespace.errors import (
+    ConcurrentModificationError,
+    InternalError,
+    UnsupportedOperationError,
+)
+from glaive.namespace.folders import MANIFEST
+
+__all__ = ["SCHEMA", "CatalogueRow", "ManifestTable", "Place", "Rows"]
+
+ATTEMPTS = 30
+"""How often a change is tried again after another writer was first."""
+
+_STORAGE_VERSION = "2.2"
+_FLAGS = ("reader_feature_flags", "writer_feature_flags")
+_FLAG_PREFIX = "lance.namespace.manifest."
+_LONGEST = 1_000_000
+"""Rows of a manifest table that are read: a larger one is refused, not held in memory."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field(
+            "object_id",
+            pa.string(),
+            nullable=False,
+            metadata={"lance-schema:unenforced-primary-key:position": "0"},
+        ),
+        pa.field("object_type", pa.string(), nullable=False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRow:
+    """One object.
+
+    Parameters
+    ----------
+    id
+        Names from the root, with ``$`` between them.
+    kind
+        ``table`` or ``namespace``; other kinds are kept as they are.
+    location
+        Folder of a table, below the root.
+    properties
+        Properties of the user; ``None`` if there are none.
+    bases
+        Other objects it depends on; kept as they are.
+    """
+
+    id: str
+    kind: str
+    location: str | None = None
+    properties: Mapping[str, str] | None = None
+    bases: Sequence[str] | None = None
+
+
+Rows = dict[str, CatalogueRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table lies: its folder below the root, and its row, if that was read."""
+
+    folder: str
+    row: CatalogueRow | None = None
+
+
+@dataclass(frozen=True)
+class ManifestTable:
+    """The table below a root.
+
+    Parameters
+    ----------
+    root
+        Folder or URI of the namespace.
+    storage_options
+        Options of its store.
+    """
+
+    root: str
+    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def uri(self) -> str:
+        """Where the table lies."""
+        return f"{self.root.rstrip('/')}/{MANIFEST}"
+
+    def read(self) -> Rows:
+        """All rows by id; none if there is no table yet. One listing, the manifest, one file."""
+        opened = self._open()
+        return {} if opened is None else _rows_of(opened)
+
+    def change(self, edit: Callable[[Rows], Rows | None]) -> Rows:
+        """Change the rows; returns them.
+
+        Parameters
+        ----------
+        edit
+            Called with the current rows, which it must not change; returns the new ones, or
+            ``None`` if nothing changes. Called again if another writer was first.
+
+        Raises
+        ------
+        ConcurrentModificationError
+            Other writers were first each time.
+        """
+        for _ in range(ATTEMPTS):
+            opened = self._open()
+            before = {} if opened is None else _rows_of(opened)
+            after = edit(before)
+            if after is None:
+                return before
+            try:
+                self._write(opened, after)
+            except (CommitConflictError, CommitContentionError, DatasetExistsError):
+                continue
+            return after
+        raise ConcurrentModificationError(
+            f"{self.uri}: other writers changed the catalogue {ATTEMPTS} times in a row. Try again"
+        )
+
+    def _open(self) -> LanceDataset | None:
+        try:
+            opened = dataset(self.uri, storage_options=self.storage_options or None)
+        except DatasetNotFoundError:
+            return None
+        _check_flags(opened)
+        return opened
+
+    def _write(self, opened: LanceDataset | None, rows: Rows) -> None:
+        table = _table_of(rows)
+        if opened is None:
+            options = dict(self.storage_options) or None
+            write_dataset(
+                table, self.uri, storage_options=options, data_storage_version=_STORAGE_VERSION
+            )
+            return
+        change = write_fragments(table, opened, mode="overwrite", return_transaction=True)
+        # Without retries an overwrite is refused if there is any newer version.
+        LanceDataset.commit(opened, change, max_retries=0)  # type: ignore[arg-type]  # a transaction was asked for
+
+
+def _check_flags(opened: LanceDataset) -> None:
+    """Refuse a table whose writer says that readers must know more than this one does."""
+    for reported in (opened.config(), opened.metadata, opened.schema_metadata):
+        for name in _FLAGS:
+            flags = reported.get(f"{_FLAG_PREFIX}{name}", "0")
+            if flags != "0":
+                raise UnsupportedOperationError(
+                    f"{opened.uri}: it was written with {name} {flags!r:.40}, which this version "
+                    "of glaive does not know. Use the program that wrote it"
+                )
+
+
+def _rows_of(opened: LanceDataset) -> Rows:
+    if opened.count_rows() > _LONGEST:
+        raise UnsupportedOperationError(
+            f"{opened.uri}: {opened.count_rows()} objects, at most {_LONGEST} are read. Split the "
+            "namespace"
+        )
+    names = SCHEMA.names
+    found = opened.schema
+    if any(name not in found.names for name in names[:3]):
+        raise InternalError(
+            f"{opened.uri}: expected the columns {', '.join(names)}, found "
+            f"{', '.join(found.names)}. It is not the table of a directory namespace"
+        )
+    for name in ("object_id", "object_type", "location", "metadata"):
+        if name in found.names and not pa.types.is_string(found.field(name).type):
+            raise InternalError(
+                f"{opened.uri}: expected texts in {name}, found {found.field(name).type}"
+            )
+    table = opened.to_table(columns=[name for name in names if name in found.names])
+    rows = map(_row_of, table.to_pylist())
+    return {row.id: row for row in rows}
+
+
+def _row_of(row: Mapping[str, object]) -> CatalogueRow:
+    location, bases = row.get("location"), row.get("base_objects")
+    return CatalogueRow(
+        str(row["object_id"]),
+        str(row["object_type"]),
+        None if location is None else str(location),
+        _properties_of(row.get("metadata")),
+        bases if isinstance(bases, list) else None,
+    )
+
+
+def _properties_of(text: object) -> Mapping[str, str] | None:
+    if not text:
+        return None
+    try:
+        found = json.loads(str(text))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InternalError(f"{MANIFEST}: expected properties as a JSON object, found {text!r:.80}")
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in found.items()
+    }
+
+
+def _table_of(rows: Rows) -> pa.Table:
+    values = rows.values()
+    return pa.table(
+        {
+            "object_id": [row.id for row in values],
+            "object_type": [row.kind for row in values],
+            "location": [row.location for row in values],
+            "metadata": [_json_of(row.properties) for row in values],
+            "base_objects": [None if row.bases is None else list(row.bases) for row in values],
+        },
+        schema=SCHEMA,
+    )
+
+
+def _json_of(properties: Mapping[str, str] | None) -> str | None:
+    return json.dumps(dict(properties), separators=(",", ":")) if properties else None

@@ -1,0 +1,296 @@
+"""``RestNamespace``: a client of catalogues with the REST form of the interface."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import lance_namespace as interface
+
+from glaive.errors import GlaiveError
+from glaive.io.location import Location
+from glaive.namespace.context import ContextProvider, provider_of
+from glaive.namespace.errors import (
+    InternalError,
+    InvalidInputError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+)
+from glaive.namespace.identifiers import DELIMITER, id_of, value
+from glaive.namespace.operations import OPERATIONS, Operation
+from glaive.namespace.wire import ARROW_STREAM, JSON, answer_of, error_from, fields_of
+
+__all__ = ["RestNamespace"]
+
+_HEADERS = "headers."
+_PREFIXES = (_HEADERS, "header.")
+_LONGEST_JSON = 64 << 20
+_LONGEST_ARROW = 4 << 30
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_OF_THE_LOCATION = ("id", "context", "identity")
+_KNOWN = (
+    "uri",
+    "allow_local_locations",
+    "delimiter",
+    "timeout",
+    "ops_metrics_enabled",
+    "tls.cert_file",
+    "tls.key_file",
+    "tls.ssl_ca_file",
+    "tls.assert_hostname",
+)
+
+
+class RestNamespace(interface.LanceNamespace):
+    """A catalogue behind HTTP; its methods are those of the interface.
+
+    Parameters
+    ----------
+    context_provider
+        An object with ``provide_context(info)``, asked before each request for headers: entries
+        ``headers.NAME``. ``info`` has ``operation`` and ``object_id``.
+    **properties
+        Texts: ``uri`` (``http`` or ``https``; needed), ``delimiter`` between names (``$``),
+        ``headers.NAME`` or ``header.NAME`` sent with each request, ``timeout`` in seconds (60),
+        ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file``, ``tls.assert_hostname``, and
+        ``allow_local_locations``: whether a server elsewhere may name places on this machine.
+
+    Raises
+    ------
+    InvalidInputError
+        A property is missing, unknown or has an invalid value.
+
+    Notes
+    -----
+    Each call is one request on a connection of its own. Redirects are not followed, and answers
+    beyond 64 MiB (4 GiB of query results) are refused. Can be pickled if the provider can.
+    """
+
+    def __init__(
+        self, context_provider: ContextProvider | None = None, **properties: object
+    ) -> None:
+        texts = {str(key): str(text) for key, text in properties.items()}
+        self._properties = dict(properties)
+        self._given_provider = context_provider
+        self._provider = context_provider or provider_of(texts)
+        _check(texts)
+        parts = urlsplit(texts["uri"].rstrip("/"))
+        self._secure = parts.scheme == "https"
+        self._host, self._port, self._path = parts.hostname or "", parts.port, parts.path
+        self.uri = GlaiveError.without_secrets(texts["uri"].rstrip("/"))
+        self.delimiter = texts.get("delimiter", DELIMITER)
+        self._timeout = _seconds(texts.get("timeout", "60"))
+        self._tls = {name: text for name, text in texts.items() if name.startswith("tls.")}
+        self._headers = _headers_in(texts)
+        self._local = texts.get("allow_local_locations", "false").lower() == "true"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_made, (self._given_provider, self._properties))
+
+    def __repr__(self) -> str:
+        return f"RestNamespace({self.namespace_id()})"
+
+    def namespace_id(self) -> str:
+        """What identifies this namespace: its address."""
+        return f'RestNamespace {{ endpoint: "{self.uri}", delimiter: "{self.delimiter}" }}'
+
+    def _call(self, method: str, request: object, data: bytes | None) -> Any:
+        operation = OPERATIONS[method]
+        location = self._location(operation, request)
+        body, kind = self._body(operation, request, data)
+        where = f"{operation.verb} {self.uri}/v1/{operation.path} ({method})"
+        headers = {"Accept": "*/*", "Content-Type": kind, **self._headers_of(method, request)}
+        limit = _LONGEST_ARROW if operation.answer == "arrow" else _LONGEST_JSON
+        status, answer = self._exchange(operation.verb, location, body, headers, limit, where)
+        if not 200 <= status < 300:
+            raise error_from(status, answer, where)
+        found = answer_of(operation, method, answer, where)
+        self._check_location(getattr(found, "location", None), where)
+        asks_for_mapping = isinstance(request, dict) and method in _MAPPINGS
+        return found.to_dict() if asks_for_mapping else found
+
+    def _check_location(self, location: object, where: str) -> None:
+        """Refuse a place on this machine that another one names."""
+        is_local = isinstance(location, str) and Location.parse(location).is_local
+        if is_local and self._host not in _LOOPBACK and not self._local:
+            raise PermissionDeniedError(
+                f"{where}: the server names {location!r:.200}, a place on this machine. If its "
+                "files are here, too, set the property allow_local_locations=true"
+            )
+
+    def _location(self, operation: Operation, request: object) -> str:
+        path = operation.path
+        if "{id}" in path:
+            names = id_of(request)
+            for name in names:
+                if self.delimiter in name or not name:
+                    raise InvalidInputError(
+                        f"id: the name {name!r:.80} is empty or has the delimiter "
+                        f"{self.delimiter!r}. Give another one with the property 'delimiter'"
+                    )
+            text = self.delimiter.join(names) if names else self.delimiter
+            path = path.replace("{id}", quote(text, safe=""))
+        if "{index_name}" in path:
+            name = value(request, "index_name")
+            if not name:
+                raise InvalidInputError("index_name: the request needs the name of an index")
+            path = path.replace("{index_name}", quote(str(name), safe=""))
+        asked = {"delimiter": self.delimiter}
+        for name in operation.query:
+            given = value(request, name)
+            if given is not None:
+                asked[name] = _parameter(given)
+        return f"{self._path}/v1/{path}?{urlencode(asked)}"
+
+    @staticmethod
+    def _body(operation: Operation, request: object, data: bytes | None) -> tuple[bytes, str]:
+        if operation.body == "arrow":
+            if data is None:
+                raise InvalidInputError("request_data: expected an Arrow IPC stream, found None")
+            return data, ARROW_STREAM
+        if operation.body == "none":
+            return b"", JSON
+        fields = fields_of(request)
+        if operation.body == "metadata":
+            fields = dict(fields.get("metadata") or {})
+        else:
+            fields = {key: field for key, field in fields.items() if key not in _OF_THE_LOCATION}
+        return json.dumps(fields).encode(), JSON
+
+    def _headers_of(self, method: str, request: object) -> dict[str, str]:
+        headers = dict(self._headers)
+        reported: Mapping[str, str] = value(request, "context", {})
+        if self._provider is not None:
+            names = value(request, "id", [])
+            info = {"operation": method, "object_id": self.delimiter.join(names)}
+            reported = {**reported, **self._provider.provide_context(info)}
+        headers |= _headers_in(reported)
+        for key, text in headers.items():
+            if any(mark in f"{key}{text}" for mark in "\r\n\0"):
+                raise InvalidInputError(f"header {key!r:.60}: line breaks are not possible")
+        return headers
+
+    def _exchange(
+        self,
+        verb: str,
+        location: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        limit: int,
+        where: str,
+    ) -> tuple[int, bytes]:
+        connection = self._connection()
+        try:
+            connection.request(verb, location, body=body, headers=dict(headers))
+            response = connection.getresponse()
+            answer = response.read(limit + 1)
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceUnavailableError(
+                f"{where}: no answer ({type(error).__name__}: {error}). Check the address and "
+                "whether the server runs"
+            ) from error
+        finally:
+            connection.close()
+        if len(answer) > limit:
+            raise InternalError(
+                f"{where}: the answer is longer than {limit} bytes. Ask for less: a limit, fewer "
+                "columns, or read the table by its location"
+            )
+        return response.status, answer
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        try:
+            context = ssl.create_default_context(cafile=self._tls.get("tls.ssl_ca_file"))
+            if "tls.cert_file" in self._tls:
+                context.load_cert_chain(self._tls["tls.cert_file"], self._tls.get("tls.key_file"))
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInputError(
+                f"tls: {error}. Check the files of the tls.* properties"
+            ) from None
+        context.check_hostname = self._tls.get("tls.assert_hostname", "true").lower() != "false"
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=self._timeout, context=context
+        )
+
+
+_MAPPINGS = ("create_table_version", "describe_table_version", "batch_delete_table_versions")
+"""Methods that pylance calls with mappings, and expects mappings from."""
+
+
+def _method(name: str, operation: Operation) -> Callable[..., Any]:
+    declared = getattr(interface.LanceNamespace, name)
+
+    if operation.body == "arrow":
+
+        @wraps(declared)
+        def send(self: RestNamespace, request: Any, request_data: bytes) -> Any:
+            return self._call(name, request, request_data)  # of its class
+
+        return send
+
+    @wraps(declared)
+    def ask(self: RestNamespace, request: Any) -> Any:
+        return self._call(name, request, None)  # of its class
+
+    return ask
+
+
+for _name, _operation in OPERATIONS.items():
+    setattr(RestNamespace, _name, _method(_name, _operation))
+
+
+def _made(provider: ContextProvider | None, properties: Mapping[str, object]) -> RestNamespace:
+    return RestNamespace(provider, **properties)
+
+
+def _check(texts: Mapping[str, str]) -> None:
+    parts = urlsplit(texts.get("uri", ""))
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+        raise InvalidInputError(
+            f"uri: a REST catalogue needs an address such as http://127.0.0.1:2333, found "
+            f"{texts.get('uri', '')!r:.200}"
+        )
+    if not texts.get("delimiter", DELIMITER):
+        raise InvalidInputError("delimiter: expected a character, found an empty text")
+    prefixes = (*_PREFIXES, "dynamic_context_provider.")
+    for name in texts:
+        if name not in _KNOWN and not name.startswith(prefixes):
+            raise InvalidInputError(
+                f"unknown property {name!r} of a REST catalogue. Known: {', '.join(_KNOWN)}, and "
+                f"{_HEADERS}*"
+            )
+
+
+def _headers_in(texts: Mapping[str, str]) -> dict[str, str]:
+    return {key.partition(".")[2]: text for key, text in texts.items() if key.startswith(_PREFIXES)}
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 86400:
+        raise InvalidInputError(f"timeout: expected seconds above 0, found {text!r:.40}")
+    return seconds
+
+
+def _parameter(given: object) -> str:
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, Mapping):
+        return json.dumps(dict(given))
+    if isinstance(given, list):
+        return ",".join(map(str, given))
+    return str(given)

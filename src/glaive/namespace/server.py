@@ -1,0 +1,285 @@
+"""A small server of the REST form over any catalogue, for tests and trying out.
+
+It has no accounts and no encryption: whoever reaches its port may do everything. It therefore
+listens on the loopback address only, unless reported otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import lance_namespace as interface
+
+from glaive.errors import GlaiveError
+from glaive.namespace.connection import connect
+from glaive.namespace.errors import InvalidInputError, error_of
+from glaive.namespace.identifiers import DELIMITER
+from glaive.namespace.operations import OPERATIONS, Operation
+from glaive.namespace.wire import ARROW_FILE, JSON, json_of
+
+__all__ = ["PORT", "RestAdapter"]
+
+_logger = logging.getLogger(__name__)
+
+PORT = 2333
+"""The port by default, that of the specification."""
+
+_LONGEST = 1 << 30
+"""Bytes of a request that is read."""
+
+_STATUS = {0: 406, 1: 404, 4: 404, 6: 404, 8: 404, 10: 404, 11: 404, 12: 404, 22: 404} | {
+    2: 409,
+    3: 409,
+    5: 409,
+    7: 409,
+    9: 409,
+    14: 409,
+    19: 409,
+    23: 409,
+    13: 400,
+    15: 403,
+    16: 401,
+    17: 503,
+    18: 500,
+    20: 400,
+    21: 429,
+}
+_FLAGS = ("true", "false")
+
+
+class RestAdapter:
+    """Serves a catalogue until stopped; a context manager.
+
+    Parameters
+    ----------
+    namespace_client_impl
+        Its kind, as for :func:`connect`; or a catalogue.
+    namespace_client_properties
+        Its properties.
+    session
+        Accepted as in pylance; not used.
+    host
+        Address to listen on, by default ``127.0.0.1``.
+    port
+        Port, by default 2333; 0 for any that is free, which :attr:`port` tells.
+
+    Raises
+    ------
+    InvalidInputError
+        The port is not free, or the address is not one of this machine.
+    """
+
+    def __init__(
+        self,
+        namespace_client_impl: str | interface.LanceNamespace,
+        namespace_client_properties: Mapping[str, str] | None = None,
+        session: object = None,
+        host: str | None = None,
+        port: int | None = None,
+    ) -> None:
+        del session
+        self.catalogue = (
+            connect(namespace_client_impl, namespace_client_properties or {})
+            if isinstance(namespace_client_impl, str)
+            else namespace_client_impl
+        )
+        self.host = host or "127.0.0.1"
+        self._wanted = PORT if port is None else port
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"RestAdapter({self.catalogue!r}, host={self.host!r}, port={self.port})"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._wanted if self._server is None else self._server.server_address[1]
+
+    @property
+    def uri(self) -> str:
+        """The address for clients."""
+        return f"http://{self.host}:{self.port}"
+
+    def start(self) -> None:
+        """Listen, and answer on threads of its own."""
+        if self._server is None:
+            try:
+                self._server = _Server((self.host, self._wanted), self.catalogue)
+            except (OSError, OverflowError) as error:
+                raise InvalidInputError(
+                    f"cannot listen on {self.host}:{self._wanted}: {error}. Give another port, or 0"
+                ) from None
+            self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Return when it is stopped."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def stop(self) -> None:
+        """Finish the requests that are under way, and close the port."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self.stop()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], catalogue: interface.LanceNamespace) -> None:
+        self.catalogue = catalogue
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def log_message(self, format: str, *args: Any) -> None:  # the name it has in its base class
+        _logger.debug(format, *args)
+
+    def _serve(self, verb: str) -> None:
+        try:
+            status, kind, body = 200, *self._answer(verb)
+        except interface.LanceNamespaceError as error:
+            status, kind, body = _STATUS.get(int(error.code), 500), JSON, _error(error)
+        except GlaiveError as error:
+            status, kind, body = 500, JSON, _error(error_of(18, str(error)))
+        except Exception as error:
+            _logger.exception("%s %s", verb, self.path)
+            text = f"the server failed: {type(error).__name__}: {error}"
+            status, kind, body = 500, JSON, _error(error_of(18, text))
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def _answer(self, verb: str) -> tuple[str, bytes]:
+        body = self._body()
+        parts = urlsplit(self.path)
+        query = {key: texts[-1] for key, texts in parse_qs(parts.query).items()}
+        method, operation, fields = _route(verb, parts.path, query.pop("delimiter", DELIMITER))
+        kind = getattr(interface, operation.classes(method)[0])
+        fields |= {
+            name: _typed(kind, name, query[name]) for name in operation.query if name in query
+        }
+        if operation.body == "metadata":
+            fields["metadata"] = json_of(body, "body")
+        elif operation.body == "json":
+            reported = json_of(body, "body")
+            if not isinstance(reported, dict):
+                raise InvalidInputError(f"body: expected a JSON object, found {body[:80]!r}")
+            fields = {**reported, **fields}
+        try:
+            request = kind.from_dict(fields)
+        except (ValueError, TypeError, AttributeError) as error:
+            first = str(error).replace("\n", " ")
+            raise InvalidInputError(f"{method}: the request is not valid: {first}") from None
+        call = getattr(self.server.catalogue, method)
+        response = call(request, body) if operation.body == "arrow" else call(request)
+        return _written(operation, response)
+
+    def _body(self) -> bytes:
+        text = self.headers.get("Content-Length", "0")
+        if self.headers.get("Transfer-Encoding") or not (text.isascii() and text.isdecimal()):
+            raise InvalidInputError("Content-Length: the request needs one")
+        size = int(text)
+        if size > _LONGEST:
+            raise InvalidInputError(f"a request of {size} bytes, at most {_LONGEST} are read")
+        body = self.rfile.read(size)
+        if len(body) < size:
+            raise InvalidInputError(f"body: expected {size} bytes, found {len(body)}")
+        return body
+
+
+def _route(verb: str, path: str, delimiter: str) -> tuple[str, Operation, dict[str, Any]]:
+    """The method of a path, and the fields that the path has."""
+    steps = path.strip("/").split("/")
+    for method, operation in OPERATIONS.items():
+        pattern = ["v1", *operation.path.split("/")]
+        if operation.verb != verb or len(pattern) != len(steps):
+            continue
+        pairs = list(zip(pattern, steps, strict=True))
+        if all(part == step or part[0] == "{" for part, step in pairs):
+            fields: dict[str, Any] = {
+                part[1:-1]: unquote(step) for part, step in pairs if part[0] == "{"
+            }
+            if "id" in fields:
+                text = fields["id"]
+                fields["id"] = [] if text == delimiter else text.split(delimiter or DELIMITER)
+            elif method == "list_all_tables":
+                fields["id"] = []
+            return method, operation, fields
+    raise error_of(0, f"{verb} {path[:200]}: there is no such operation")
+
+
+def _typed(kind: Any, name: str, text: str) -> Any:
+    """A parameter of the URL as the field of the request has it."""
+    field = str(kind.model_fields[name].annotation)
+    if "Dict" in field:
+        return json_of(text.encode(), name)
+    if "List" in field:
+        return text.split(",")
+    if "StrictBool" in field or "bool" in field:
+        if text.lower() not in _FLAGS:
+            raise InvalidInputError(f"{name}: expected true or false, found {text!r:.40}")
+        return text.lower() == "true"
+    if "int" in field.lower():
+        if not (text.isascii() and text.isdecimal() and len(text) < 20):
+            raise InvalidInputError(f"{name}: expected a number, found {text!r:.40}")
+        return int(text)
+    return text
+
+
+def _written(operation: Operation, response: Any) -> tuple[str, bytes]:
+    if operation.answer == "nothing":
+        return JSON, b""
+    if operation.answer == "arrow":
+        return ARROW_FILE, response if isinstance(response, bytes) else response.data
+    if operation.answer == "text":
+        return JSON, json.dumps(response).encode()
+    if operation.answer == "count":
+        return JSON, str(response.count).encode()
+    if operation.answer == "metadata":
+        return JSON, json.dumps(response.metadata).encode()
+    reported = response if isinstance(response, dict) else response.to_dict()
+    return JSON, json.dumps(_without_nulls(reported)).encode()
+
+
+def _without_nulls(reported: Any) -> Any:
+    if isinstance(reported, dict):
+        return {key: _without_nulls(part) for key, part in reported.items() if part is not None}
+    return [_without_nulls(part) for part in reported] if isinstance(reported, list) else reported
+
+
+def _error(error: interface.LanceNamespaceError) -> bytes:
+    return json.dumps({"error": str(error), "code": int(error.code)}).encode()

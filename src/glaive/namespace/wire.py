@@ -1,0 +1,86 @@
+"""Requests and answers of the REST form as bytes: written, and read without trust."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import lance_namespace as interface
+
+from glaive.namespace.errors import InternalError, InvalidInputError, NamespaceError, error_of
+from glaive.namespace.operations import Operation
+
+__all__ = ["ARROW_FILE", "ARROW_STREAM", "JSON", "answer_of", "error_from", "fields_of", "json_of"]
+
+JSON = "application/json"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+ARROW_FILE = "application/vnd.apache.arrow.file"
+
+
+def fields_of(request: object) -> dict[str, Any]:
+    """The fields of a request that have a value, under their names on the wire."""
+    given = request if isinstance(request, Mapping) else request.to_dict()  # type: ignore[attr-defined]  # models of the interface
+    return {key: field for key, field in given.items() if field is not None}
+
+
+def json_of(data: bytes, what: str) -> Any:
+    """JSON that someone else has sent; ``what`` names it in the error."""
+    try:
+        return json.loads(data) if data else {}
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{what}: expected JSON, found {data[:80]!r}: {error}") from None
+
+
+def answer_of(operation: Operation, method: str, data: bytes, where: str) -> Any:
+    """The response that the bytes of an answer are.
+
+    Raises
+    ------
+    InternalError
+        They are not what the interface has for the method.
+    """
+    kind = getattr(interface, operation.classes(method)[1], None)
+    if operation.answer == "nothing":
+        return kind() if kind else None
+    if operation.answer == "arrow":
+        return kind(data=data) if kind else data
+    try:
+        found = json_of(data, f"answer of {where}")
+    except InvalidInputError as error:
+        raise InternalError(str(error)) from None
+    if operation.answer == "text":
+        if not isinstance(found, str):
+            raise InternalError(f"answer of {where}: expected a text, found {data[:80]!r}")
+        return found
+    if operation.answer == "count" and isinstance(found, int):
+        found = {"count": found}
+    if operation.answer == "metadata":
+        found = {"metadata": found}
+    if not isinstance(found, dict) or kind is None:
+        raise InternalError(f"answer of {where}: expected a JSON object, found {data[:80]!r}")
+    try:
+        return kind.from_dict(found)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InternalError(
+            f"answer of {where}: expected a {kind.__name__}, found {data[:200]!r}: "
+            f"{str(error).partition(chr(10))[0]}"
+        ) from None
+
+
+def error_from(status: int, data: bytes, where: str) -> NamespaceError:
+    """The error that an answer with a status above 299 reports."""
+    try:
+        reported = json.loads(data)
+    except (ValueError, RecursionError):
+        reported = None
+    if isinstance(reported, dict) and isinstance(reported.get("code"), int):
+        parts = [str(reported[key])[:1000] for key in ("error", "detail") if reported.get(key)]
+        return error_of(reported["code"], f"{where}: {': '.join(parts) or f'HTTP status {status}'}")
+    code = {400: 13, 401: 16, 403: 15, 404: 0, 409: 14, 429: 21, 501: 0, 503: 17}.get(status, 18)
+    if 300 <= status < 400:
+        return InternalError(
+            f"{where}: the server redirects (HTTP status {status}), which is not followed because "
+            "credentials would go elsewhere. Give the final address as uri"
+        )
+    return error_of(code, f"{where}: HTTP status {status}: {data[:200]!r}")

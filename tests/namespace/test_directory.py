@@ -1,0 +1,284 @@
+"""A directory as a catalogue: its own tables, and those of pylance, in both directions."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import lance_namespace as interface
+import pyarrow as pa
+import pytest
+from tests.namespace.calls import ROWS, call, ipc, rows_of
+
+import glaive
+from glaive.errors import GlaiveError
+from glaive.namespace import DirectoryNamespace, connect
+from glaive.namespace import errors as failures
+from glaive.namespace.manifest_table import SCHEMA
+
+MODES: dict[str, dict[str, str]] = {
+    "listing": {"manifest_enabled": "false"},
+    "manifest": {"dir_listing_enabled": "false"},
+    "both": {},
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["glaive first", "pylance first"])
+def pair(request: pytest.FixtureRequest, mode: str, tmp_path: Path) -> tuple[Any, ...]:
+    """Two catalogues over one folder: of glaive and of pylance, the writer first."""
+    pytest.importorskip("lance.namespace")
+    properties = {"root": str(tmp_path), **MODES[mode]}
+    both = [connect("dir", properties), interface.connect("dir", properties)]
+    return tuple(both if request.param == "glaive first" else both[::-1])
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> DirectoryNamespace:
+    return DirectoryNamespace(root=str(tmp_path))
+
+
+@pytest.mark.interop
+def test_tables_of_one_are_tables_of_the_other(pair: tuple[Any, Any]) -> None:
+    first, second = pair
+    call(first, "create_table", ["t"], ipc())
+    call(first, "declare_table", ["later"])
+    assert call(second, "list_tables", []).tables == ["later", "t"]
+    assert call(second, "count_table_rows", ["t"], predicate="a > 1").count == 2
+    call(second, "insert_into_table", ["t"], ipc(), mode="append")
+    assert call(first, "count_table_rows", ["t"]).count == 6
+    with pytest.raises(interface.TableAlreadyExistsError):
+        call(second, "declare_table", ["later"])
+    call(second, "create_table", ["later"], ipc())
+    assert call(first, "count_table_rows", ["later"]).count == 3
+    call(second, "drop_table", ["later"])
+    assert call(first, "list_tables", []).tables == ["t"]
+    with pytest.raises(interface.TableNotFoundError):
+        call(first, "describe_table", ["later"])
+
+
+@pytest.mark.interop
+def test_deregistered_tables_are_gone_for_both(pair: tuple[Any, Any], mode: str) -> None:
+    first, second = pair
+    call(first, "create_table", ["t"], ipc())
+    if mode == "both" and not isinstance(first, DirectoryNamespace):
+        first = second  # pylance forgets the row only, and still lists the folder
+    call(first, "deregister_table", ["t"])
+    assert call(second, "list_tables", []).tables == []
+    for catalogue in pair:
+        with pytest.raises(interface.TableNotFoundError):
+            call(catalogue, "describe_table", ["t"])
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("mode", ["manifest", "both"], indirect=True)
+def test_nested_namespaces_are_shared(pair: tuple[Any, Any]) -> None:
+    first, second = pair
+    call(first, "create_namespace", ["n"], properties={"owner": "me"})
+    call(second, "create_namespace", ["n", "m"])
+    call(first, "create_table", ["n", "m", "t"], ipc())
+    assert call(second, "describe_namespace", ["n"]).properties == {"owner": "me"}
+    assert call(second, "list_namespaces", []).namespaces == ["n"]
+    assert call(first, "list_namespaces", ["n"]).namespaces == ["m"]
+    assert call(second, "list_tables", ["n", "m"]).tables == ["t"]
+    assert call(second, "count_table_rows", ["n", "m", "t"]).count == 3
+    with pytest.raises(interface.NamespaceNotEmptyError):
+        call(second, "drop_namespace", ["n"])
+    call(second, "drop_table", ["n", "m", "t"])
+    call(second, "drop_namespace", ["n", "m"])
+    assert call(first, "list_namespaces", ["n"]).namespaces == []
+
+
+@pytest.mark.interop
+def test_registered_folders_are_tables_for_both(tmp_path: Path) -> None:
+    pytest.importorskip("lance.namespace")
+    properties = {"root": str(tmp_path), "dir_listing_enabled": "false"}
+    mine, theirs = connect("dir", properties), interface.connect("dir", properties)
+    glaive.write_dataset(ROWS, tmp_path / "old.lance")
+    call(mine, "register_table", ["a"], location="old.lance", properties={"k": "v"})
+    call(theirs, "register_table", ["b"], location="old.lance")
+    for catalogue in (mine, theirs):
+        assert call(catalogue, "list_tables", []).tables == ["a", "b"]
+        assert call(catalogue, "count_table_rows", ["a"]).count == 3
+    assert call(mine, "describe_table", ["a"]).properties == {"k": "v"}
+
+
+def test_properties_of_tables_are_kept(catalogue: DirectoryNamespace) -> None:
+    call(catalogue, "declare_table", ["t"], properties={"owner": "me"})
+    reported = call(catalogue, "describe_table", ["t"], check_declared=True)
+    assert (reported.properties, reported.is_only_declared) == ({"owner": "me"}, True)
+
+
+def test_a_description_tells_schema_and_counts(catalogue: DirectoryNamespace) -> None:
+    call(catalogue, "create_table", ["t"], ipc())
+    reported = call(catalogue, "describe_table", ["t"], load_detailed_metadata=True)
+    assert (reported.version, reported.is_only_declared) == (1, False)
+    assert [(field.name, field.type.type) for field in reported.var_schema.fields] == [
+        ("a", "int64"),
+        ("s", "string"),
+    ]
+    assert reported.metadata["total_rows"] == "3"
+
+
+def test_listings_come_in_pages(catalogue: DirectoryNamespace) -> None:
+    for name in "dacb":
+        call(catalogue, "declare_table", [name])
+    first = call(catalogue, "list_tables", [], limit=3)
+    assert (first.tables, first.page_token) == (["a", "b", "c"], "c")
+    rest = call(catalogue, "list_tables", [], limit=3, page_token="c")
+    assert (rest.tables, rest.page_token) == (["d"], None)
+    assert call(catalogue, "list_tables", [], include_declared=False).tables == []
+
+
+def test_modes_say_what_happens_to_what_is_there(catalogue: DirectoryNamespace) -> None:
+    call(catalogue, "create_namespace", ["n"], properties={"a": "1"})
+    again = call(catalogue, "create_namespace", ["n"], mode="exist_ok", properties={"a": "2"})
+    assert again.properties == {"a": "1"}
+    call(catalogue, "create_namespace", ["n"], mode="Overwrite", properties={"a": "3"})
+    assert call(catalogue, "describe_namespace", ["n"]).properties == {"a": "3"}
+    call(catalogue, "create_table", ["n", "t"], ipc())
+    call(catalogue, "create_table", ["n", "t"], ipc(ROWS.slice(0, 1)), mode="exist_ok")
+    assert call(catalogue, "count_table_rows", ["n", "t"]).count == 3
+    call(catalogue, "create_table", ["n", "t"], ipc(ROWS.slice(0, 1)), mode="overwrite")
+    assert call(catalogue, "count_table_rows", ["n", "t"]).count == 1
+    call(catalogue, "drop_namespace", ["removed"], mode="skip")
+    with pytest.raises(failures.NamespaceNotFoundError):
+        call(catalogue, "drop_namespace", ["removed"])
+
+
+def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    names = [f"n{number}" for number in range(6)]
+
+    def make(name: str) -> None:
+        call(DirectoryNamespace(root=str(tmp_path)), "create_namespace", [name])
+
+    threads = [threading.Thread(target=make, args=[name]) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert call(DirectoryNamespace(root=str(tmp_path)), "list_namespaces", []).namespaces == names
+
+
+def test_memory_is_a_root_too() -> None:
+    catalogue = connect("dir", {"root": "memory://catalogue-in-memory"})
+    call(catalogue, "create_table", ["t"], ipc())
+    assert call(catalogue, "list_tables", []).tables == ["t"]
+    call(catalogue, "create_namespace", ["n"])
+    call(catalogue, "create_table", ["n", "u"], ipc())
+    assert glaive.dataset(namespace_client=catalogue, table_id=["n", "u"]).count_rows() == 3
+    call(catalogue, "drop_table", ["t"])
+    assert call(catalogue, "list_all_tables", []).tables == ["n$u"]
+
+
+def test_a_catalogue_can_be_pickled(catalogue: DirectoryNamespace) -> None:
+    call(catalogue, "create_table", ["t"], ipc())
+    copy = pickle.loads(pickle.dumps(catalogue))
+    assert call(copy, "list_tables", []).tables == ["t"]
+    assert copy.namespace_id() == catalogue.namespace_id()
+
+
+def test_rows_are_queried_and_changed(catalogue: DirectoryNamespace) -> None:
+    call(catalogue, "create_table", ["t"], ipc())
+    merged = call(
+        catalogue,
+        "merge_insert_into_table",
+        ["t"],
+        ipc(ROWS.slice(2)),
+        on=["a"],
+        when_matched_update_all=True,
+        when_not_matched_insert_all=True,
+    )
+    assert (merged.num_updated_rows, merged.num_inserted_rows, merged.version) == (1, 0, 2)
+    assert call(catalogue, "update_table", ["t"], updates=[["a", "a * 10"]]).updated_rows == 3
+    assert call(catalogue, "delete_from_table", ["t"], predicate="a = 10").version == 4
+    found = call(
+        catalogue,
+        "query_table",
+        ["t"],
+        k=5,
+        vector={},
+        filter="a > 20",
+        columns={"column_names": ["a"]},
+    )
+    assert rows_of(found) == [{"a": 30}]
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "a/b", "a\\b", ".x", "__manifest", "a$b", "", "a\nb", "x" * 300]
+)
+def test_names_that_are_no_folders_are_refused(catalogue: DirectoryNamespace, name: str) -> None:
+    for method, path in (("declare_table", [name]), ("create_namespace", [name])):
+        with pytest.raises(failures.InvalidInputError, match="name"):
+            call(catalogue, method, path)
+    with pytest.raises(failures.TableNotFoundError):
+        call(catalogue, "describe_table", [name])
+
+
+@pytest.mark.parametrize(
+    "location", ["/etc", "../x", "a/../../x", "file:///etc", "s3://b/x", "", "__manifest", "a\\b"]
+)
+def test_places_outside_of_the_root_are_refused(tmp_path: Path, location: str) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path), dir_listing_enabled="false")
+    with pytest.raises(failures.InvalidInputError, match="location"):
+        call(catalogue, "register_table", ["t"], location=location)
+    row = {"object_id": "t", "object_type": "table", "location": location}
+    rows = pa.Table.from_pylist([row], SCHEMA)
+    glaive.write_dataset(rows, tmp_path / "__manifest", mode="overwrite")
+    with pytest.raises(failures.InternalError, match="its location is"):
+        call(catalogue, "drop_table", ["t"])
+
+
+def test_a_foreign_manifest_table_is_refused(tmp_path: Path) -> None:
+    glaive.write_dataset({"x": [1]}, tmp_path / "__manifest")
+    with pytest.raises(failures.InternalError, match="expected the columns object_id"):
+        call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
+
+
+def test_unknown_feature_flags_are_refused(catalogue: DirectoryNamespace, tmp_path: Path) -> None:
+    call(catalogue, "create_namespace", ["n"])
+    table = glaive.dataset(tmp_path / "__manifest")
+    table.update_config({"lance.namespace.manifest.reader_feature_flags": "4"})
+    with pytest.raises(failures.UnsupportedOperationError, match="reader_feature_flags '4'"):
+        call(catalogue, "list_namespaces", [])
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({}, "root: a directory namespace needs"),
+        ({"root": "x", "manifest_enabled": "maybe"}, "expected true or false"),
+        ({"root": "x", "manifest_enable": "true"}, "did you mean 'manifest_enabled'"),
+        ({"root": "x", "credential_vendor.enabled": "true"}, "makes no credentials"),
+        ({"root": "memory://"}, "without a name"),
+        (
+            {"root": "x", "manifest_enabled": "false", "dir_listing_enabled": "false"},
+            "at least one must be true",
+        ),
+    ],
+)
+def test_wrong_properties_are_named(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(GlaiveError, match=message):
+        connect("dir", properties)
+
+
+def test_what_directories_lack_is_refused_by_name(catalogue: DirectoryNamespace) -> None:
+    with pytest.raises(failures.UnsupportedOperationError, match="rename_table"):
+        call(catalogue, "rename_table", ["t"], new_table_name="u")
+    with pytest.raises(failures.UnsupportedOperationError, match="Cascade"):
+        call(catalogue, "drop_namespace", ["n"], behavior="Cascade")
+    with pytest.raises(interface.InvalidInputError, match="no catalogue of the kind 'hive'"):
+        connect("hive", {})
+
+
+def test_garbage_is_no_table(catalogue: DirectoryNamespace) -> None:
+    for data in (b"", b"ARROW1 garbage", b"\x00" * 64):
+        with pytest.raises(failures.InvalidInputError, match="Arrow IPC stream"):
+            call(catalogue, "create_table", ["t"], data)
+    assert call(catalogue, "list_tables", []).tables == []
