@@ -13,7 +13,8 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.errors import CommitError, StoreError
+from glaive.errors import CommitError, NotForcedError, StoreError
+from glaive.io.local import LocalStore
 from glaive.testing.model import made_rows, sorted_rows
 from glaive.testing.system_errors import failing_from
 
@@ -89,3 +90,16 @@ def failure(operation: Callable[[LanceDataset], object], dataset: LanceDataset) 
     except (StoreError, CommitError) as error:
         return str(error)
     return None
+
+
+def test_an_object_whose_name_was_not_forced_to_disk_is_there_and_says_so(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "t", {"fsync": "true"})
+    store.put("first", [b"old"])
+    with failing_from(str(tmp_path), errno.EIO, 10**6) as calls:
+        store.put("second", [b"new"])
+    with (
+        failing_from(str(tmp_path), errno.EIO, calls.count),  # the last call: of the directory
+        pytest.raises(NotForcedError, match="third was written"),
+    ):
+        store.put("third", [b"new"])
+    assert store.get("third").to_pybytes() == b"new"
