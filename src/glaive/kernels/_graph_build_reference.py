@@ -102,5 +102,5 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
             while entries and len(merged) < capacity + 256:
                 one = entries.pop(0)
                 _insert(merged, float(edges.distances[one]), int(edges.sources[one]))
-            have = _choose(graph.nodes, merged, capacity, capacity - capacity // 4)
+            have = _choose(graph.nodes, merged, capacity, capacity)
         _store(lists, block, have)

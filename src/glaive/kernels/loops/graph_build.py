@@ -256,7 +256,7 @@ def link_back(
                 size_now += 1
                 edge += 1
             chosen = choose(
-                vectors, size, kind, ids, far, size_now, capacity, capacity - capacity // 4,
+                vectors, size, kind, ids, far, size_now, capacity, capacity,
                 own_ids, own_distances,
             )  # fmt: skip
             count = np.int64(chosen)
