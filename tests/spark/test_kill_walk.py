@@ -1,0 +1,206 @@
+"""A driver that is killed before any change of a file that it makes, in every kind of job.
+
+What it leaves is the table before the job, or the one after it. The same job run again makes the
+version, or returns the one that was made; then clean-up leaves no stray file.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import glaive
+import glaive.spark
+from glaive.dataset.tasks import JOB as COMMITTED_BY
+from glaive.errors import DatasetNotFoundError
+from glaive.spark import LanceTable
+from glaive.table.load import read_transaction
+from glaive.testing.crashes import killed_at_step
+
+pytestmark = pytest.mark.spark
+
+JOB = "tonight"
+ROWS = 24
+
+Row = dict[str, Any]
+Work = Callable[[SparkSession, str], object]
+
+
+def table(spark: SparkSession, uri: str) -> LanceTable:
+    return LanceTable.forPath(spark, uri)
+
+
+def merge(spark: SparkSession, uri: str) -> None:
+    source = spark.range(20, 28).selectExpr("id", "id * 2 as n").alias("s")
+    builder = table(spark, uri).alias("t").merge(source, "t.id = s.id")
+    builder.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute(job_id=JOB)
+
+
+def columns_from(spark: SparkSession, uri: str) -> None:
+    frame = spark.range(ROWS).selectExpr("id", "id + 5 as far")
+    table(spark, uri).addColumnsFrom(frame, on="id", job_id=JOB)
+
+
+def columns_by_function(spark: SparkSession, uri: str) -> None:
+    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([pa.compute.multiply(batch["n"], 2)], ["twice"])
+
+    checkpoint = f"{uri}-checkpoint"
+    table(spark, uri).addColumns(twice, None, ["n"], checkpoint=checkpoint, job_id=JOB)
+
+
+def update_from(spark: SparkSession, uri: str) -> None:
+    frame = spark.range(5).selectExpr("id", "id + 50 as n")
+    table(spark, uri).updateColumnsFrom(frame, on="id", job_id=JOB)
+
+
+def replace_where(spark: SparkSession, uri: str) -> None:
+    rows = spark.range(100, 103).selectExpr("id", "bigint(1) as n")
+    glaive.spark.write(rows, uri, "overwrite", replace_where="n = 1", job_id=JOB)
+
+
+def ingest(mode: str, **options: Any) -> Work:
+    def run(spark: SparkSession, uri: str) -> None:
+        source = Path(uri).parent / "more.parquet"
+        if not source.exists():
+            pq.write_table(pa.table({"id": [20, 50], "n": [7, 8]}), source)
+        glaive.spark.ingest(spark, str(source), uri, mode=mode, job_id=JOB, **options)
+
+    return run
+
+
+def ingest_aside(spark: SparkSession, uri: str) -> None:
+    source = Path(uri).parent / "more.csv"
+    source.write_text("id,n\n30,1\nx,2\n31,3\n")
+    aside = f"{uri}.bad"
+    glaive.spark.ingest(spark, str(source), uri, mode="append", bad_records=aside, job_id=JOB)
+
+
+KINDS: dict[str, Work] = {
+    "delete": lambda spark, uri: table(spark, uri).delete("n = 1", job_id=JOB),
+    "delete all": lambda spark, uri: table(spark, uri).delete(job_id=JOB),
+    "update": lambda spark, uri: table(spark, uri).update("n = 2", {"n": "n + 9"}, job_id=JOB),
+    "merge": merge,
+    "dropDuplicates": lambda spark, uri: table(spark, uri).dropDuplicates(
+        ["n"], order_by="id", job_id=JOB
+    ),
+    "addColumns": lambda spark, uri: table(spark, uri).addColumns({"m": "n + 1"}, job_id=JOB),
+    "addColumns by a function": columns_by_function,
+    "addColumnsFrom": columns_from,
+    "updateColumnsFrom": update_from,
+    "compaction": lambda spark, uri: table(spark, uri).optimize().executeCompaction(job_id=JOB),
+    "clustering": lambda spark, uri: table(spark, uri).optimize().executeClusterBy("n", job_id=JOB),
+    "createIndex": lambda spark, uri: table(spark, uri).createIndex("n", "btree", job_id=JOB),
+    "publish": lambda spark, uri: table(spark, uri).publish("checked", job_id=JOB),
+    "replace_where": replace_where,
+    "ingest append": ingest("append"),
+    "ingest overwrite": ingest("overwrite"),
+    "ingest merge": ingest("merge", merge_keys="id"),
+    "ingest with bad records": ingest_aside,
+}
+
+
+def rows(uri: str | Path) -> list[Row]:
+    """All rows; bad records without the file that they are from."""
+    try:
+        found: list[Row] = glaive.dataset(uri).to_table().to_pylist()
+    except DatasetNotFoundError:
+        return []
+    for row in found:
+        row.pop("file", None)
+    return sorted(found, key=repr)
+
+
+def versions_made(uri: str) -> list[int]:
+    """The versions that the job made."""
+    opened = glaive.dataset(uri)
+    found = []
+    for version in opened.versions():
+        manifest = opened.checkout_version(version["version"]).manifest
+        transaction = read_transaction(opened.store, manifest)
+        if transaction is not None and transaction.properties.get(COMMITTED_BY) == JOB:
+            found.append(manifest.version)
+    return found
+
+
+def stray_files(uri: str) -> set[str]:
+    """Files of rows, deletions and indices that the newest version does not have."""
+    dataset = glaive.dataset(uri)
+    fragments = list(dataset.manifest.fragments())
+    known = {file.path for fragment in fragments for file in fragment.files}
+    known |= {str(UUID(bytes=index.uuid.uuid)) for index in dataset.manifest.indices}
+    files = {path.name for path in Path(uri, "data").iterdir()} - known
+    deletions = sum(fragment.deletion_file is not None for fragment in fragments)
+    found = list(Path(uri).glob("_deletions/*"))
+    if len(found) != deletions:
+        files |= {path.name for path in found}
+    files |= {path.parent.name for path in Path(uri).glob("_indices/*/*")} - known
+    return files | {path.name for path in Path(uri).glob("_versions/*.tmp*")}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A table of several fragments."""
+    folder = tmp_path / "base.lance"
+    numbers = pa.array(range(ROWS), pa.int64())
+    data = pa.table({"id": numbers, "n": pa.array([n % 6 for n in range(ROWS)], pa.int64())})
+    glaive.write_dataset(data, str(folder), max_rows_per_file=8, enable_stable_row_ids=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind,
+            marks=[]
+            if kind == "delete"
+            else [pytest.mark.slow, pytest.mark.nightly(reason="runs a job for each change")],
+        )
+        for kind in KINDS
+    ],
+)
+def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
+    spark: SparkSession, base: Path, tmp_path: Path, kind: str
+) -> None:
+    if kind == "publish":
+        table(spark, str(base)).createBranch("checked").update("n = 3", {"n": "n + 30"})
+    work, before = KINDS[kind], rows(base)
+
+    def fresh(name: str) -> str:
+        return str(shutil.copytree(base, tmp_path / name / "t.lance"))
+
+    whole = fresh("whole")
+    work(spark, whole)
+    expected, aside = rows(whole), rows(f"{whole}.bad")
+    killed, step = True, 0
+    while killed:
+        step += 1
+        uri = fresh(f"step{step}")
+
+        def run(at: str = uri) -> None:
+            # A thread has a connection of its own to Java; that of this one is the parent's.
+            with ThreadPoolExecutor(1) as other:
+                other.submit(work, spark, at).result()
+
+        killed = killed_at_step(uri, run, step)
+        assert rows(uri) in (before, expected)
+        made = versions_made(uri)
+        work(spark, uri)
+        assert (rows(uri), rows(f"{uri}.bad")) == (expected, aside), step
+        assert len(versions_made(uri)) == 1, step
+        assert made in ([], versions_made(uri)), step
+        table(spark, uri).vacuum(0, delete_unverified=True)
+        glaive.dataset(uri).validate()
+        if kind != "publish":  # its branch keeps files of its own
+            assert stray_files(uri) == set(), step
+    assert step > 2
