@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 ONLY ?=
 SCHEDULES ?= 10000
+SECONDS ?= 60
+TARGET ?= data-file manifest transaction index-section deletions row-ids filter substrait jsonb
 ARGS ?=
 # Files begin in the order of tests/conftest.py: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -14,7 +16,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-fast nightly simulate lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test docs test-fast nightly simulate fuzz lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -40,6 +42,11 @@ nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour
 
 simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes about two minutes of one core
 	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
+
+fuzz: $(VENV)/.fuzz ## Coverage-guided fuzzing: every target for SECONDS=60, or only TARGET=manifest
+	@for target in $(TARGET); do \
+		GLAIVE_KERNELS=numpy $(BIN)/python -m tests.proof.coverage_fuzz $$target --seconds $(SECONDS) || exit 1; \
+	done
 
 oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(BIN)/python -m venv --clear $(VENV)/oldest
@@ -113,6 +120,10 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "Installing glaive, Spark and the development tools (the first time some hundred MB) ..."
 	@$(BIN)/python -m pip install --quiet --editable '.[spark]' --group dev
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --group fuzz
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
