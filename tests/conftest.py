@@ -67,6 +67,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Give all back to the garbage collector, which looks at it once more at the end."""
+    gc.unfreeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many files were skipped as a whole, by reason: ``-ra`` folds each into one skip."""
     reasons = {  # several workers report the same file
