@@ -31,13 +31,14 @@ test: $(VENV)/.dev ## All that a pull request must pass
 test-fast: warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
 
-nightly: $(VENV)/.dev ## The property tests with many more trials (about an hour)
+nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million schedules (some four hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(PARALLEL) \
 		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels tests/file \
 		tests/index $(ARGS)
 	GLAIVE_KERNELS=checked $(BIN)/python -m tests.kernels.extremes --trials 1000 --calls 30 > /dev/null
 	$(BIN)/python -m tests.proof.fuzz --trials 100000
 	$(BIN)/python -m tests.proof.simulate --schedules 1000000 --workers $(JOBS)
+	$(MAKE) fuzz
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
 
 simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes about two minutes of one core

@@ -37,6 +37,7 @@ def main() -> None:
             folder,
             f"-max_total_time={options.seconds}",
             "-timeout=10",
+            "-max_len=16384",
             "-rss_limit_mb=4096",
             f"-artifact_prefix={options.found}/{options.target}-",
             "-print_final_stats=1",
