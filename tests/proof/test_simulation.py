@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-SCHEDULES = 4_000
+SCHEDULES = 3_000
 
 
 def simulate(*options: object) -> tuple[int, dict[str, Any]]:
