@@ -15,6 +15,7 @@ import glaive
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import CommitError, NotForcedError, StoreError
 from glaive.io.local import LocalStore
+from glaive.io.store import PutMode
 from glaive.testing.model import made_rows, sorted_rows
 from glaive.testing.system_errors import failing_from
 
@@ -83,6 +84,35 @@ def test_nothing_is_visible_and_the_next_attempt_works(
     assert failures > 1
 
 
+@pytest.mark.spec("rel-18")
+@pytest.mark.parametrize("mode", ["create", "overwrite"])
+def test_a_name_that_could_not_be_forced_to_disk_is_said_so(tmp_path: Path, mode: PutMode) -> None:
+    store = LocalStore(tmp_path, {"fsync": "true"})
+    # Opened, written, forced to disk, named; then the folder is forced to disk.
+    with (
+        failing_from(str(tmp_path), errno.EIO, 5),
+        pytest.raises(NotForcedError, match=r"name .* could not be forced to disk"),
+    ):
+        store.put("name", [b"content"], mode=mode)
+    assert store.get("name").to_pybytes() == b"content"
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]
+
+
+@pytest.mark.spec("rel-18")
+def test_a_commit_that_could_not_be_forced_to_disk_is_said_so(base: Path, tmp_path: Path) -> None:
+    messages = []
+    for at in range(1, 40):
+        place = tmp_path / str(at)
+        shutil.copytree(base, place)
+        dataset = glaive.dataset(place, storage_options={"fsync": "true"})
+        with failing_from(str(place), errno.EIO, at):
+            error = failure(OPERATIONS["append"], dataset)
+        if error is not None and "others see it" in error:
+            messages.append(error)
+            assert glaive.dataset(place).version == 3
+    assert len(messages) == 1
+
+
 def failure(operation: Callable[[LanceDataset], object], dataset: LanceDataset) -> str | None:
     """The message of the error that an operation ends in, if it does."""
     try:
@@ -90,16 +120,3 @@ def failure(operation: Callable[[LanceDataset], object], dataset: LanceDataset) 
     except (StoreError, CommitError) as error:
         return str(error)
     return None
-
-
-def test_an_object_whose_name_was_not_forced_to_disk_is_there_and_says_so(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "t", {"fsync": "true"})
-    store.put("first", [b"old"])
-    with failing_from(str(tmp_path), errno.EIO, 10**6) as calls:
-        store.put("second", [b"new"])
-    with (
-        failing_from(str(tmp_path), errno.EIO, calls.count),  # the last call: of the directory
-        pytest.raises(NotForcedError, match="third was written"),
-    ):
-        store.put("third", [b"new"])
-    assert store.get("third").to_pybytes() == b"new"
