@@ -26,6 +26,7 @@ os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "c
 
 
 LONGEST = (
+    "proof/test_simulation.py",
     "kernels/test_extreme_numbers.py",
     "spark/test_environment.py",
     "docs/test_examples.py",
