@@ -292,6 +292,14 @@ def test_what_pylance_deprecates_warns(dataset: glaive.LanceDataset) -> None:
     with pytest.warns(DeprecationWarning, match="Use update_field_metadata"):
         dataset.replace_field_metadata("id", {"c": "d"})
     assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="use_legacy_format is deprecated") as caught:
+        glaive.write_dataset(pa.table({"a": [1]}), f"{dataset.uri}.old", use_legacy_format=True)
+    assert caught[0].filename == __file__
+    fragment = dataset.get_fragments()[0].metadata
+    with pytest.warns(DeprecationWarning, match="FragmentMetadata.data_files is deprecated"):
+        assert fragment.data_files() == fragment.files
+    with pytest.warns(DeprecationWarning, match="DataFile.field_ids is deprecated"):
+        assert fragment.files[0].field_ids() == fragment.files[0].fields
     assert dataset.schema.metadata == {b"a": b"b"}
     assert dataset.schema.field("id").metadata == {b"c": b"d"}
 

@@ -287,7 +287,9 @@ class TestOpening:
                 use(uri)
 
     def test_tuning_options_of_others_have_no_effect(self, place: Path) -> None:
-        assert glaive.dataset(place, block_size=4096, index_cache_size=10).count_rows() == ROWS
+        assert glaive.dataset(place, block_size=4096).count_rows() == ROWS
+        with pytest.warns(DeprecationWarning, match="Use 'index_cache_size_bytes' instead"):
+            assert glaive.dataset(place, index_cache_size=10).count_rows() == ROWS
 
     def test_options_that_are_not_served_are_named(self, place: Path) -> None:
         with pytest.raises(UnsupportedFeatureError, match="serialized_manifest"):

@@ -78,7 +78,45 @@ def json_updated(lib: Any, place: str) -> Any:
     return [*found, ds.update({"j": "t"}), ds.to_table()["j"].to_pylist()]
 
 
+def inner(ds: Any, place: str) -> Any:
+    """What clients and tests use of pylance's private names."""
+    ds.delete("id = 1")
+    inner = ds._ds  # noqa: SLF001  # clients use it
+    numbers = [inner.version(), inner.latest_version(), inner.count_fragments(), inner.tags()]
+    counts = [inner.count_deleted_rows(), inner.num_small_files(10)]
+    uri, options = ds._uri, [ds._storage_options, ds._default_scan_options]  # noqa: SLF001  # same
+    return [*numbers, *counts, uri == place, options]
+
+
+def fragment_text(ds: Any) -> str:
+    ds.delete("id = 1")
+    fragment = ds.get_fragment(0)
+    text = repr(fragment).replace(fragment.data_files()[0].path, "F")
+    return text.replace(fragment.deletion_file(), "D")
+
+
+def polars_schema(lib: Any, place: str) -> Any:
+    frame = pytest.importorskip("polars").DataFrame({"a": [1], "b": ["x"]})
+    return lib.write_dataset(frame, f"{place}.frame").schema
+
+
 RESULTS: dict[str, Call] = {
+    "inner names": lambda _, ds, place: inner(ds, place),
+    "fragment as text": lambda _, ds, __: fragment_text(ds),
+    "texts of polars": lambda lib, _, place: polars_schema(lib, place),
+    "file as text": lambda lib, _, __: repr(lib.fragment.DataFile("x", [0], [0], 2, 0)),
+    "fragment ids": lambda _, ds, __: [
+        repr(ds.fragment_ids()),
+        ds.fragment_ids() == [0, 1, 2],
+        ds.fragment_ids() == [0, 1],
+    ],
+    "fields of a schema": lambda _, ds, __: [
+        (one.id(), one.name(), one.children()) for one in ds.lance_schema.fields()
+    ],
+    "order by a name": lambda _, ds, __: ds.to_table(columns=["v"], order_by="v"),
+    "merge plan": lambda _, ds, __: (
+        ds.merge_insert("id").when_not_matched_insert_all().explain_plan().splitlines()[0]
+    ),
     "JSON from text": lambda lib, _, place: json_updated(lib, place),
     "delete": lambda _, ds, __: [ds.delete("id = 2"), ds.to_table()],
     "delete all": lambda _, ds, __: [ds.delete("true"), ds.count_rows(), len(ds.get_fragments())],

@@ -6,6 +6,7 @@ knows once one of these names is used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,9 @@ __all__ = [
 ]
 
 _PANDAS = ("PandasBFloat16Array", "PandasBFloat16Type")
+
+if "pandas" in sys.modules:  # dtype="lance.bfloat16" is known then, without a name of this module
+    import_module("glaive.arrow.bfloat16_pandas")
 
 
 def __getattr__(name: str) -> Any:

@@ -51,6 +51,11 @@ class Bitmap(MutableSet[int]):
     def __len__(self) -> int:
         return len(self._bits)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list | tuple):
+            return len(self) == len(other) and all(one in self for one in other)
+        return super().__eq__(other)
+
     def __repr__(self) -> str:
         return f"Bitmap({{{', '.join(map(str, self._bits))}}})"
 

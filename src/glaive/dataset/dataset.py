@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     import pyarrow.compute as pc
 
+    from glaive.dataset.bitmap import Bitmap
     from glaive.dataset.changes.feed import ChangeFeed
     from glaive.dataset.commits.index_metadata import Index
     from glaive.dataset.commits.lance_operation import LanceOperation
@@ -532,10 +533,11 @@ class LanceDataset:
 
     # ------------------------------------------------------------ fragments
 
-    def fragment_ids(self) -> list[int]:
+    def fragment_ids(self) -> Bitmap:
         """Ids of the fragments, in order."""
-        ids: list[int] = self.manifest.fragment_ids.tolist()
-        return ids
+        from glaive.dataset.bitmap import Bitmap
+
+        return Bitmap(self.manifest.fragment_ids.tolist())
 
     def get_fragments(self, filter: object = None) -> list[LanceFragment]:
         """All fragments, in order. ``filter`` is not supported."""

@@ -7,6 +7,7 @@ import warnings
 __all__ = ["warn_deprecated"]
 
 
-def warn_deprecated(what: str, instead: str) -> None:
-    """Warn the caller of the method that calls this one."""
-    warnings.warn(f"{what} is deprecated. Use {instead} instead.", DeprecationWarning, stacklevel=3)
+def warn_deprecated(what: str, instead: str, above: int = 1) -> None:
+    """Warn the caller of the function that is ``above`` calls above this one."""
+    said = f"{what} is deprecated. Use {instead} instead."
+    warnings.warn(said, DeprecationWarning, stacklevel=above + 2)

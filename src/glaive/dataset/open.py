@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import check_options
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -21,7 +22,7 @@ def dataset(
     asof: object = None,
     block_size: int | None = None,  # noqa: ARG001  # pylance has it
     commit_lock: CommitLock | None = None,
-    index_cache_size: int | None = None,  # noqa: ARG001  # pylance has it
+    index_cache_size: int | None = None,
     storage_options: Mapping[str, str] | None = None,
     default_scan_options: Mapping[str, Any] | None = None,
     metadata_cache_size_bytes: int | None = None,
@@ -67,7 +68,9 @@ def dataset(
     manifest_store
         Register of versions: ``"sqlite"``, ``"sqlite:///path/file"``, ``"dynamodb://table"`` or
         an object; see ``docs/guide/stores.md``.
-    block_size, index_cache_size, read_params
+    index_cache_size
+        Deprecated; ignored with a warning. Use ``index_cache_size_bytes``.
+    block_size, read_params
         Accepted for pylance compatibility; ignored.
     base_store_params
         Storage options for base paths of the dataset, by path or URI; each applies to everything
@@ -95,6 +98,8 @@ def dataset(
     """
     if options:
         check_options("dataset", options, dataset)
+    if index_cache_size is not None:
+        warn_deprecated("'index_cache_size'", "'index_cache_size_bytes'")
     return LanceDataset(
         uri,
         version,

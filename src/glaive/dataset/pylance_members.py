@@ -40,6 +40,9 @@ def with_pylance_members(cls: D) -> D:
     """Class decorator: the members of this module, and those that are refused by name."""
     members: tuple[Any, ...] = (
         _ds,
+        _uri,
+        _storage_options,
+        _default_scan_options,
         storage_options_accessor,
         filter,
         sort_by,
@@ -86,6 +89,35 @@ class _Inner:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
 
+    def version(self) -> int:
+        """Number of the version."""
+        return int(self._dataset.version)
+
+    def latest_version(self) -> int:
+        """Number of the newest version."""
+        return int(self._dataset.latest_version)
+
+    def get_version(self, tag: str) -> int:
+        """The version that a tag is of."""
+        return int(self._dataset.tags.get_version(tag))
+
+    def tags(self) -> dict[str, Any]:
+        """All tags, by name."""
+        found: dict[str, Any] = self._dataset.tags.list()
+        return found
+
+    def count_fragments(self) -> int:
+        """Number of fragments."""
+        return len(self._dataset.fragment_ids())
+
+    def count_deleted_rows(self) -> int:
+        """Rows that are in files but deleted."""
+        return int(self._dataset.stats.dataset_stats()["num_deleted_rows"])
+
+    def num_small_files(self, max_rows_per_group: int) -> int:
+        """Fragments of fewer rows."""
+        return int(self._dataset.stats.dataset_stats(max_rows_per_group)["num_small_files"])
+
     def take_scan(
         self,
         row_slices: Iterable[tuple[int, int]],
@@ -107,6 +139,22 @@ class _Inner:
 def _ds(self: Any) -> _Inner:
     """The dataset, with the methods of pylance's inner one."""
     return _Inner(self)
+
+
+@property  # type: ignore[misc]  # becomes one of the class
+def _uri(self: Any) -> str:
+    return str(self.uri)
+
+
+@property  # type: ignore[misc]  # becomes one of the class
+def _storage_options(self: Any) -> Mapping[str, str] | None:
+    given: Mapping[str, str] | None = self.storage_options
+    return given
+
+
+@property  # type: ignore[misc]  # becomes one of the class
+def _default_scan_options(self: Any) -> dict[str, Any] | None:
+    return dict(self.opened.scan_defaults) or None
 
 
 class _StorageOptions:

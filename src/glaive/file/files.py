@@ -32,6 +32,7 @@ from glaive.file.open import create_writer, open_reader
 from glaive.file.protocol import BoundColumns, FileReader
 from glaive.file.v2.reading.reader import FileV2
 from glaive.file.v2.writing.writer import FileV2Writer
+from glaive.file.versions import resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.io.store import ObjectStore
 from glaive.types import Int64s
@@ -237,6 +238,8 @@ class LanceFileWriter:
         Format version such as ``"2.1"`` or ``"stable"``; 2.2 when omitted.
     storage_options
         For object stores.
+    keep_original_array
+        Accepted for pylance compatibility; ignored.
     max_page_bytes
         Approximate maximum bytes of values per page; 8 MiB by default. Not in format 0.1.
     encoding_options
@@ -262,10 +265,12 @@ class LanceFileWriter:
         storage_options: Mapping[str, str] | None = None,
         namespace_client: object = None,
         table_id: object = None,
+        keep_original_array: bool | None = None,  # pylance has it
         max_page_bytes: int | None = None,
         encoding_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         refuse_namespace(namespace_client, table_id)
+        resolve_version(version)
         self._store, self._name = split_path(path, storage_options)
         self._version = version
         self._cache_bytes = data_cache_bytes
@@ -300,6 +305,8 @@ class LanceFileWriter:
     def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows; the schema must be the writer's."""
         self._check_open()
+        if not isinstance(batch, pa.RecordBatch | pa.Table):
+            raise OptionError(f"batch: expected a RecordBatch or Table, found {batch!r:.60}")
         if self._writer is None:
             self._begin(batch.schema)
         if batch.schema.equals(self._given):

@@ -29,6 +29,15 @@ from glaive.format.schema_field import SchemaField
 __all__ = ["Field", "LanceSchema", "new_field_ids", "split_path"]
 
 
+class _Fields(tuple[Field, ...]):
+    """The fields; to be called as well, since ``fields`` is a method in pylance."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[SchemaField]:
+        return [SchemaField(one) for one in self]
+
+
 @dataclass(frozen=True)  # no slots: derived values are cached on the instance
 class LanceSchema:
     """The columns of a dataset or file, with ids.
@@ -43,6 +52,9 @@ class LanceSchema:
 
     fields: tuple[Field, ...]
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", _Fields(self.fields))
 
     def __hash__(self) -> int:
         return self._hash

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.errors import OptionError
 from glaive.format import fragment as stored
 from glaive.format.limits import MAX_FIELD_ID, is_file_name
@@ -84,6 +85,15 @@ class DataFile:
     file_size_bytes: int | None = None
     base_id: int | None = None
 
+    def __repr__(self) -> str:
+        based = "" if self.base_id is None else f", base_id={self.base_id}"
+        return (
+            f"DataFile(path={str(self.path)!r}, fields={self.fields}, "
+            f"column_indices={self.column_indices}, file_major_version={self.file_major_version}, "
+            f"file_minor_version={self.file_minor_version}, "
+            f"file_size_bytes={self.file_size_bytes}{based})"
+        )
+
     def __post_init__(self) -> None:
         self.path = FilePath(self.path)
         self.fields, self.column_indices = list(self.fields), list(self.column_indices or ())
@@ -107,7 +117,8 @@ class DataFile:
         return cls.of(described_file(dataset.opened.snapshot, path, base_id))
 
     def field_ids(self) -> list[int]:
-        """Ids of the fields in the file."""
+        """Same as ``fields``, which replaces it."""
+        warn_deprecated("DataFile.field_ids", "DataFile.fields")
         return self.fields
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.fragments.data_files import DataFile, DeletionFile, checked_integer
 from glaive.dataset.fragments.overlays import DataOverlayFile
 from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta
@@ -109,7 +110,8 @@ class FragmentMetadata:
         )
 
     def data_files(self) -> list[DataFile]:
-        """The data files."""
+        """Same as ``files``, which replaces it."""
+        warn_deprecated("FragmentMetadata.data_files", "FragmentMetadata.files")
         return self.files
 
     @property

@@ -88,7 +88,7 @@ class MergeClauses:
 
     def describe(self) -> str:
         """The clauses in one line."""
-        matched = "Keep"
+        matched = "DoNothing"
         if self.update:
             matched = f"UpdateIf({self.update_condition})" if self.update_condition else "UpdateAll"
         elif self.delete or self.fail:

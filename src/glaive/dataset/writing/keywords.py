@@ -11,6 +11,7 @@ from dataclasses import fields
 from inspect import Parameter, cleandoc, signature
 from typing import Any, Final, TypedDict, TypeVar
 
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import check_options
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.dataset.writing.options import WriteOptions
@@ -163,6 +164,7 @@ def write_options(
     values = {name: value for name, value in given.items() if value is not None}
     legacy = values.pop("use_legacy_format", None)
     if legacy is not None:
+        warn_deprecated("use_legacy_format", "data_storage_version", above=2)
         values.setdefault("data_storage_version", "legacy" if legacy else "stable")
     for name in ("initial_bases", "target_bases"):
         if name in values:

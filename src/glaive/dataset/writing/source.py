@@ -99,12 +99,16 @@ def _stream(data: Any) -> tuple[pa.Schema, Iterator[Rows]] | None:
     """Rows of objects that can stream Arrow batches."""
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy polars frame
         data = data.collect()
+    if type(data).__module__.startswith("polars.") and hasattr(data, "to_arrow"):
+        data = data.to_arrow()  # texts as large strings, where its stream has views
     if hasattr(data, "to_reader"):  # a pyarrow or glaive scanner
         data = data.to_reader()
     elif not hasattr(data, "__arrow_c_stream__") and hasattr(data, "scanner"):
         data = data.scanner().to_reader()  # a pyarrow dataset or fragment
     if isinstance(data, pa.RecordBatchReader):
         return data.schema, iter(data)
+    if isinstance(data, pa.Table):
+        return data.schema, iter([data])
     if hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         return reader.schema, iter(reader)

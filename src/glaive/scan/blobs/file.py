@@ -80,6 +80,10 @@ class BlobFile(io.RawIOBase):
         """It is."""
         return True
 
+    def write(self, data: object, /) -> int:
+        """Refused: blobs are read only."""
+        raise io.UnsupportedOperation("write")
+
     def seekable(self) -> bool:
         """It is."""
         return True

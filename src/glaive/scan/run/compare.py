@@ -47,7 +47,9 @@ class ColumnOrdering:
 
 def orderings(given: object) -> tuple[ColumnOrdering, ...]:
     """Check ``order_by``: names, or objects with the attributes of ``ColumnOrdering``."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, Iterable):
         raise OptionError(f"order_by: expected a list of columns, found {given!r}")
     order = []
     for entry in given:
