@@ -33,6 +33,7 @@ COMMANDS = {
     "ingest": "Write CSV, JSON or Parquet files to a dataset, with Spark.",
     "inspect": "Show the layout of a file or dataset in bytes.",
     "ls": "List the datasets in a folder.",
+    "namespace": "Serve a directory as a catalogue, or list its tables.",
     "pipeline": "Run the steps that a file names, on Spark; plan, status, report.",
     "repair": "Make the newest sound version the current one.",
     "restore": "Make an older version the current one.",

@@ -50,6 +50,9 @@ _STATUS = {0: 406, 1: 404, 4: 404, 6: 404, 8: 404, 10: 404, 11: 404, 12: 404, 22
     20: 400,
     21: 429,
 }
+_POLL_SECONDS = 0.05
+"""How often the server looks whether it was stopped."""
+
 _FLAGS = ("true", "false")
 
 
@@ -116,7 +119,9 @@ class RestAdapter:
                 raise InvalidInputError(
                     f"cannot listen on {self.host}:{self._wanted}: {error}. Give another port, or 0"
                 ) from None
-            self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+            self._thread = threading.Thread(
+                target=self._server.serve_forever, args=[_POLL_SECONDS], daemon=True
+            )
             self._thread.start()
 
     def wait(self) -> None:

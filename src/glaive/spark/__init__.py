@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glaive.spark.api import read, register_view
+    from glaive.spark.catalogue import catalog
     from glaive.spark.files import read_files
     from glaive.spark.frame_writing import write
     from glaive.spark.java import ensure_java
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LanceTable",
+    "catalog",
     "ensure_java",
     "ingest",
     "read",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOMES = {
     "LanceTable": "lance_table.table",
+    "catalog": "catalogue",
     "ensure_java": "java",
     "ingest": "jobs.ingest",
     "read": "api",

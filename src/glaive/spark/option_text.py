@@ -21,11 +21,16 @@ __all__ = [
     "BLOBS",
     "JSON_OPTIONS",
     "READERS",
+    "STORAGE",
     "flag",
     "names_of",
     "positive",
     "text_of",
 ]
+
+
+STORAGE = "storage."
+"""Prefix of object store options: ``storage.aws_region``."""
 
 
 def positive(name: str, text: str) -> int:

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.io.location import with_slashes
-from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS
+from glaive.spark.catalogue import with_location
+from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
 
 __all__ = ["Options", "absolute", "from_spark", "to_spark"]
 
@@ -30,9 +31,6 @@ SET_BY_SPARK = frozenset(
     {"checkpointlocation", "location", "owner", "path", "paths", "provider", "serialization.format"}
 )
 """Keys Spark adds on its own, besides those that start with ``option.`` or ``__``."""
-
-STORAGE = "storage."
-"""Prefix of object store options: ``storage.aws_region``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +180,10 @@ def from_spark(options: Mapping[str, str]) -> Options:
     Raises
     ------
     OptionError
-        No path, an unknown option (the message names the closest ones) or an invalid value.
+        No path and no table, an unknown option (the message names the closest ones), or an
+        invalid value.
     """
+    options = with_location(options)
     values: dict[str, Any] = {"uri": _uri(options), "storage": {}}
     for key, text in options.items():
         name = ALIASES.get(key.lower(), key.lower())

@@ -25,6 +25,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.spark.catalogue import with_location
 from glaive.spark.options import Options, from_spark
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class LanceDataSource(DataSource):
         from glaive.spark.write_job import plan_job
 
         of_stream, others = stream_options(self.options)
-        options = from_spark(others)
+        options = from_spark(with_location(others, create=True))
         _refuse_branch(options)
         if overwrite and of_stream.merge_keys:
             raise OptionError(
@@ -138,7 +139,7 @@ class LanceDataSource(DataSource):
         from glaive.spark.write_job import plan_job
         from glaive.spark.writer import LanceArrowWriter
 
-        options = from_spark(self.options)
+        options = from_spark(with_location(self.options, create=True))
         return LanceArrowWriter(plan_job(schema, options, overwrite=overwrite))
 
 

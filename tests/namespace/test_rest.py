@@ -1,0 +1,251 @@
+"""Catalogues behind HTTP: both clients, both servers, and servers that answer nonsense."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import lance_namespace as interface
+import pyarrow as pa
+import pytest
+from tests.namespace.calls import ROWS, call, ipc, rows_of
+
+import glaive
+from glaive.errors import GlaiveError
+from glaive.namespace import RestAdapter, RestNamespace, connect
+from glaive.namespace import errors as failures
+
+TABLE = ["n", "t"]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RestAdapter]:
+    with RestAdapter("dir", {"root": str(tmp_path)}, port=0) as running:
+        yield running
+
+
+@contextmanager
+def served(client: str, host: str, root: Path) -> Iterator[Any]:
+    """A client of one library for a server of another."""
+    properties = {"root": str(root)}
+    if host == "glaive":
+        running: Any = RestAdapter("dir", properties, port=0)
+    else:
+        running = pytest.importorskip("lance.namespace").RestAdapter("dir", properties, port=0)
+    with running:
+        uri = {"uri": f"http://127.0.0.1:{running.port}"}
+        yield connect("rest", uri) if client == "glaive" else interface.connect("rest", uri)
+
+
+@pytest.mark.parametrize(
+    ("client", "host"),
+    [
+        ("glaive", "glaive"),
+        pytest.param("glaive", "pylance", marks=pytest.mark.interop),
+        pytest.param("pylance", "glaive", marks=pytest.mark.interop),
+    ],
+)
+def test_clients_and_servers_of_both_understand_each_other(
+    client: str, host: str, tmp_path: Path
+) -> None:
+    if client == "pylance":
+        pytest.importorskip("lance.namespace")
+    with served(client, host, tmp_path) as catalogue:
+        call(catalogue, "create_namespace", ["n"], properties={"owner": "me"})
+        assert call(catalogue, "describe_namespace", ["n"]).properties == {"owner": "me"}
+        assert call(catalogue, "create_table", TABLE, ipc(), mode="create").version == 1
+        with pytest.raises(interface.TableAlreadyExistsError):
+            call(catalogue, "create_table", TABLE, ipc(), mode="create")
+        assert call(catalogue, "list_tables", ["n"], limit=5).tables == ["t"]
+        described = call(catalogue, "describe_table", TABLE, load_detailed_metadata=True)
+        assert [field.name for field in described.var_schema.fields] == ["a", "s"]
+        assert call(catalogue, "count_table_rows", TABLE, predicate="a > 1").count == 2
+        call(catalogue, "insert_into_table", TABLE, ipc(), mode="append")
+        call(
+            catalogue,
+            "merge_insert_into_table",
+            TABLE,
+            ipc(pa.table({"a": [9], "s": ["x"]})),
+            on=["a"],
+            when_matched_update_all=True,
+            when_not_matched_insert_all=True,
+        )
+        assert call(catalogue, "update_table", TABLE, updates=[["s", "'y'"]]).updated_rows == 7
+        call(catalogue, "delete_from_table", TABLE, predicate="a < 3")
+        found = call(catalogue, "query_table", TABLE, k=9, vector={}, filter="a > 5")
+        assert rows_of(found) == [{"a": 9, "s": "y"}]
+        call(
+            catalogue, "create_table_scalar_index", TABLE, column="a", index_type="BTREE", name="i"
+        )
+        indexes = call(catalogue, "list_table_indices", TABLE).indexes
+        assert [(index.index_name, index.columns) for index in indexes] == [("i", ["a"])]
+        assert (
+            call(catalogue, "describe_table_index_stats", TABLE, index_name="i").num_indexed_rows
+            == 3
+        )
+        call(catalogue, "drop_table_index", TABLE, index_name="i")
+        call(catalogue, "create_table_tag", TABLE, tag="gold", version=1)
+        assert call(catalogue, "get_table_tag_version", TABLE, tag="gold").version == 1
+        assert call(catalogue, "list_table_tags", TABLE).tags["gold"].version == 1
+        with pytest.raises(interface.TableTagNotFoundError):
+            call(catalogue, "delete_table_tag", TABLE, tag="lead")
+        columns = [{"name": "b", "expression": "a * 2"}]
+        call(catalogue, "alter_table_add_columns", TABLE, new_columns=columns)
+        call(catalogue, "alter_table_drop_columns", TABLE, columns=["s"])
+        call(catalogue, "update_table_schema_metadata", TABLE, metadata={"k": "v"})
+        assert (
+            call(catalogue, "get_table_stats", TABLE).num_rows >= 3
+        )  # pylance counts deleted ones
+        last = call(catalogue, "list_table_versions", TABLE, limit=1, descending=True).versions[0]
+        assert last.version > 6
+        call(catalogue, "restore_table", TABLE, version=1)
+        opened = glaive.dataset(namespace_client=catalogue, table_id=TABLE)
+        assert opened.to_table() == ROWS
+        with pytest.raises(interface.TableNotFoundError):
+            call(catalogue, "table_exists", ["n", "nowhere"])
+        call(catalogue, "drop_table", TABLE)
+        call(catalogue, "drop_namespace", ["n"])
+        assert call(catalogue, "list_namespaces", []).namespaces == []
+
+
+def test_a_client_can_be_pickled(server: RestAdapter) -> None:
+    client = pickle.loads(pickle.dumps(RestNamespace(uri=server.uri)))
+    glaive.write_dataset(ROWS, namespace_client=client, table_id=["t"])
+    dataset = glaive.dataset(namespace_client=client, table_id=["t"])
+    assert pickle.loads(pickle.dumps(dataset)).count_rows() == 3
+
+
+def test_headers_are_sent_and_may_change() -> None:
+    class Provider:
+        def provide_context(self, info: dict[str, str]) -> dict[str, str]:
+            return {"headers.x-operation": f"{info['operation']} {info['object_id']}"}
+
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as (uri, requests):
+        client = RestNamespace(Provider(), uri=uri, **{"headers.authorization": "Bearer x"})
+        call(client, "describe_namespace", ["a", "b"])
+    (request,) = requests
+    assert b"authorization: Bearer x" in request
+    assert b"x-operation: describe_namespace a$b" in request
+    with pytest.raises(GlaiveError, match="line breaks"):
+        call(RestNamespace(uri=uri, **{"headers.a": "x\r\nb: c"}), "describe_namespace", ["a"])
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives one answer, whatever is asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    requests: list[bytes] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # closed: the test is over
+                return
+            with connection:
+                requests.append(connection.recv(1 << 16))
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def http(body: bytes, status: str = "200 OK", header: bytes = b"") -> bytes:
+    size = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n".encode()
+    return size + header + b"\r\n" + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (http(b"<html>"), failures.InternalError, "expected JSON"),
+        (http(b"[1]"), failures.InternalError, "expected a JSON object"),
+        (http(b'{"location": 5}'), failures.InternalError, "expected a DescribeTableResponse"),
+        (http(b"[" * 100_000), failures.InternalError, "expected JSON"),
+        (
+            http(b"", "302 Found", b"Location: http://elsewhere/\r\n"),
+            failures.InternalError,
+            "redirects",
+        ),
+        (http(b"x", "401 Unauthorized"), failures.UnauthenticatedError, "401"),
+        (http(b'{"code": 999, "error": "x"}', "500 E"), failures.InternalError, "x"),
+        (http(b'{"code": 4, "error": "no"}', "404 E"), failures.TableNotFoundError, "no"),
+        (b"nonsense\r\n\r\n", failures.ServiceUnavailableError, "no answer"),
+        (b"", failures.ServiceUnavailableError, "no answer"),
+    ],
+)
+def test_answers_of_a_server_are_checked(
+    answer: bytes, error: type[GlaiveError], message: str
+) -> None:
+    with answering(answer) as (uri, _), pytest.raises(error, match=message):
+        call(RestNamespace(uri=uri), "describe_table", ["t"])
+
+
+def test_a_server_elsewhere_names_no_places_here() -> None:
+    with answering(http(b'{"location": "file:///etc"}')) as (uri, _):
+        port = uri.rpartition(":")[2]
+        host = f"http://127.1:{port}"  # the same machine, by a name that is not that of loopback
+        with pytest.raises(failures.PermissionDeniedError, match="a place on this machine"):
+            call(RestNamespace(uri=host), "describe_table", ["t"])
+        allowed = RestNamespace(uri=host, allow_local_locations="true")
+        assert call(allowed, "describe_table", ["t"]).location == "file:///etc"
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({}, "needs an address"),
+        ({"uri": "ftp://x"}, "needs an address"),
+        ({"uri": "http://x:99999"}, "needs an address"),
+        ({"uri": "http://x", "timeout": "soon"}, "expected seconds"),
+        ({"uri": "http://x", "tiemout": "5"}, "unknown property 'tiemout'"),
+        ({"uri": "http://x", "dynamic_context_provider.impl": "no.Such"}, "module.Class"),
+    ],
+)
+def test_wrong_properties_are_named(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(failures.InvalidInputError, match=message):
+        connect("rest", properties)
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "status", "code"),
+    [
+        ("GET", "/nowhere", b"", 406, 0),
+        ("POST", "/v1/table/t/describe", b"{bad", 400, 13),
+        ("POST", "/v1/table/t/describe", b"[]", 400, 13),
+        ("POST", "/v1/table/t/describe", b'{"version": "x"}', 400, 13),
+        ("POST", "/v1/table/..%2F..%2Fetc/describe", b"{}", 404, 4),
+        ("POST", "/v1/table/..%2Fx/declare", b"{}", 400, 13),
+        ("GET", "/v1/namespace/$/table/list?limit=many", b"", 400, 13),
+        ("POST", "/v1/table/t/create", b"no arrow", 400, 13),
+        ("POST", "/v1/table/t/rename", b'{"new_table_name": "u"}', 406, 0),
+    ],
+)
+def test_requests_to_the_server_are_checked(
+    server: RestAdapter, verb: str, path: str, body: bytes, status: int, code: int
+) -> None:
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(verb, path, body)
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["code"]) == (status, code)
+    connection.close()
+
+
+def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> None:
+    with pytest.raises(
+        failures.InvalidInputError, match=f"cannot listen on 127.0.0.1:{server.port}"
+    ):
+        RestAdapter("dir", {"root": str(tmp_path)}, port=server.port).start()

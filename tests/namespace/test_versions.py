@@ -1,0 +1,228 @@
+"""Tables opened through catalogues that give out versions, and credentials that expire."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lance_namespace as interface
+import pytest
+from tests.namespace.calls import ROWS, call
+
+import glaive
+from glaive.errors import (
+    CorruptFileError,
+    DatasetNotFoundError,
+    OptionError,
+    StoreError,
+    UnsupportedFeatureError,
+)
+from glaive.io.renewed import ExpiringOptions, RenewedStore
+from glaive.namespace import DirectoryNamespace, connect
+from glaive.namespace import errors as failures
+
+TABLE = ["t"]
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> DirectoryNamespace:
+    return DirectoryNamespace(root=str(tmp_path), table_version_tracking_enabled="true")
+
+
+def place(catalogue: Any) -> Any:
+    return {"namespace_client": catalogue, "table_id": TABLE}
+
+
+# --- versions -----------------------------------------------------------------------------
+
+
+def test_each_commit_asks_the_catalogue_for_its_number(catalogue: DirectoryNamespace) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+    dataset = glaive.write_dataset(ROWS, mode="append", **place(catalogue))
+    dataset.delete("a = 1")
+    versions = call(catalogue, "list_table_versions", TABLE, descending=True).versions
+    assert [one.version for one in versions] == [3, 2, 1]
+    assert glaive.dataset(version=1, **place(catalogue)).count_rows() == 3
+    assert pickle.loads(pickle.dumps(dataset)).count_rows() == 4
+    page = call(catalogue, "list_table_versions", TABLE, limit=2)
+    assert ([one.version for one in page.versions], page.page_token) == ([1, 2], "2")
+    rest = call(catalogue, "list_table_versions", TABLE, limit=2, page_token="2")
+    assert ([one.version for one in rest.versions], rest.page_token) == ([3], None)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("writer", ["glaive", "pylance"])
+def test_either_library_commits_through_the_catalogue_of_the_other(
+    tmp_path: Path, writer: str
+) -> None:
+    lance = pytest.importorskip("lance")
+    properties = {"root": str(tmp_path), "table_version_tracking_enabled": "true"}
+    mine, theirs = connect("dir", properties), interface.connect("dir", properties)
+    library, client = (glaive, theirs) if writer == "glaive" else (lance, mine)
+    library.write_dataset(ROWS, **place(client))
+    library.write_dataset(ROWS, mode="append", **place(client))
+    library.dataset(**place(client)).delete("a = 1")
+    for reader, catalogue in ((glaive, mine), (lance, theirs), (lance, mine), (glaive, theirs)):
+        assert reader.dataset(**place(catalogue)).count_rows() == 4
+        assert reader.dataset(version=2, **place(catalogue)).count_rows() == 6
+    assert not list(tmp_path.rglob("*.manifest-*"))
+
+
+def test_writers_at_the_same_time_all_commit(catalogue: DirectoryNamespace) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+
+    def append() -> None:
+        glaive.write_dataset(ROWS, mode="append", **place(catalogue))
+
+    threads = [threading.Thread(target=append) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    dataset = glaive.dataset(**place(catalogue))
+    assert (dataset.version, dataset.count_rows()) == (5, 15)
+
+
+def test_a_taken_number_is_a_conflict_and_a_foreign_manifest_is_refused(
+    catalogue: DirectoryNamespace, tmp_path: Path
+) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
+    versions = tmp_path / "t.lance" / "_versions"
+    (manifest,) = versions.glob("*.manifest")
+    uuid = "-1b671a64-40d5-491e-99b0-da01ff1f3341"
+    staged = versions / f"{manifest.name}{uuid}"
+    staged.write_bytes(manifest.read_bytes())
+    with pytest.raises(failures.ConcurrentModificationError, match="version 1"):
+        call(catalogue, "create_table_version", TABLE, version=1, manifest_path=str(staged))
+    for wrong in ("/etc/passwd", f"../{manifest.name}{uuid}", str(manifest), "_versions/x"):
+        with pytest.raises(failures.InvalidInputError, match="staged manifest"):
+            call(catalogue, "create_table_version", TABLE, version=2, manifest_path=wrong)
+    with pytest.raises(failures.InvalidInputError, match="Write it first"):
+        call(catalogue, "create_table_version", TABLE, version=2, manifest_path=str(staged))
+
+
+def test_branches_of_managed_tables_are_refused(catalogue: DirectoryNamespace) -> None:
+    dataset = glaive.write_dataset(ROWS, **place(catalogue))
+    with pytest.raises(UnsupportedFeatureError, match="branches of such tables"):
+        dataset.create_branch("b")
+    with pytest.raises(OptionError, match="manages the versions"):
+        glaive.dataset(manifest_store="sqlite", **place(catalogue))
+
+
+class Answering:
+    """A catalogue with given answers."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def answer(_request: Any) -> Any:
+            given = self.answers[name]
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ({"version": 1, "manifest_path": "/etc/passwd"}, "a manifest below _versions/"),
+        ({"version": -1, "manifest_path": "_versions/1.manifest"}, "a version"),
+        ({"version": "1", "manifest_path": "_versions/1.manifest"}, "a version"),
+        ({"version": 1, "manifest_path": None}, "a manifest below _versions/"),
+        ({"version": 7, "manifest_path": "_versions/1.manifest"}, "a manifest of that version"),
+    ],
+)
+def test_versions_that_cannot_be_are_refused(
+    tmp_path: Path, version: Mapping[str, Any], message: str
+) -> None:
+    glaive.write_dataset(ROWS, tmp_path / "t")
+    described = {"location": str(tmp_path / "t"), "managed_versioning": True}
+    client = Answering(describe_table=described, list_table_versions={"versions": [version]})
+    with pytest.raises(CorruptFileError, match=message):
+        glaive.dataset(**place(client))
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (interface.TableNotFoundError("x"), DatasetNotFoundError),
+        (RuntimeError("broken"), StoreError),
+        ({"location": 5}, StoreError),
+        ({"location": "x", "storage_options": "no"}, StoreError),
+        (SimpleNamespace(location=None), DatasetNotFoundError),
+    ],
+)
+def test_what_a_catalogue_answers_is_checked(answer: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"t'\]"):
+        glaive.dataset(**place(Answering(describe_table=answer)))
+
+
+# --- credentials --------------------------------------------------------------------------
+
+
+def expiring(millis_left: int) -> dict[str, str]:
+    return {"expires_at_millis": str(int(time.time() * 1000) + millis_left)}
+
+
+def test_a_catalogue_is_asked_again_before_credentials_expire() -> None:
+    catalogue = DirectoryNamespace(
+        root="memory://catalogue-renewed",
+        vend_input_storage_options="true",
+        vend_input_storage_options_refresh_interval_millis="61000",
+    )
+    asked = []
+
+    class Counting(interface.LanceNamespace):
+        def namespace_id(self) -> str:
+            return "counting"
+
+        def describe_table(self, request: Any) -> Any:
+            asked.append("describe")
+            return catalogue.describe_table(request)
+
+    call(catalogue, "declare_table", TABLE)
+    glaive.write_dataset(ROWS, mode="append", **place(Counting()))
+    dataset = glaive.dataset(**place(Counting()))
+    assert dataset.to_table().num_rows == 3
+    assert len(asked) == 2
+    time.sleep(1.1)
+    assert dataset.to_table().num_rows == 3
+    assert len(asked) > 2
+    assert dataset.checkout_version(1).take([2]).num_rows == 1
+
+
+def test_a_catalogue_that_fails_is_no_harm_before_credentials_expire() -> None:
+    def fail() -> Mapping[str, str]:
+        raise StoreError("down")
+
+    store = RenewedStore("memory://renewed-1", ExpiringOptions(expiring(20_000), fail))
+    store.put("x", [b"1"])
+    assert store.get("x").to_pybytes() == b"1"
+    late = RenewedStore("memory://renewed-1", ExpiringOptions(expiring(-1), fail))
+    with pytest.raises(StoreError, match=r"have expired, and asking .* down"):
+        late.get("x")
+    useless = ExpiringOptions(expiring(-1), lambda: expiring(-5))
+    with pytest.raises(StoreError, match="expired already"):
+        RenewedStore("memory://renewed-1", useless).get("x")
+
+
+def test_open_readers_go_on_with_new_credentials() -> None:
+    options = ExpiringOptions(expiring(60_300), lambda: expiring(3_600_000))
+    store = RenewedStore("memory://renewed-2", options)
+    store.put("x", [b"0123456789"])
+    reader = store.open("x")
+    assert reader.tail(2).to_pybytes() == b"89"
+    time.sleep(0.4)
+    assert reader.tail(3).to_pybytes() == b"789"
+    assert int(store.options["expires_at_millis"]) > time.time() * 1000 + 3_000_000
