@@ -69,7 +69,7 @@ def test_tables_are_written_read_and_registered_by_name(
 
 
 def test_spark_does_not_write_tables_whose_versions_are_managed(tmp_path: Path) -> None:
-    from glaive.spark.catalogue import with_location
+    from glaive.spark.table_option import with_location
 
     given = {
         "table": "orders",

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.io.location import with_slashes
-from glaive.spark.catalogue import with_location
 from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
+from glaive.spark.table_option import with_location
 
 __all__ = ["Options", "absolute", "from_spark", "to_spark"]
 

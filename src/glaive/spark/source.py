@@ -25,8 +25,8 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
-from glaive.spark.catalogue import with_location
 from glaive.spark.options import Options, from_spark
+from glaive.spark.table_option import with_location
 
 if TYPE_CHECKING:
     from types import FrameType
