@@ -282,3 +282,12 @@ def test_garbage_is_no_table(catalogue: DirectoryNamespace) -> None:
         with pytest.raises(failures.InvalidInputError, match="Arrow IPC stream"):
             call(catalogue, "create_table", ["t"], data)
     assert call(catalogue, "list_tables", []).tables == []
+
+
+def test_calls_are_counted_where_that_is_asked_for(tmp_path: Path) -> None:
+    catalogue = DirectoryNamespace(root=str(tmp_path), ops_metrics_enabled="true")
+    for _ in range(2):
+        call(catalogue, "list_tables", [])
+    assert catalogue.retrieve_ops_metrics() == {"list_tables": 2}
+    catalogue.reset_ops_metrics()
+    assert catalogue.retrieve_ops_metrics() == {}

@@ -14,6 +14,7 @@ from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
 from glaive.io.uri import open_store
 from glaive.namespace import folders
+from glaive.namespace.call_counts import CallCounts, count_calls
 from glaive.namespace.directory_namespaces import DirectoryNamespaces
 from glaive.namespace.errors import (
     InvalidInputError,
@@ -36,6 +37,7 @@ __all__ = ["DirectoryNamespace"]
 
 
 class DirectoryNamespace(
+    CallCounts,
     DirectoryNamespaces,
     TableRows,
     TableChanges,
@@ -72,6 +74,7 @@ class DirectoryNamespace(
         del session, context_provider
         self.settings = DirectorySettings.of(properties)
         self._properties = dict(properties)
+        self._start_counting(properties)
         self.store = open_store(self.settings.root, self.settings.storage_options)
         self.manifest = ManifestTable(self.store.uri, self.settings.storage_options)
 
@@ -377,6 +380,9 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 for _name in OPERATIONS:
     if getattr(DirectoryNamespace, _name) is getattr(interface.LanceNamespace, _name):
         setattr(DirectoryNamespace, _name, _refused(_name))
+
+
+count_calls(DirectoryNamespace)
 
 
 def _is_plain(name: str) -> bool:

@@ -14,6 +14,7 @@ import lance_namespace as interface
 
 from glaive.errors import GlaiveError
 from glaive.io.location import Location
+from glaive.namespace.call_counts import CallCounts, count_calls
 from glaive.namespace.context import ContextProvider, provider_of
 from glaive.namespace.errors import (
     InternalError,
@@ -46,7 +47,7 @@ _KNOWN = (
 )
 
 
-class RestNamespace(interface.LanceNamespace):
+class RestNamespace(CallCounts, interface.LanceNamespace):
     """A catalogue behind HTTP; its methods are those of the interface.
 
     Parameters
@@ -76,6 +77,7 @@ class RestNamespace(interface.LanceNamespace):
     ) -> None:
         texts = {str(key): str(text) for key, text in properties.items()}
         self._properties = dict(properties)
+        self._start_counting(properties)
         self._given_provider = context_provider
         self._provider = context_provider or provider_of(texts)
         _check(texts)
@@ -244,6 +246,9 @@ def _method(name: str, operation: Operation) -> Callable[..., Any]:
 
 for _name, _operation in OPERATIONS.items():
     setattr(RestNamespace, _name, _method(_name, _operation))
+
+
+count_calls(RestNamespace)
 
 
 def _made(provider: ContextProvider | None, properties: Mapping[str, object]) -> RestNamespace:
