@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,6 +43,24 @@ def test_help_waits_for_nothing_heavy() -> None:
     )
 
     assert done.stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "completed"),
+    [("glaive nam", 1, "plain,namespace"), ("glaive namespace se", 2, "plain,serve")],
+)
+def test_the_shell_completes_commands(words: str, number: int, completed: str) -> None:
+    asked = {"_GLAIVE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    script = "from glaive.cli.main import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **asked},
+    )
+
+    assert done.stdout.splitlines() == [completed]
 
 
 def test_an_unknown_command_is_refused(call: Call) -> None:
