@@ -270,10 +270,9 @@ class _Page(NamedTuple):
             return rows[spread(starts, stops - starts)]
         if len(keys) * _BISECTED > len(self.present):
             return self.rows[_passing(condition, self.values)]
-        parts = []
-        for key in keys:
-            first = self._place([key], "left")
-            parts.append(rows[first : self._end(first, [key])])
+        firsts = [self._place([key], "left") for key in keys]
+        ends = [self._end(first, [key]) for first, key in zip(firsts, keys, strict=True)]
+        parts = [rows[first:end] for first, end in zip(firsts, ends, strict=True)]
         return np.concatenate([rows[:0], *parts])
 
     def _end(self, first: int, key: Sequence[Any] | SortKeys) -> int:
