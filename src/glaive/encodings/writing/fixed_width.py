@@ -8,8 +8,6 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-import numpy as np
-
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import EncodedChunks, ValueEncoding
@@ -39,12 +37,9 @@ _MIN_PACKED_RUNS_GAIN = 0.03
 BSS_MAX_ENTROPY = 4.0
 """Values with more bits of entropy per byte, on average, are too different to be split."""
 
-_MAX_WIDE_SHARE = 0.5
-"""Share of plain bytes that compression may leave where nobody asked for it: plain values are read
+_MIN_WIDE_GAIN = 0.5
+"""Share of the bytes that compression must save where nobody asked for it: plain values are read
 without a copy."""
-
-_MAX_KEYS_SHARE = 0.25
-"""The same of packed values and of runs, which are read several times as fast."""
 
 _WIDEST_PACKED = 64
 """Bits of the widest values that packing, runs and differences take."""
@@ -61,8 +56,8 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     cheapest = estimate(stats, wanted)[1]
     scheme = wanted.scheme
     if scheme is None:
-        asked = wanted.compression is not None or wanted.rle_threshold is not None
-        return cheapest if asked else _compressed(stats, cheapest)
+        wide = stats.block.bits > _WIDEST_PACKED and wanted.compression is None
+        return _wide(stats, cheapest) if wide and isinstance(cheapest, Flat) else cheapest
     bits, level = stats.block.bits, wanted.compression_level
     split = ByteStreamSplit(bits) if bits in _SPLIT_BITS and wanted.bss != "off" else None
     if split is not None and wanted.bss == "on":
@@ -75,33 +70,16 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     return _smallest(stats, cheapest, candidates)
 
 
-def _compressed(stats: FixedStats, cheapest: ValueEncoding) -> ValueEncoding:
-    """Zstandard where nobody asked for it and it saves enough; else the encoding given.
+def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
+    """Zstandard for values that no other encoding takes, if it saves enough; else plain ones.
 
-    Decimals are 16 bytes of which few differ; no other encoding takes them. Sorted keys with a few
-    rows each take all their bits, packed or as short runs, and differ little from one to the next.
+    Decimals are 16 bytes of which few differ. Identifiers of this width do not compress.
     """
-    block = stats.block
-    if stats.raw_bytes < GENERAL_MIN_BUFFER:
-        return cheapest
-    if block.bits > _WIDEST_PACKED and isinstance(cheapest, Flat):
-        share = _MAX_WIDE_SHARE
-    elif block.bits == _WIDEST_PACKED:
-        share = _MAX_KEYS_SHARE
-    else:
-        return cheapest
-    tried = _sample(block)
-    if block.bits == _WIDEST_PACKED and not _repeats(tried):
-        return cheapest
-    general = General("zstd", Flat(block.bits))
-    sizes = [_bytes(stats, encoding.encode_mini(tried)) for encoding in (general, cheapest)]
-    return general if sizes[0] <= share * sizes[1] else cheapest
-
-
-def _repeats(block: FixedWidth) -> bool:
-    """Whether at least every second value equals the one before."""
-    words = as_array(block.values, f"<u{block.bits // 8}")[: block.count]
-    return 2 * int(np.count_nonzero(words[1:] != words[:-1])) <= block.count
+    tried = _sample(stats.block)
+    general = General("zstd", plain)
+    size = _bytes(stats, general.encode_mini(tried))
+    enough = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
+    return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
 
 
 def _smallest(stats: FixedStats, plain: ValueEncoding, candidates: list[General]) -> ValueEncoding:
