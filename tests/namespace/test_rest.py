@@ -244,6 +244,19 @@ def test_requests_to_the_server_are_checked(
     connection.close()
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://a.example"}, {"Sec-Fetch-Site": "same-origin"}],
+    ids=["another origin", "a name that leads here"],
+)
+def test_pages_in_a_browser_are_refused(server: RestAdapter, headers: dict[str, str]) -> None:
+    connection = HTTPConnection(server.host, server.port, timeout=10)
+    connection.request("GET", "/v1/namespace/$/list", headers=headers)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (403, 15)
+    connection.close()
+
+
 def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> None:
     with pytest.raises(
         failures.InvalidInputError, match=f"cannot listen on 127.0.0.1:{server.port}"

@@ -114,7 +114,7 @@ def test_the_plan_names_indices_and_what_is_scanned(dataset: glaive.LanceDataset
     scanner = dataset.scanner(filter="n = 5 and p = 2", use_scalar_index=True)
     (line,) = [line.strip() for line in scanner.explain_plan().splitlines() if "by index" in line]
     assert line.startswith("by index n_idx: about ")
-    assert line.endswith("fragments; 1 fragments scanned")
+    assert line.endswith("fragments; 1 fragments scanned [ScalarIndexQuery]")
     analyzed = scanner.analyze_plan()
     assert "index rows found: " in analyzed
     assert "search indices: " in analyzed

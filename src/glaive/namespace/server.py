@@ -1,7 +1,8 @@
 """A small server of the REST form over any catalogue, for tests and trying out.
 
 It has no accounts and no encryption: whoever reaches its port may do everything. It therefore
-listens on the loopback address only, unless reported otherwise.
+listens on the loopback address only, unless it is given another one. Requests that a page in a
+browser makes are refused: any page may make them.
 """
 
 from __future__ import annotations
@@ -189,6 +190,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _answer(self, verb: str) -> tuple[str, bytes]:
+        if "Origin" in self.headers or self.headers.get("Sec-Fetch-Site", "none") != "none":
+            raise error_of(15, "requests of pages in a browser are refused: any page may make them")
         body = self._body()
         parts = urlsplit(self.path)
         query = {key: texts[-1] for key, texts in parse_qs(parts.query).items()}

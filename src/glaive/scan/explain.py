@@ -36,7 +36,8 @@ _STEPS = {
 def explain(query: Query | NearestScan | FullTextScan, *, verbose: bool = False) -> str:
     """The steps of a scan, the last one first, as in a tree.
 
-    With ``verbose`` the rows of each fragment as well.
+    Where pylance has a step of the same meaning, its name stands behind in brackets: programs look
+    for it. With ``verbose`` the rows of each fragment as well.
     """
     steps = _lines(query) if isinstance(query, Query) else query.steps()
     lines = [f"{'  ' * depth}{line}" for depth, line in enumerate(steps)]
@@ -70,12 +71,12 @@ def _lines(query: Query) -> list[str]:
         lines += _by_index(query)
     if not query.is_searched:
         plan = plan_scan(snapshot, options)
-        lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments")
+        lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments [LanceRead]")
         return lines
     ranges = plan_searched(snapshot, options)
     rows = sum(stop - start for _, start, stop in ranges)
     deleted = "deleted rows included" if options.include_deleted_rows else "deleted rows left out"
-    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted}")
+    lines.append(f"scan: {rows} rows of {len(ranges)} fragments, {deleted} [LanceRead]")
     return lines
 
 
@@ -107,7 +108,7 @@ def _by_index(query: Query) -> list[str]:
         scanned = snapshot.manifest.num_fragments - covered
         lines.append(
             f"by index {names}: about {chosen.estimate} rows of {covered} fragments; "
-            f"{scanned} fragments scanned"
+            f"{scanned} fragments scanned [ScalarIndexQuery]"
         )
     return lines
 

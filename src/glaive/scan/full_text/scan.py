@@ -97,7 +97,8 @@ class FullTextScan:
         if self.postfilter is not None:
             lines.append(f"filter of the rows found: {self.postfilter.text}")
         best = "all rows" if self._most is None else f"the best {self._most} rows"
-        lines.append(f"full-text search: {self.query!r}, {best} by {SCORE}")
+        kind = MatchQuery if isinstance(self.query, TextQuery) else type(self.query)
+        lines.append(f"full-text search: {self.query!r}, {best} by {SCORE} [{kind.__name__}]")
         lines += self._column_steps()
         if options.filter is not None and options.prefilter:
             lines.append(f"filter of the rows searched: {self.views.filter(options.filter).text}")

@@ -158,13 +158,16 @@ class NearestScan:
                 lines.append(
                     f"index {self.index.name}: segment {UUID(bytes=segment.entry.uuid.uuid)}, "
                     f"{first}{effort.most} of {count} partitions, "
-                    f"{opened.num_rows} rows"
+                    f"{opened.num_rows} rows [ANNSubIndex, ANNIvfPartition]"
                 )
         if options is not None and not (self.index is None and options.fast_search):
             ranges = plan_searched(self.views.snapshot, options)
             rows = sum(stop - start for _, start, stop in ranges)
             column = self.nearest.column
-            lines.append(f"exact search: {column}, {rows} rows of {len(ranges)} fragments")
+            lines.append(
+                f"exact search: {column}, {rows} rows of {len(ranges)} fragments "
+                "[KNNVectorDistance]"
+            )
         return lines
 
     def table(self, meter: Meter | None = None) -> pa.Table:

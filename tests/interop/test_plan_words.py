@@ -1,0 +1,61 @@
+"""Names of steps that programs look for in plans are in glaive's where pylance has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+
+lance = pytest.importorskip("lance", reason="install the 'interop' group")
+pytestmark = pytest.mark.interop
+ROWS = 2_000
+QUERY = np.zeros(8, np.float32)
+SCANS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "scan": ({}, ("LanceRead",)),
+    "index of values": (
+        {"filter": "id = 5", "use_scalar_index": True},
+        ("ScalarIndexQuery", "LanceRead"),
+    ),
+    "words": ({"full_text_query": "word5"}, ("MatchQuery",)),
+    "vectors": ({"nearest": {"column": "v", "q": QUERY, "k": 5}}, ("ANNSubIndex",)),
+    "exact": (
+        {"nearest": {"column": "v", "q": QUERY, "k": 5, "use_index": False}},
+        ("KNNVectorDistance",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = str(tmp_path_factory.mktemp("plans") / "t")
+    vectors = np.random.default_rng(0).random(8 * ROWS, np.float32)
+    table = pa.table(
+        {
+            "id": range(ROWS),
+            "t": [f"word{n % 97}" for n in range(ROWS)],
+            "v": pa.FixedSizeListArray.from_arrays(vectors, 8),
+        }
+    )
+    dataset = glaive.write_dataset(table, place)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("t", "INVERTED")
+    dataset.create_index("v", "IVF_FLAT", num_partitions=4)
+    return place
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_plans_have_the_names_of_steps(indexed: str, name: str) -> None:
+    options, words = SCANS[name]
+    for module in (lance, glaive):
+        plan = module.dataset(indexed).scanner(columns=["id"], **options).explain_plan()
+        for word in words:
+            assert word in plan
+
+
+def test_a_step_that_is_not_made_is_not_named(indexed: str) -> None:
+    plan = glaive.dataset(indexed).scanner(filter="id = 5", use_scalar_index=False).explain_plan()
+    assert "ScalarIndexQuery" not in plan
