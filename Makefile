@@ -31,7 +31,7 @@ test: $(VENV)/.dev ## All that a pull request must pass
 test-fast: warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
 
-nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million schedules (some four hours)
+nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million schedules (some six hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(PARALLEL) \
 		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels tests/file \
 		tests/index $(ARGS)
