@@ -83,7 +83,8 @@ class Settings:
         quarter of the machine's memory.
     max_decoded_bytes_per_page
         ``GLAIVE_MAX_DECODED_BYTES_PER_PAGE``: bytes that the compressed buffers of one page or
-        dictionary may decode to, with units; a file that needs more is refused.
+        dictionary may decode to, with units; a file that needs more, and more than 64 times its
+        compressed bytes, is refused.
     """
 
     kernels: str = "auto"

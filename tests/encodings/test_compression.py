@@ -175,6 +175,28 @@ for part in (frame, stated):
     assert found.stdout.split() == ["1", "2", "refused", "refused"] * 2
 
 
+@pytest.mark.spec("rel-24")
+def test_data_of_the_usual_kind_may_be_as_large_as_it_likes() -> None:
+    script = """
+import numpy as np
+from glaive.encodings.compression import compress, decompress
+from glaive.memory import as_buffer
+from glaive.types import Where
+
+letters = np.random.default_rng(0).integers(97, 123, 1 << 20, np.uint8)
+for scheme in ("zstd", "lz4"):
+    starts, size = np.zeros(1, np.int64), np.array([1 << 20])
+    data, sizes = compress(scheme, None, as_buffer(letters), starts, size)
+    again = np.zeros(5, np.int64)  # as a take of one row does
+    out, _ = decompress(scheme, data, again, again + sizes, Where("f"))
+    print(out.size >> 20)
+"""
+    environment = {**os.environ, "GLAIVE_MAX_DECODED_BYTES_PER_PAGE": "2MiB"}
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["5", "5"]
+
+
 @given(st.data())
 def test_flipped_bytes_never_do_worse_than_an_error(data: st.DataObject) -> None:
     scheme = data.draw(st.sampled_from(SCHEMES))

@@ -189,9 +189,8 @@ def test_a_search_goes_on_until_there_are_enough_rows(tmp_path: Path) -> None:
         exact = rows_of(ours, options, {"column": "v", "q": query, "k": k, "use_index": False})
         assert len(found[0]) == len(exact[0])
     few = rows_of(ours, {}, {"column": "v", "q": query, "k": ROWS, "nprobes": 1})
-    assert 0 < len(few[0]) < ROWS / 2
     most = rows_of(ours, {}, {"column": "v", "q": query, "k": ROWS, "maximum_nprobes": 2})
-    assert len(few[0]) < len(most[0]) < ROWS
+    assert 0 < len(few[0]) < len(most[0]) < ROWS
 
 
 def test_another_distance_than_that_of_the_index_is_exact(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_whole_numbers_of_any_kind_are_taken() -> None:
         ("fragments", 3),
         ("fragments", ["a"]),
         ("columns", {"a": 1}),
-        ("order_by", "a"),
+        ("order_by", 3),
         ("order_by", [3]),
         ("late_materialization", "a"),
         ("use_stats", 1),

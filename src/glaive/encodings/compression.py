@@ -8,9 +8,10 @@ lz4    ``u32`` uncompressed size, lz4 block without a frame
 ====== ==========================================================================
 
 Sizes from disk determine what is allocated, so they are checked first against the best ratio
-of the scheme: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd; then against
-``max_decoded_bytes_per_page`` of the settings, since honest data can reach that ratio, too. A zstd
-frame that states its own size must agree with the one in front of it.
+of the scheme: 255 bytes out of one for lz4, 128 KiB out of a 4-byte block for zstd; then, where
+they are more than 64 times as large as what they come from, against ``max_decoded_bytes_per_page``
+of the settings, since honest data can reach the best ratio, too. A zstd frame that states its own
+size must agree with the one in front of it.
 
 Specification: "General compression" in ``docs/format/encodings.md``.
 """
@@ -38,6 +39,8 @@ _BEST_RATIO = {"zstd": (32_768, 131_072), "lz4": (255, 64)}  # factor, and bytes
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_HEADER = 18  # bytes of the longest frame header
 _ZSTD_LEVEL = 3  # the default of zstd; Arrow's is 1
+_USUAL_RATIO = 64
+"""Up to here data may be as large as it likes: a file of a gigabyte may hold much of it."""
 _LONG_FRAME = 16_384  # uncompressed bytes from which one call per frame beats one stream
 
 
@@ -60,7 +63,8 @@ def decompress(
         A buffer does not decompress to exactly the size it claims, or claims more than its
         scheme can reach.
     UnsupportedFeatureError
-        All of them are larger than ``max_decoded_bytes_per_page``.
+        All of them are larger than ``max_decoded_bytes_per_page``, and than ``_USUAL_RATIO`` times
+        the compressed ones.
     """
     filled = sizes > 0
     if not filled.all():
@@ -82,7 +86,7 @@ def decompress(
             found=f"{int(claimed[at])} bytes out of {int(sizes[at])}",
             where=where,
         )
-    _check_total(sum(claimed.tolist()), where)
+    _check_total(sum(claimed.tolist()), int(sizes.sum()), where)
     try:
         if scheme == "zstd" and len(starts) > 1 and claimed.mean() < _LONG_FRAME:
             return _stream(data, starts, sizes, int(claimed.sum()), where), claimed
@@ -111,7 +115,10 @@ def _zstd_sizes(
     if (claimed[~framed] < 0).any():
         left = settings.max_decoded_bytes_per_page
         for at in np.flatnonzero(~framed & (claimed < 0)).tolist():
-            claimed[at] = _measure(data, int(starts[at]), int(sizes[at]), left, where)
+            size = int(sizes[at])
+            claimed[at] = _measure(
+                data, int(starts[at]), size, max(left, _USUAL_RATIO * size), where
+            )
             left = max(0, left - int(claimed[at]))
     differs = (own >= 0) & (own != claimed)
     if differs.any():
@@ -162,9 +169,9 @@ def _measure(data: pa.Buffer, start: int, size: int, left: int, where: Where) ->
     return total
 
 
-def _check_total(total: int, where: Where) -> None:
+def _check_total(total: int, compressed: int, where: Where) -> None:
     most = settings.max_decoded_bytes_per_page
-    if total > most:
+    if total > most and total > _USUAL_RATIO * compressed:
         raise UnsupportedFeatureError(
             f"compressed data of {where} would decode to {total} bytes or more; at most {most} are "
             "allowed. If the file is trusted, allow more: set GLAIVE_MAX_DECODED_BYTES_PER_PAGE."

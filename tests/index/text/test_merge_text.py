@@ -192,7 +192,7 @@ def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
 
 @pytest.mark.parametrize("values", [[1, 2], [[1]]], ids=str)
 def test_only_texts_are_indexed(values: list[Any]) -> None:
-    with pytest.raises(OptionError, match="takes text"):
+    with pytest.raises(OptionError, match="must be text"):
         built(RowsInMemory([pa.array(values)]))
     with pytest.raises(UnsupportedFeatureError, match="lists of lists"):
         built(RowsInMemory([pa.array([[["a"]]])]))
