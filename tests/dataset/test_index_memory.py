@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 LIMIT = 32
 """MB that a build may hold."""
 
-BESIDE = 80
-"""MB that are held beside: up to three windows of 20 MB that are read, pages that are written."""
+BESIDE = 110
+"""MB that are held beside: up to four windows of 20 MB that are read, pages that are written."""
 
 ROWS = {"BTREE": 4_000_000, "IVF_PQ": 300_000, "INVERTED": 120_000}
 """Rows that are more themselves, or take more without a limit."""

@@ -77,11 +77,12 @@ def same(both: Any, *, rtol: float = 1e-4, options: Any = None, **nearest: Any) 
 @pytest.mark.parametrize("name", KINDS)
 def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
     both = made(tmp_path / "d.lance", name, metric)
-    # Graphs of pylance are searched nearly exactly at this size, ours compare every row. Its
-    # estimates from codes of 9 bits were seen to differ from the formula by 2e-4, others do not.
+    # Graphs of pylance are searched nearly exactly at this size, ours compare every row. It rounds
+    # queries before it compares them with codes of IVF_RQ: differences of 5e-4 were seen, which
+    # depend on how its training went.
     others: Any = {"ef": 200} if "HNSW" in name else {}
     for nprobes in (1, PARTITIONS):
-        same(both, nprobes=nprobes, rtol=5e-4 if "9 bits" in name else 1e-4, **others)
+        same(both, nprobes=nprobes, rtol=2e-3 if "RQ" in name else 1e-4, **others)
     same(both, nprobes=PARTITIONS, refine_factor=12)
     batch = np.stack([vectors(1, seed)[0] for seed in (3, 4, 5, 6, 7)])
     same(both, q=batch, k=4, nprobes=3, refine_factor=12)
