@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as interface
@@ -43,11 +44,12 @@ _TEXT_OPTIONS = (
 )
 
 
-class TableChanges:
+class TableChanges(ABC):
     """Operations that change more than rows; a part of :class:`DirectoryNamespace`."""
 
+    @abstractmethod
     def _open(self, request: object) -> LanceDataset:
-        raise NotImplementedError
+        """Implemented by the namespace of which this is a part."""
 
     # ------------------------------------------------------------ columns
 

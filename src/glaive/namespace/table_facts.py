@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as interface
@@ -21,11 +22,12 @@ _SMALL = 100_000
 """Rows below which a fragment counts as small, as in pylance."""
 
 
-class TableFacts:
+class TableFacts(ABC):
     """Operations that tell; a part of :class:`DirectoryNamespace`."""
 
+    @abstractmethod
     def _open(self, request: object) -> LanceDataset:
-        raise NotImplementedError
+        """Implemented by the namespace of which this is a part."""
 
     def _facts(self, opened: LanceDataset) -> dict[str, Any]:
         """Version, schema and counts of a table, as ``describe_table`` tells them."""

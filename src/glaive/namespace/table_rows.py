@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import lance_namespace as interface
@@ -26,11 +27,12 @@ _SEARCH = {
 """Fields of a query, and what the options of a search call them."""
 
 
-class TableRows:
+class TableRows(ABC):
     """Operations on rows; a part of :class:`DirectoryNamespace`. All but queries commit."""
 
+    @abstractmethod
     def _open(self, request: object) -> LanceDataset:
-        raise NotImplementedError
+        """Implemented by the namespace of which this is a part."""
 
     def count_table_rows(self, request: Any) -> interface.CountTableRowsResponse:
         """The number of rows, or of those that a predicate is true for."""
@@ -57,8 +59,9 @@ class TableRows:
             num_inserted_rows=max(0, after - before), version=written.version
         )
 
+    @abstractmethod
     def _insert(self, request: object, reader: Any, mode: str) -> LanceDataset:
-        raise NotImplementedError
+        """Implemented by the namespace of which this is a part."""
 
     def merge_insert_into_table(
         self, request: Any, request_data: bytes

@@ -6,6 +6,7 @@ number gets it. The manifests are objects of the table, as without a catalogue.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, get_args
 
 import lance_namespace as interface
@@ -35,13 +36,14 @@ _LONGEST = 1 << 31
 """Bytes of a manifest that is committed through the namespace."""
 
 
-class TableVersions:
+class TableVersions(ABC):
     """Operations on versions; a part of :class:`DirectoryNamespace`."""
 
     store: ObjectStore
 
+    @abstractmethod
     def _find(self, path: tuple[str, ...]) -> Place:
-        raise NotImplementedError
+        """Implemented by the namespace of which this is a part."""
 
     def list_table_versions(self, request: Any) -> interface.ListTableVersionsResponse:
         """The versions of a table, oldest first, or newest with ``descending``. One listing."""
