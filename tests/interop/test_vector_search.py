@@ -83,9 +83,12 @@ def test_kinds_and_distances(tmp_path: Path, name: str, metric: str) -> None:
     others: Any = {"ef": 200} if "HNSW" in name else {}
     for nprobes in (1, PARTITIONS):
         same(both, nprobes=nprobes, rtol=2e-3 if "RQ" in name else 1e-4, **others)
-    same(both, nprobes=PARTITIONS, refine_factor=12)
+    # Codes of 4 bits leave many rows at about the same distance: more of them are looked at, or
+    # rounding decides which are (18 of 505 runs differed with 12).
+    refine = 60 if "4 bits" in name else 12
+    same(both, nprobes=PARTITIONS, refine_factor=refine)
     batch = np.stack([vectors(1, seed)[0] for seed in (3, 4, 5, 6, 7)])
-    same(both, q=batch, k=4, nprobes=3, refine_factor=12)
+    same(both, q=batch, k=4, nprobes=3, refine_factor=refine)
 
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float64()])
