@@ -31,10 +31,12 @@ def commit_rewrites(
     *,
     defer_index_remap: bool = False,
     job: Job = LOCAL,
+    earlier: CompactionMetrics | None = None,
 ) -> tuple[Manifest, CompactionMetrics]:
     """Commit the results of tasks as two versions: one reserves fragment ids, one rewrites.
 
-    Indices that store addresses of the rows are rebuilt, unless that is deferred.
+    Indices that store addresses of the rows are rebuilt, unless that is deferred. The commit
+    records what was done, and what ``earlier`` commits of the same job did.
 
     Raises
     ------
@@ -61,7 +63,8 @@ def commit_rewrites(
     base = dataset
     if versions != {dataset.manifest.version}:
         base = dataset.at(versions.pop())
-    recorded: Any = {"properties": job.recording(**asdict(total)), "once": job.once}
+    counts = asdict(total if earlier is None else earlier + total)
+    recorded: Any = {"properties": job.recording(**counts), "once": job.once}
     count = sum(len(result.new) for result in rewrites)
     reserved = base
     next_id = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glaive.dataset.compaction.commit import commit_rewrites
 from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.passes import compact
 from glaive.dataset.compaction.plan import plan_compaction
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
@@ -64,10 +65,10 @@ class Compaction:
     def execute(
         dataset: OpenDataset, options: Mapping[str, Any] | None = None
     ) -> CompactionMetrics:
-        """Plan, execute and commit; makes no version if there is nothing to do."""
-        plan = Compaction.plan(dataset, options)
-        defer = {"defer_index_remap": _options(dataset, options).defer_index_remap}
-        return Compaction.commit(dataset, [task.execute(dataset) for task in plan.tasks], defer)
+        """Plan, execute and commit, until a plan has no task; no version if the first has none."""
+        manifest, metrics = compact(dataset.opened, _options(dataset, options))
+        dataset.move_to(manifest)
+        return metrics
 
 
 class DatasetOptimizer:
@@ -114,7 +115,7 @@ class DatasetOptimizer:
 
         Raises
         ------
-        CommitConflictError
+        CommitConflictError, CommitContentionError
             Another writer changed one of the fragments concurrently; nothing was changed.
         OptionError
             An option does not exist or has an invalid value.
@@ -123,7 +124,11 @@ class DatasetOptimizer:
         -----
         Rows keep their order, and their ids if these are stable. Indices that store row addresses
         are rebuilt; with ``defer_index_remap`` a remapping table is stored instead, which readers
-        apply. Makes two versions.
+        apply.
+
+        Compacting again with the same options finds nothing to do, unless ``max_source_*`` limit
+        what a run takes, or another writer commits meanwhile. Each pass makes two versions; there
+        is a second one where what the first wrote can be merged once more.
         """
         given = {
             "target_rows_per_fragment": target_rows_per_fragment,

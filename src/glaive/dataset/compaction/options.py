@@ -96,6 +96,12 @@ class CompactionOptions:
                 "re-encoded. Choose 'try_binary_copy' or 'reencode'"
             )
 
+    @property
+    def limits_source(self) -> bool:
+        """Whether a run takes some of the groups only."""
+        limits = (self.max_source_fragments, self.max_source_rows, self.max_source_bytes)
+        return any(limit is not None for limit in limits)
+
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, config: Mapping[str, str]) -> Self:
         """The given options, with defaults from the table's configuration.

@@ -75,7 +75,8 @@ def rewrite(
     # As many fragments as the rows fill; their sizes differ by at most one row.
     count = max(1, rows // options.target_rows_per_fragment)
     most = max(1, -(-rows // count))
-    writing = replace(writing, max_rows_per_file=most, full_files=rows % count or count)
+    # There are more files than that where bytes fill them first; none has fewer rows than aimed at.
+    writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from glaive.dataset.compaction.commit import commit_rewrites
 from glaive.dataset.compaction.options import CompactionOptions
+from glaive.dataset.compaction.passes import compact
 from glaive.dataset.compaction.plan import compaction_groups, for_tasks
-from glaive.dataset.compaction.result import CompactionMetrics
+from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.task import RewriteTask
 from glaive.dataset.rows.selected_rows import MatchingFragments
 from glaive.dataset.tasks import FragmentRange
@@ -76,23 +76,22 @@ class OptimizeBuilder:
         """
         job = SparkJob.of(self._spark, job_id)
 
-        def compact(opened: OpenedVersion, commit: Job) -> tuple[Manifest, None]:
-            given = dict(options)
+        def rewriting(opened: OpenedVersion, checked: CompactionOptions) -> list[RewriteResult]:
             if self._where is not None:
-                given["excluded_fragment_ids"] = _without(opened, self._where, commit, given)
-            checked = CompactionOptions.of(given, dict(opened.manifest.config))
+                checked = _only_where(opened, self._where, job.commit, checked)
             groups = compaction_groups(opened, checked)
-            results = commit.runner.run(opened, rewrite_tasks(opened, groups, checked))
+            results = job.runner.run(opened, rewrite_tasks(opened, groups, checked))
             fragment = opened.manifest.fragment
-            results = [
+            return [
                 replace(result, old=tuple(map(fragment, group)))
                 for result, group in zip(results, groups, strict=True)
             ]
-            defer = checked.defer_index_remap
-            manifest, _ = commit_rewrites(opened, results, defer_index_remap=defer, job=commit)
-            return manifest, None
 
-        return asdict(CompactionMetrics()) | job.change(self._dataset, compact)
+        def change(opened: OpenedVersion, commit: Job) -> tuple[Manifest, None]:
+            checked = CompactionOptions.of(options, dict(opened.manifest.config))
+            return compact(opened, checked, rewriting, commit)[0], None
+
+        return asdict(CompactionMetrics()) | job.change(self._dataset, change)
 
     def executeClusterBy(
         self,
@@ -159,12 +158,13 @@ def rewrite_tasks(
     return [RewriteTask(fragments, shared) for fragments in ranges]
 
 
-def _without(
-    opened: OpenedVersion, condition: str, job: Job, options: dict[str, Any]
-) -> tuple[int, ...]:
-    """Ids of the fragments in which no row matches, and those that the caller excluded."""
-    excluded = set(opened.manifest.fragment_ids.tolist()) - _matching(opened, condition, job)
-    return tuple(sorted(excluded | set(options.get("excluded_fragment_ids", ()))))
+def _only_where(
+    opened: OpenedVersion, condition: str, job: Job, options: CompactionOptions
+) -> CompactionOptions:
+    """Options that exclude the fragments in which no row matches, too."""
+    without = set(opened.manifest.fragment_ids.tolist()) - _matching(opened, condition, job)
+    excluded = sorted(without.union(options.excluded_fragment_ids))
+    return replace(options, excluded_fragment_ids=tuple(excluded))
 
 
 def _matching(opened: OpenedVersion, condition: str, job: Job) -> set[int]:
