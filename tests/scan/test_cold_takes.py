@@ -18,22 +18,27 @@ from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import BoundProjection
 
 ROWS = 12_000
+FULL_ZIP = {"lance-encoding:structural-encoding": "fullzip"}
 
 
 def make(first: int) -> pa.Table:
     numbers = range(first, first + ROWS)
-    return pa.table(
+    table = pa.table(
         {
             "id": pa.array(numbers, pa.int64()),
             "some": pa.array([None if i % 7 == 0 else i for i in numbers], pa.int32()),
             "text": pa.array([f"text {i * 7919 % 10007}" for i in numbers]),
             "few": pa.array([f"word {i % 7}" for i in numbers]),
             "same": pa.array([first] * ROWS, pa.int64()),
+            "wide": pa.array([None if i % 5 == 0 else f"{i} " * (40 + i % 9) for i in numbers]),
             "vector": pa.array([[i, i + 1.5] * 64 for i in numbers], pa.list_(pa.float32(), 128)),
             "tags": pa.array([list(range(i % 4)) for i in numbers], pa.list_(pa.int16())),
             "meta": pa.array([{"x": i, "y": None if i % 3 else str(i)} for i in numbers]),
         }
     )
+    own_pages = table.schema.field("wide").with_metadata(FULL_ZIP)
+    at = table.schema.get_field_index("wide")
+    return table.cast(table.schema.set(at, own_pages))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,9 @@ def test_rows_of_cold_files_are_those_asked_for(
         assert warm["id"].to_pylist() == rows
 
 
-@pytest.mark.parametrize("columns", [["id", "some", "same"], ["text", "few"], ["tags", "meta"]])
+@pytest.mark.parametrize(
+    "columns", [["id", "some", "same"], ["text", "few"], ["tags", "meta"], ["wide"]]
+)
 def test_what_a_take_needs_is_known(dataset: LanceDataset, columns: list[str]) -> None:
     manifest = dataset.manifest
     snapshot = Snapshot(dataset.store, manifest, Session())

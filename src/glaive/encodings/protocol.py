@@ -372,8 +372,8 @@ class PageReader(ABC):
         """Fetch what is read before any row; None, the default: it comes with the rows."""
         return None
 
-    def opening_ranges(self) -> MemoryRanges:
-        """What a mapped page reads before any row; empty after that."""
+    def opening_ranges(self, rows: Int64s) -> MemoryRanges:
+        """What a mapped page reads to know where these ascending rows are; empty where it does."""
         return NO_RANGES
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges | None:

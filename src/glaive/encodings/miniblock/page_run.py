@@ -108,7 +108,7 @@ class PageRun(MiniBlockReader):
                 page = PageRun(self._parts.only(at))
                 page.read(0, page.rows)
 
-    def opening_ranges(self) -> MemoryRanges:
+    def opening_ranges(self, rows: NDArray[np.int64]) -> MemoryRanges:
         """All buffers of all pages but the chunks."""
         if self.small is not None:
             return NO_RANGES

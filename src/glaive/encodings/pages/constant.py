@@ -154,7 +154,7 @@ class ConstantPage(PageReader):
         leaf = self.read(start, stop)
         return None if isinstance(leaf, Fetch) else leaf_matches(leaf, predicate, self.page.where)
 
-    def opening_ranges(self) -> MemoryRanges:
+    def opening_ranges(self, rows: Int64s) -> MemoryRanges:
         """All buffers."""
         buffers = None if self.loaded is not None else self.page.at_hand
         if not buffers:

@@ -33,6 +33,7 @@ from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import level_limits, read_layers
 from glaive.encodings.plain_run import PlainRun
 from glaive.encodings.protocol import (
+    NO_RANGES,
     EncodedPage,
     MemoryRanges,
     PageBytes,
@@ -151,17 +152,32 @@ class FullZipPage(PageReader):
             return self._fetch(rows)
         if not self.index_width:
             return self._equal_rows(at_hand[0], rows)
-        index = as_array(at_hand[1], f"<u{self.index_width}")
-        starts, stops = index[rows].astype(np.int64), index[rows + 1].astype(np.int64)
+        starts, stops = self._bounds(at_hand[1], rows)
         return self._leaf(unzip(at_hand[0], starts, stops, self.entry, self.page.where), count)
 
+    def opening_ranges(self, rows: Int64s) -> MemoryRanges:
+        """Where rows are of which not all have the same size: their numbers in the row index."""
+        at_hand, width = self.page.at_hand, self.index_width
+        if at_hand is None or not width:
+            return NO_RANGES
+        at = at_hand[1].address + width * rows
+        return np.stack([at, np.full(len(at), 2 * width)], axis=1)
+
     def take_ranges(self, rows: Int64s) -> MemoryRanges | None:
-        """The entries of the rows, where all have the same size."""
+        """The entries of the rows."""
         at_hand = self.page.at_hand
-        if at_hand is None or self.index_width:
+        if at_hand is None:
             return None
-        stride = self.entry.stride
-        return np.stack([at_hand[0].address + stride * rows, np.full(len(rows), stride)], axis=1)
+        address, stride = at_hand[0].address, self.entry.stride
+        if not self.index_width:
+            return np.stack([address + stride * rows, np.full(len(rows), stride)], axis=1)
+        starts, stops = self._bounds(at_hand[1], rows)
+        check_ranges(starts, stops, at_hand[0].size, self.page.where)
+        return np.stack([address + starts, stops - starts], axis=1)
+
+    def _bounds(self, index: pa.Buffer, rows: Int64s) -> tuple[Int64s, Int64s]:
+        positions = as_array(index, f"<u{self.index_width}")
+        return positions[rows].astype(np.int64), positions[rows + 1].astype(np.int64)
 
     @property
     def mapped_end(self) -> int | None:

@@ -35,6 +35,7 @@ from glaive.encodings.miniblock.page_run import PageRun
 from glaive.encodings.miniblock.reader import Dictionaries, MiniBlockReader, Opened, without_chunks
 from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PageSignature
 from glaive.encodings.registry import page_layout
+from glaive.types import Int64s
 
 __all__ = ["MiniBlockPage"]
 
@@ -81,7 +82,7 @@ class MiniBlockPage(MiniBlockReader):
             dictionary = Dictionaries(buffers[1], _ZERO, size, items)
         return Opened.of_pages(layout, claims, words, index, dictionary, page.where)
 
-    def opening_ranges(self) -> MemoryRanges:
+    def opening_ranges(self, rows: Int64s) -> MemoryRanges:
         """All buffers but the chunks."""
         at_hand = self.page.at_hand
         if self.small is not None or at_hand is None:

@@ -46,7 +46,8 @@ def prefetch_rows(
     parts = [part for starts, pages in columns for part in _pages(starts, pages, rows)]
     if not parts:
         return Prefetched(is_complete=True, was_needed=False)
-    needed = prefetch(np.concatenate([page.opening_ranges() for page, _ in parts]))
+    opening = [page.opening_ranges(positions) for page, positions in parts]
+    needed = prefetch(_merged(np.concatenate(opening)))
     ranges = []
     for page, positions in parts:
         taken = page.take_ranges(positions)
