@@ -15,16 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 import pyarrow as pa
 
 from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.opening import find
 from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
 from glaive.dataset.sampling import sample_positions, slice_length
-from glaive.dataset.scanner import Scanner
-from glaive.dataset.stats import LanceStats
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.history import describe, describe_all, find_version
-from glaive.dataset.versions.references import resolve
-from glaive.dataset.versions.refs import Branches, Tags
 from glaive.errors import GlaiveError, NotFoundError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
@@ -55,6 +50,7 @@ if TYPE_CHECKING:
     from glaive.dataset.commits.lance_operation import LanceOperation
     from glaive.dataset.commits.transactions import Transaction
     from glaive.dataset.compaction.optimize import DatasetOptimizer
+    from glaive.dataset.fragments.fragment import LanceFragment
     from glaive.dataset.indexing.describe import IndexDescription
     from glaive.dataset.indexing.parameters import IndexConfig
     from glaive.dataset.indexing.progress import IndexProgress
@@ -63,8 +59,11 @@ if TYPE_CHECKING:
     from glaive.dataset.merging.merge_insert import MergeInsertBuilder
     from glaive.dataset.metadata import StringUpdates
     from glaive.dataset.queries import SqlQueryBuilder
+    from glaive.dataset.scanner import Scanner
+    from glaive.dataset.stats import LanceStats
     from glaive.dataset.versions.cleanup import CleanupExplanation, CleanupStats
     from glaive.dataset.versions.delta import DatasetDelta
+    from glaive.dataset.versions.refs import Branches, Tags
     from glaive.dataset.writing.base_paths import DatasetBasePath
     from glaive.scan.blobs.file import BlobFile
     from glaive.scan.full_text.queries import DocumentGranularity
@@ -310,6 +309,8 @@ class LanceDataset:
     @property
     def stats(self) -> LanceStats:
         """Statistics of this version."""
+        from glaive.dataset.stats import LanceStats
+
         return LanceStats(self.snapshot)
 
     def io_stats_snapshot(self) -> IOStats:
@@ -336,6 +337,8 @@ class LanceDataset:
         **options: Unpack[ScanKeywords],
     ) -> Scanner:
         """Describe a scan; :class:`glaive.scan.options.ScanOptions` documents the options."""
+        from glaive.dataset.scanner import Scanner
+
         given: dict[str, Any] = {"columns": columns, "filter": filter, **options}
         given |= {"limit": limit, "offset": offset}
         defaults = self._at.scan_defaults.items()
@@ -529,6 +532,8 @@ class LanceDataset:
         """Live rows, from the manifest alone."""
         if filter is None:
             return self.snapshot.num_rows
+        from glaive.dataset.scanner import Scanner
+
         return Scanner.of(self._at.views, filter=filter).count_rows()
 
     # ------------------------------------------------------------ fragments
@@ -545,11 +550,15 @@ class LanceDataset:
             raise UnsupportedFeatureError(
                 "get_fragments() does not support filter yet. Leave it out, and filter the rows."
             )
+        from glaive.dataset.fragments.fragment import LanceFragment
+
         views = self._at.views
         return [LanceFragment.of(views, at) for at in range(views.snapshot.manifest.num_fragments)]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id; ``None`` if there is none."""
+        from glaive.dataset.fragments.fragment import LanceFragment
+
         views = self._at.views
         try:
             return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
@@ -1203,16 +1212,22 @@ class LanceDataset:
         VersionNotFoundError, RefNotFoundError
             There is no such version, tag or branch.
         """
+        from glaive.dataset.versions.references import resolve
+
         return self.holding(self._at.at_reference(resolve(self.store, self.manifest, version)))
 
     @property
     def tags(self) -> Tags:
         """Tags, which name versions: ``list``, ``create``, ``update``, ``delete``, …"""
+        from glaive.dataset.versions.refs import Tags
+
         return Tags(self)
 
     @property
     def branches(self) -> Branches:
         """Branches: ``list``, ``delete``, …"""
+        from glaive.dataset.versions.refs import Branches
+
         return Branches(self)
 
     def version_refs(self) -> list[dict[str, int]]:

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from glaive.dataset.versions.history import find_version, version_as_of
-from glaive.dataset.versions.references import resolve
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
@@ -40,6 +39,8 @@ def find(
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     if isinstance(version, str | tuple):
+        from glaive.dataset.versions.references import resolve
+
         target = resolve(store, open_latest(store), version)
         return target.store, target.manifest, target.store.uri
     manifest = open_latest(store) if version is None else find_version(store, version)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from glaive.dataset.versions.history import find_version
-from glaive.dataset.versions.references import Referenced
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.table.load import open_latest
+
+if TYPE_CHECKING:
+    from glaive.dataset.versions.references import Referenced
 
 __all__ = ["OpenDataset", "OpenedVersion"]
 

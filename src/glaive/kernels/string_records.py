@@ -1,8 +1,6 @@
 """Arguments of kernels over strings: see :mod:`glaive.kernels.records`."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple  # annotations are no strings: see ``records``
 
 __all__ = [
     "Candidate",

@@ -1,8 +1,6 @@
 """Arguments of the kernels of full-text search, by name: see ``glaive.kernels.records``."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple  # annotations are no strings: see ``records``
 
 __all__ = ["DecodePositions", "DecodePostings", "TopAll", "TopAny"]
 

@@ -1,8 +1,6 @@
 """Arguments of kernels of vector indices, by name; see ``records``."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple  # annotations are no strings: see ``records``
 
 __all__ = [
     "FindNearest",

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from glaive.errors import OptionError
-from glaive.scan.metrics import ScanStatistics
 from glaive.scan.options import ScanOptions
-from glaive.scan.run.compare import ColumnOrdering
+
+if TYPE_CHECKING:
+    from glaive.scan.metrics import ScanStatistics
+    from glaive.scan.run.compare import ColumnOrdering
 
 __all__ = ["FragmentScanKeywords", "HeadKeywords", "ScanKeywords", "shows_options"]
 

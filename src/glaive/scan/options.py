@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glaive.errors import OptionError, UnsupportedFeatureError
-from glaive.scan.full_text.queries import FullTextQuery
-from glaive.scan.full_text.text_query import full_text_query_of
-from glaive.scan.metrics import ScanStatistics
-from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.projection import BlobHandling, Columns, column_names
-from glaive.scan.run.compare import ColumnOrdering, orderings
+
+if TYPE_CHECKING:  # a first scan without search and order loads none of these
+    from glaive.scan.full_text.queries import FullTextQuery
+    from glaive.scan.metrics import ScanStatistics
+    from glaive.scan.nearest.options import NearestOptions
+    from glaive.scan.run.compare import ColumnOrdering
 
 __all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions"]
 
@@ -228,6 +229,8 @@ def _check_query(kept: dict[str, Any]) -> None:
     """Check what the options say about filter and order."""
     kept["filter"] = _one_filter(kept.get("filter"))
     if "order_by" in kept:
+        from glaive.scan.run.compare import orderings
+
         kept["order_by"] = orderings(kept["order_by"])
     late = kept.get("late_materialization")
     if late is not None and not isinstance(late, bool):
@@ -320,9 +323,21 @@ def _row_range(given: object) -> tuple[int, int]:
     return start, max(start, stop)
 
 
+def _nearest(given: object) -> NearestOptions:
+    from glaive.scan.nearest.options import NearestOptions
+
+    return NearestOptions.of(given)
+
+
+def _full_text_query(given: object) -> FullTextQuery:
+    from glaive.scan.full_text.text_query import full_text_query_of
+
+    return full_text_query_of(given)
+
+
 _CHECKED: Mapping[str, Callable[[Any], Any]] = {
     "fragments": _fragment_ids,
     "range_before": _row_range,
-    "nearest": NearestOptions.of,
-    "full_text_query": full_text_query_of,
+    "nearest": _nearest,
+    "full_text_query": _full_text_query,
 }

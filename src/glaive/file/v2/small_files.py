@@ -26,12 +26,12 @@ from glaive.encodings.leaf import Leaf
 from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
 from glaive.encodings.registry import open_page
+from glaive.file.v2.bulk_reads import FOOTER_VERSIONS, BulkReadError
 from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.container import parse_page_layout
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
-from glaive.file.versions import PROFILES
-from glaive.format.field import BLOB, Field
+from glaive.format.field import Field
 from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
 from glaive.io.pool import gather
@@ -40,18 +40,11 @@ from glaive.memory import as_array
 from glaive.types import ByteRange, Int64s, Where
 
 __all__ = [
-    "BULK_VERSIONS",
-    "MAX_BYTES",
-    "BulkReadError",
     "SmallBatch",
     "SmallPage",
     "at_hand",
     "read_small_files",
-    "suits_bulk_reads",
 ]
-
-MAX_BYTES = 64 * 1024
-"""Bytes of a file that counts as small."""
 
 _MOST_EXPANDED = 256 * 1024 * 1024
 """Bytes that items of dictionaries may take in the values of one column, about."""
@@ -74,32 +67,6 @@ _FOOTER = np.dtype(
     ]
 )
 """The footer of a file; see :mod:`glaive.format.footer`."""
-
-_PROFILES = [
-    profile for profile in PROFILES.values() if getattr(profile, "pages", None) == "layouts"
-]
-BULK_VERSIONS = frozenset(profile.version for profile in _PROFILES)
-"""Format versions of files that are read in bulk: those whose pages have layouts."""
-
-_FOOTER_VERSIONS = frozenset(numbers for profile in _PROFILES for numbers in profile.on_disk)
-
-
-class BulkReadError(Exception):
-    """Files have to be read one by one; the message says why, in one of few ways."""
-
-
-def suits_bulk_reads(fields: Sequence[Field]) -> bool:
-    """Whether columns of these fields are read from many files at once."""
-    return not any(
-        field.is_packed or BLOB in field.metadata or _is_list_of_fixed(field)
-        for top in fields
-        for field in top.walk()
-    )
-
-
-def _is_list_of_fixed(field: Field) -> bool:
-    """Whether a field is a fixed-size list whose items are no plain values."""
-    return bool(field.children) and field.logical_type.startswith("fixed_size_list")
 
 
 def read_small_files(
@@ -228,7 +195,7 @@ class SmallBatch:
             & (footers["globals"] + footers["buffers"] * np.uint64(_PAIR) <= capacity)
         )
         versions = {(major, minor) for major, minor in np.unique(footers["version"], axis=0)}
-        if not sound.all() or not versions <= _FOOTER_VERSIONS:
+        if not sound.all() or not versions <= FOOTER_VERSIONS:
             raise BulkReadError("a footer is damaged or of another format")
         return cls(raw, np.array(bases), np.array(rows), footers)
 

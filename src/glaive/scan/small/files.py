@@ -8,16 +8,18 @@ the reader of single files, which says what is wrong and where; how often is cou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoundError, SchemaError
-from glaive.file.v2.small_files import BULK_VERSIONS, MAX_BYTES, BulkReadError, SmallBatch
+from glaive.file.v2.bulk_reads import BULK_VERSIONS, MAX_BYTES, BulkReadError
 from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
-from glaive.io.read_many import read_many
 from glaive.io.store import ObjectStore
 from glaive.scan.metrics import Meter
 from glaive.scan.views import BoundProjection
+
+if TYPE_CHECKING:
+    from glaive.file.v2.small_files import SmallBatch
 
 __all__ = ["column_of", "has_columns", "in_bulk", "read_batch", "small_file"]
 
@@ -63,6 +65,10 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
     ObjectNotFoundError
         One of them is missing.
     """
+    # Here and not above: takes ask for small files where there are none.
+    from glaive.file.v2.small_files import SmallBatch
+    from glaive.io.read_many import read_many
+
     objects = read_many(store, [file.path for file in files], [file.size for file in files])
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")

@@ -16,7 +16,8 @@ from glaive.arrow.buffers import integer_array, pack_flags
 from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
-from glaive.file.v2.small_files import read_small_files, suits_bulk_reads
+from glaive.file.v2.bulk_reads import suits_bulk_reads
+from glaive.file.v2.small_files import read_small_files
 from glaive.format.fragment import SingleFile
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.search import Search

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
-from glaive.file.v2.small_files import MAX_BYTES, BulkReadError, suits_bulk_reads
+from glaive.file.v2.bulk_reads import MAX_BYTES, BulkReadError, suits_bulk_reads
 from glaive.format.fragment import SingleFile
 from glaive.scan.metrics import Meter
 from glaive.scan.small.files import column_of, has_columns, in_bulk, read_batch, small_file
