@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,40 @@ def test_empty_folders_go_but_links_stay(root: Path) -> None:
     LocalStore(root.parent / "alias").remove_folders()
     assert not os.path.lexists(root)
     assert not os.path.lexists(root.parent / "alias")
+
+
+def test_an_empty_folder_behind_a_link_that_leads_out_stays(root: Path) -> None:
+    (root / "link").symlink_to("../outside")
+    (root / "inside").symlink_to("data")
+    for folder in (root.parent / "outside/empty", root / "data/empty"):
+        folder.mkdir()
+    store = LocalStore(root)
+    assert [meta.path for meta in store.empty_folders("data")] == ["data/empty"]
+    store.remove_empty(["link/empty", "inside/empty", "link", "data", "gone", "data/x"])
+    assert (root.parent / "outside/empty").is_dir()
+    assert (root / "link").is_symlink()
+    assert sorted(path.name for path in (root / "data").iterdir()) == ["sub", "x"]
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20], ids=["small", "large"])
+def test_a_writer_makes_its_folder_again_if_others_remove_it(tmp_path: Path, size: int) -> None:
+    folder, done = tmp_path / "a/b", threading.Event()
+
+    def remove() -> None:
+        removed = 0
+        while removed < 3 and not done.is_set():
+            with suppress(OSError):  # it is not there, or not empty
+                folder.rmdir()
+                removed += 1
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    try:
+        LocalStore(tmp_path).put("a/b/file", [b"1" * size])
+    finally:
+        done.set()
+        thread.join()
+    assert (folder / "file").stat().st_size == size
 
 
 class TestListing:

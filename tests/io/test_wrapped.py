@@ -104,6 +104,8 @@ def test_a_bucket_has_none_of_what_only_directories_have() -> None:
     assert [*store.unfinished(""), *store.links("")] == []
     assert not store.remove_unfinished("a/x")
     store.remove_folders()
+    store.remove_empty(["a"])
+    assert [*store.empty_folders("")] == []
     memory = bytearray(5)
     assert store.get_into("a/x", memoryview(memory)) == 3
     assert memory == b"123\0\0"

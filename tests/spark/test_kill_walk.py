@@ -143,7 +143,7 @@ def stray_files(uri: str) -> set[str]:
     found = list(Path(uri).glob("_deletions/*"))
     if len(found) != deletions:
         files |= {path.name for path in found}
-    files |= {path.parent.name for path in Path(uri).glob("_indices/*/*")} - known
+    files |= {path.name for path in Path(uri).glob("_indices/*")} - known
     return files | {path.name for path in Path(uri).glob("_versions/*.tmp*")}
 
 

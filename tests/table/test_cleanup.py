@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -98,3 +99,55 @@ def test_what_a_writer_left_unfinished_a_week_ago_goes(
     root = guarded(store, commit_lock=lambda _: nullcontext()) if locked else store
     delete_planned(root, plan_cleanup(root, root, newest, EVERYTHING))
     assert not left.exists()
+
+
+INDEX, BLOBS = f"_indices/{UUID(int=7)}", "data/" + "01" * 12 + "ab" * 13
+
+
+@pytest.fixture
+def empty_folders(store: LocalStore) -> dict[str, Path]:
+    """Empty folders with names of writers and of others, a week old or just made."""
+    made = {name: Path(store.root, name) for name in (INDEX, BLOBS, "_indices/mine", "data/mine")}
+    week_ago = time.time() - 7.5 * 24 * 3600
+    for path in made.values():
+        path.mkdir(parents=True)
+        os.utime(path, (week_ago, week_ago))
+    made["just made"] = Path(store.root, f"_indices/{UUID(int=8)}")
+    made["just made"].mkdir()
+    return made
+
+
+def test_empty_folders_of_indices_and_blobs_go_after_a_week(
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+) -> None:
+    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
+    left = {name for name, path in empty_folders.items() if path.exists()}
+    assert left == {"_indices/mine", "data/mine", "just made"}
+
+
+def test_a_folder_just_made_goes_if_nobody_writes(
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+) -> None:
+    policy = CleanupPolicy(older_than=timedelta(0), delete_unverified=True)
+    delete_planned(store, plan_cleanup(store, store, newest, policy))
+    assert not empty_folders["just made"].exists()
+
+
+def test_the_folder_goes_with_the_last_of_its_files(store: LocalStore, newest: Manifest) -> None:
+    for name in ("index.idx", "notes.txt"):
+        store.put(f"{INDEX}/{name}", [b"1"])
+    store.put(f"{BLOBS}/{'0' * 32}.blob", [b"1"])
+    policy = CleanupPolicy(older_than=timedelta(0), delete_unverified=True)
+    delete_planned(store, plan_cleanup(store, store, newest, policy))
+    assert [meta.path for meta in store.walk("_indices")] == [f"{INDEX}/notes.txt"]
+    assert not Path(store.root, BLOBS).exists()
+
+
+def test_a_folder_stays_if_a_writer_fills_it_after_the_plan(
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+) -> None:
+    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    assert set(plan.folders) == empty_folders.keys() & {INDEX, BLOBS}
+    store.put(f"{INDEX}/index.idx", [b"1"])
+    delete_planned(store, plan)
+    assert store.head(f"{INDEX}/index.idx").size == 1

@@ -21,16 +21,22 @@ from typing import Final
 
 from glaive.io.local_sink import sync_folder
 
-__all__ = ["LeadsOutError", "is_link", "opened_folder", "unlink_all"]
+__all__ = ["LeadsOutError", "is_link", "opened_folder", "remove_folder", "unlink_all"]
 
 _BY_DESCRIPTOR: Final = (
-    hasattr(os, "O_NOFOLLOW") and {os.open, os.unlink, os.stat, os.readlink} <= os.supports_dir_fd
+    hasattr(os, "O_NOFOLLOW")
+    and {os.open, os.unlink, os.rmdir, os.stat, os.readlink} <= os.supports_dir_fd
 )
 """Whether the system supports names relative to the descriptor of a folder; Windows does not."""
 
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _MAX_LINKS: Final = 40
 """Links followed in one path; the limit of Linux."""
+
+_NOT_REMOVED: Final = frozenset(
+    {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
+)
+"""Errors for a folder that is not empty, does not exist, is a link or a mount point."""
 
 _DATASET: Final = "_versions"
 _JUNCTION: Final = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
@@ -64,6 +70,18 @@ def unlink_all(folder: int | str, names: Sequence[str], *, fsync: bool = False) 
             continue
     if fsync:
         sync_folder(folder)
+
+
+def remove_folder(folder: int | str, name: str) -> None:
+    """Remove a folder in an opened one if it is empty; else, and if it is no folder, it stays."""
+    try:
+        if isinstance(folder, int):
+            os.rmdir(name, dir_fd=folder)
+        else:
+            os.rmdir(f"{folder}/{name}")
+    except OSError as error:
+        if error.errno not in _NOT_REMOVED:
+            raise
 
 
 @contextmanager

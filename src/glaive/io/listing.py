@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from stat import S_ISDIR
 
-from glaive.io.confined import is_link
+from glaive.io.confined import is_link, remove_folder
 from glaive.io.failures import from_system
 from glaive.io.store import ObjectMeta
 from glaive.io.temporary import is_temporary
 
 __all__ = [
     "describe",
+    "empty_folders_below",
     "files_below",
     "files_in",
     "links_below",
@@ -28,9 +29,6 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NOT_REMOVED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EBUSY}
-"""Errors for a directory that is not empty, does not exist, is a link or a mount point."""
-
 _HAS_JUNCTIONS = os.name == "nt"
 
 
@@ -71,6 +69,14 @@ def links_below(root: str, prefix: str) -> Iterator[str]:
     return (path for path, link in _below(root, prefix) if link)
 
 
+def empty_folders_below(root: str, prefix: str) -> Iterator[ObjectMeta]:
+    """Directories without entries at any depth below a directory."""
+    for path, _ in _below(root, prefix, folders=True):
+        full = _joined(root, path.rstrip("/"))
+        if path.endswith("/") and not names_in(full) and (status := _status(full)) is not None:
+            yield describe(path.rstrip("/"), status)
+
+
 def remove_empty_folders(root: str) -> None:
     """Remove a directory and those below it, as far as they are empty.
 
@@ -85,10 +91,9 @@ def remove_empty_folders(root: str) -> None:
 
 def _remove_folder(full: str) -> None:
     try:
-        os.rmdir(full)
+        remove_folder(*os.path.split(full))
     except OSError as error:
-        if error.errno not in _NOT_REMOVED:
-            raise from_system(error, full, "remove") from None
+        raise from_system(error, full, "remove") from None
 
 
 def describe(path: str, status: os.stat_result) -> ObjectMeta:
@@ -138,16 +143,20 @@ def _described(entry: os.DirEntry[str]) -> tuple[str, bool, bool]:
 
 def _file(root: str, path: str) -> ObjectMeta | None:
     """A file or the target of a link; ``None`` if that is no file, or has been deleted since."""
-    full = _joined(root, path)
+    status = _status(_joined(root, path))
+    return None if status is None or S_ISDIR(status.st_mode) else describe(path, status)
+
+
+def _status(full: str) -> os.stat_result | None:
+    """The status of a file or directory; ``None`` if it has been deleted."""
     try:
-        status = os.stat(full)
+        return os.stat(full)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:  # a circular link
             return None
         raise from_system(error, full, "look up") from None
-    return None if S_ISDIR(status.st_mode) else describe(path, status)
 
 
 def _joined(root: str, path: str) -> str:

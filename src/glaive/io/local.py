@@ -17,17 +17,19 @@ from stat import S_ISDIR, S_ISREG
 import pyarrow as pa
 
 from glaive.config import settings
-from glaive.errors import OptionError, StoreError
+from glaive.errors import StoreError
 from glaive.io.confined import (
     LeadsOutError,
     is_link,
     opened_folder,
+    remove_folder,
     unlink_all,
 )
 from glaive.io.exclusive import remove_unfinished
 from glaive.io.failures import from_system, not_a_file
 from glaive.io.listing import (
     describe,
+    empty_folders_below,
     files_below,
     files_in,
     links_below,
@@ -35,11 +37,12 @@ from glaive.io.listing import (
     remove_empty_folders,
     unfinished_below,
 )
-from glaive.io.local_sink import SMALL_FILE_BYTES, LocalSink, put_small, write_new
+from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
 from glaive.io.mapped import READING
 from glaive.io.object_path import check_object_path
 from glaive.io.positioned import open_file
 from glaive.io.stats import IoCounters
+from glaive.io.storage_options import read_switch
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader
 
 __all__ = ["LocalStore"]
@@ -86,8 +89,8 @@ class LocalStore(ObjectStore):
         self.options: Mapping[str, str] = options or {}
         self.fsync, self.through_links = settings.fsync, False
         if options:
-            self.fsync = _switch(options, "fsync", self.fsync)
-            self.through_links = _switch(options, "delete_through_links", False)
+            self.fsync = read_switch(options, "fsync", default=self.fsync)
+            self.through_links = read_switch(options, "delete_through_links")
         self.counters = IoCounters()
         self.anchor = self.root
 
@@ -164,7 +167,7 @@ class LocalStore(ObjectStore):
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole file; see the contract in :mod:`glaive.io.store`."""
-        if not self.fsync and (small := _joined_if_small(data)) is not None:
+        if not self.fsync and (small := joined_if_small(data)) is not None:
             put_small(self.full(path), small, mode)
             self.counters.add_write(1, len(small))
             return
@@ -181,7 +184,7 @@ class LocalStore(ObjectStore):
 
         It needs no temporary name: a writer that is stopped leaves a file that nothing refers to.
         """
-        small = None if self.fsync else _joined_if_small(data)
+        small = None if self.fsync else joined_if_small(data)
         if small is not None:
             full = self.full(path)
             try:
@@ -231,6 +234,23 @@ class LocalStore(ObjectStore):
         """Temporary files at any depth below a directory: of active writers, or of failed ones."""
         self.full(prefix)
         return unfinished_below(self.root, prefix)
+
+    def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Directories without entries at any depth below one."""
+        self.full(prefix)
+        return empty_folders_below(self.root, prefix)
+
+    def remove_empty(self, folders: Sequence[str]) -> None:
+        """Remove directories that are empty, unless a link in their path leads out of the root."""
+        for path in folders:
+            full, name = self.full(path), path.rpartition("/")[2]
+            try:
+                with self._confined(_folder_of(path)) as at:
+                    remove_folder(at, name)
+            except (FileNotFoundError, LeadsOutError):
+                continue
+            except OSError as error:
+                raise from_system(error, full, "remove") from None
 
     def links(self, prefix: str) -> Iterator[str]:
         """Links at any depth below a directory."""
@@ -361,27 +381,6 @@ def _reopened(anchor: str, prefix: str, options: Mapping[str, str]) -> LocalStor
 
 def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _switch(options: Mapping[str, str], name: str, default: bool) -> bool:  # noqa: FBT001  # a value, not a flag
-    """The value of an option that is true or false."""
-    for key, value in options.items():
-        if key.lower() == name:
-            switch = _SWITCHES.get(value.lower())
-            if switch is None:
-                raise OptionError(f"storage_options: {name} is true or false, found {value!r}")
-            return switch
-    return default
-
-
-_SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-
-
-def _joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
-    """The content of a small file; ``None`` if it is not small."""
-    if sum([memoryview(part).nbytes for part in data]) > SMALL_FILE_BYTES:
-        return None
-    return b"".join(data)
 
 
 def _read_into(fd: int, target: memoryview) -> int:

@@ -16,7 +16,14 @@ from glaive.io.stats import IoCounters
 from glaive.io.store import BytesLike, PutMode, byte_views
 from glaive.io.temporary import temporary_path
 
-__all__ = ["SMALL_FILE_BYTES", "LocalSink", "put_small", "sync_folder", "write_new"]
+__all__ = [
+    "SMALL_FILE_BYTES",
+    "LocalSink",
+    "joined_if_small",
+    "put_small",
+    "sync_folder",
+    "write_new",
+]
 
 SMALL_FILE_BYTES = 256 * 1024
 """Size of a file up to which its parts are joined and written with one call."""
@@ -35,9 +42,19 @@ preallocated.
 _PREALLOCATED_BYTES = 32 * 1024 * 1024
 """Bytes preallocated at a time; unused ones are released when the file is finished."""
 
+_FOLDER_ATTEMPTS = 8
+"""Times that a folder is made which others remove at once."""
+
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the file size does not change
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def joined_if_small(data: Sequence[BytesLike]) -> bytes | None:
+    """The content of a small file; ``None`` if it is not small."""
+    if sum([memoryview(part).nbytes for part in data]) > SMALL_FILE_BYTES:
+        return None
+    return b"".join(data)
 
 
 def write_new(full: str, data: bytes) -> None:
@@ -50,11 +67,7 @@ def write_new(full: str, data: bytes) -> None:
     OSError
         It could not be written; nothing is left behind.
     """
-    try:
-        fd = os.open(full, _NEW, 0o666)
-    except FileNotFoundError:
-        _make_folder(full)
-        fd = os.open(full, _NEW, 0o666)
+    fd = _open_new(full)
     try:
         try:
             done = os.write(fd, data)
@@ -66,6 +79,18 @@ def write_new(full: str, data: bytes) -> None:
         with suppress(OSError):
             os.unlink(full)
         raise
+
+
+def _open_new(full: str, *, fsync: bool = False) -> int:
+    """A descriptor of a new file; its folder is created if missing.
+
+    Also where a clean-up finds that folder empty, and removes it before the file is in it.
+    """
+    for _ in range(_FOLDER_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            return os.open(full, _NEW, 0o666)
+        _make_folder(full, fsync=fsync)
+    return os.open(full, _NEW, 0o666)
 
 
 def _make_folder(full: str, *, fsync: bool = False) -> None:
@@ -116,11 +141,7 @@ class LocalSink:
         self.position = 0
         self._preallocated = 0
         try:
-            try:
-                self._fd = os.open(self._temporary, _NEW, 0o666)
-            except FileNotFoundError:
-                _make_folder(full, fsync=fsync)
-                self._fd = os.open(self._temporary, _NEW, 0o666)
+            self._fd = _open_new(self._temporary, fsync=fsync)
         except OSError as error:
             raise self._failed(error, full) from None
 

@@ -24,6 +24,7 @@ __all__ = [
     "StoreKind",
     "normalise_options",
     "read_options",
+    "read_switch",
 ]
 
 _logger = logging.getLogger(__name__)
@@ -236,3 +237,23 @@ def _close(name: str) -> str:
 
     close = get_close_matches(name, _all_keys(), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def read_switch(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """The value of an option that is true or false.
+
+    Raises
+    ------
+    OptionError
+        It is neither.
+    """
+    for key, value in options.items():
+        if key.lower() == name:
+            switch = _SWITCHES.get(value.lower())
+            if switch is None:
+                raise OptionError(f"storage_options: {name} is true or false, found {value!r}")
+            return switch
+    return default
+
+
+_SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}

@@ -265,6 +265,16 @@ class ObjectStore(ABC):
     def remove_folders(self) -> None:  # noqa: B027  # right for stores without folders
         """Remove the root and the directories below it, as far as they are empty."""
 
+    def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
+        """Directories without entries at any depth below one, with the time of their last change.
+
+        Only directories have them.
+        """
+        return iter(())
+
+    def remove_empty(self, folders: Sequence[str]) -> None:  # noqa: B027  # right for stores without folders
+        """Remove directories that are empty; others, missing ones and links stay."""
+
     def links(self, prefix: str) -> Iterator[str]:
         """Links at any depth below a directory. Only directories have them."""
         return iter(())

@@ -105,6 +105,12 @@ class WrappedStore(ObjectStore):
     def remove_folders(self) -> None:
         self.inner.remove_folders()
 
+    def empty_folders(self, prefix: str) -> Iterator[ObjectMeta]:
+        return self.inner.empty_folders(prefix)
+
+    def remove_empty(self, folders: Sequence[str]) -> None:
+        self.inner.remove_empty(folders)
+
     def links(self, prefix: str) -> Iterator[str]:
         return self.inner.links(prefix)
 

@@ -111,12 +111,16 @@ class CleanupFile:
 
 @dataclass(frozen=True, slots=True)
 class CleanupPlan:
-    """The versions and files to delete, manifests first, and warnings about what is kept."""
+    """The versions and files to delete, manifests first, and warnings about what is kept.
+
+    ``folders`` of indices and blobs are removed then if they are empty.
+    """
 
     read_version: int
     versions: tuple[int, ...]
     files: tuple[CleanupFile, ...]
     warnings: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -198,8 +202,11 @@ def plan_cleanup(
     new = [location for location in list_versions(store) if location.version not in known]
     used_again = FileSet.of(_load(store, new).values())
     files = [file for file in files if file.path not in used_again]
+    folders = {file.path.rpartition("/")[0] for file in files}
+    folders.update(_empty_folders(store, policy, protection))
+    own = tuple(sorted(path for path in folders - kept.folders if is_own_folder(path)))
     versions = tuple(sorted(old))
-    return CleanupPlan(current.version, versions, tuple(files), tuple(protection.warnings))
+    return CleanupPlan(current.version, versions, tuple(files), tuple(protection.warnings), own)
 
 
 def delete_planned(
@@ -231,6 +238,7 @@ def delete_planned(
         store.delete(paths)
         if rate is not None and number < len(calls):
             sleep(max(0.0, len(paths) / rate - (monotonic() - began)))
+    store.remove_empty(plan.folders)
     for warning in warnings:
         _logger.warning("clean-up of %s: %s", store.uri, warning)
     files = tuple(file for file in plan.files if file.path not in kept)
@@ -365,6 +373,19 @@ def _unused(
             if not protection.is_link(meta.path):
                 yield CleanupFile(meta.path, kind, meta.size, unverified=not verified)
         protection.warn_of_linked_folders(folder, kept)
+
+
+def _empty_folders(
+    store: ObjectStore, policy: CleanupPolicy, protection: _Protection
+) -> Iterator[str]:
+    """Empty folders, as files that no version uses: a writer may just have made a young one."""
+    youngest = now() - UNVERIFIED_AGE
+    for folder in FOLDERS:
+        if protection.reason(folder) is not None:
+            continue
+        for meta in store.empty_folders(folder):
+            if policy.delete_unverified or (meta.modified or youngest) < youngest:
+                yield meta.path
 
 
 def _all_files(store: ObjectStore, folder: str) -> Iterator[ObjectMeta]:
