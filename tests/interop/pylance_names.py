@@ -142,6 +142,8 @@ def page() -> str:
 
 def main() -> None:
     """Write the page."""
+    # First: it fails where another library has registered its extension types.
+    importlib.import_module("lance.arrow")
     PAGE.write_text(page(), "utf-8")
 
 

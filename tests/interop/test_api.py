@@ -31,9 +31,6 @@ ABSENT = {
         blob.LanceBlobFile.is_closed blob.LanceBlobFile.read_into
         blob.LanceBlobFile.set_buffer_size
     """,
-    "schemas say the same by LanceSchema.find() and fields, which is a tuple": """
-        LanceSchema.unenforced_clustering_key LanceSchema.unenforced_primary_key
-    """,
 }
 """Members of classes that glaive does not have, by reason."""
 

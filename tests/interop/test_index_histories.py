@@ -86,7 +86,7 @@ def check(place: Path, kind: str, step: str) -> None:
         assert searched == scanned, (step, condition)
         scanner = theirs.scanner(columns=["id"], filter=condition)
         assert sorted(scanner.to_table()["id"].to_pylist()) == sorted(scanned), (step, condition)
-        if not any(entry["fragment_ids"] for entry in ours.list_indices()):
+        if not any(part.fragment_ids for part in ours.describe_indices()[0].segments):
             assert (kind in ZONES, step) == (True, "compact")  # which cuts other zones
             continue
         assert node in scanner.explain_plan(verbose=True), (step, condition)

@@ -56,7 +56,7 @@ def test_parts_of_workers_become_one_text_index(path: str, workers: Any, merging
         library.dataset(path).create_scalar_index(
             "t", "INVERTED", fragment_ids=fragments, index_uuid=uuid, with_position=True
         )
-    assert glaive.dataset(path).list_indices() == []
+    assert glaive.dataset(path).describe_indices() == []
     merging.dataset(path).merge_index_metadata(uuid, "INVERTED")
     assert not list(Path(path, "_indices", uuid, "staging").glob("*"))
     index = glaive.Index(uuid, "t_idx", [1], 1, {0, 1, 2}, 0)
@@ -120,7 +120,7 @@ def test_segments_have_the_id_that_is_asked_for(path: str) -> None:
 def test_a_segment_of_some_fragments_with_an_id_is_not_committed(path: str) -> None:
     uuid, dataset = str(uuid4()), glaive.dataset(path)
     dataset.create_index("v", "IVF_FLAT", num_partitions=2, fragment_ids=[0], index_uuid=uuid)
-    assert glaive.dataset(path).list_indices() == []
+    assert glaive.dataset(path).describe_indices() == []
     assert Path(path, "_indices", uuid, "index.idx").exists()
 
 
@@ -145,11 +145,11 @@ def test_only_some_segments_are_read_beforehand(path: str) -> None:
     dataset = glaive.dataset(path)
     dataset.create_scalar_index("id", "BTREE")
     dataset = glaive.dataset(path)
-    (index,) = dataset.list_indices()
+    (segment,) = dataset.describe_indices()[0].segments
     with pytest.raises(OptionError, match="has no segment"):
         dataset.prewarm_index("id_idx", index_segments=[str(uuid4())])
     assert dataset.session().index_cache_size_bytes() == 0
-    dataset.prewarm_index("id_idx", index_segments=[index["uuid"]])
+    dataset.prewarm_index("id_idx", index_segments=[segment.uuid])
     assert dataset.session().index_cache_size_bytes() > 0
 
 

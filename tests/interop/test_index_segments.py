@@ -48,10 +48,10 @@ def test_zones_of_segments_are_merged(tmp_path: Path, kind: str, stable: bool) -
         dataset.optimize.optimize_indices(num_indices_to_merge=0)
     changed = pa.table({"id": pa.array([50, 51, 52], pa.int64()), "x": [None, 7, 5000]})
     dataset.merge_insert("id").when_matched_update_all().execute(changed)
-    assert len(dataset.list_indices()) == 3
+    assert len(dataset.describe_indices()[0].segments) == 3
     dataset.optimize.optimize_indices(num_indices_to_merge=9)
-    (index,) = dataset.list_indices()
-    assert index["fragment_ids"] == {fragment.fragment_id for fragment in dataset.get_fragments()}
+    (segment,) = dataset.describe_indices()[0].segments
+    assert segment.fragment_ids == {fragment.fragment_id for fragment in dataset.get_fragments()}
     check_answers(path, FILTERS)
 
 
@@ -86,8 +86,8 @@ def test_indices_of_json_are_built_again(tmp_path: Path, kind: str) -> None:
     dataset.create_scalar_index("j", IndexConfig("json", config))
     dataset = glaive.write_dataset(dataset.to_table(), path, mode="append")
     dataset.optimize.optimize_indices(retrain=True)
-    (index,) = dataset.list_indices()
-    assert index["fragment_ids"] == {0, 1}
+    (segment,) = dataset.describe_indices()[0].segments
+    assert segment.fragment_ids == {0, 1}
     text = "json_get_int(j, 'a') = 7"
     assert dataset.to_table(["id"], text, use_scalar_index=True)["id"].to_pylist() == [7, 7]
 

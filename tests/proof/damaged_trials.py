@@ -72,7 +72,7 @@ READS: dict[str, Operation] = {
     "limit": lambda at: at.to_table(limit=3, offset=10),
     "bare batches": lambda at: sum(one.num_rows for one in at.to_batches(columns=[])),
     "sample": lambda at: at.sample(5),
-    "list indices": lambda at: (at.list_indices(), at.describe_indices()),
+    "list indices": lambda at: [one.details for one in at.describe_indices()],
     "figures of an index": lambda at: at.stats.index_stats("numbers"),
     "moved rows": lambda at: at.remap_row_addrs(pa.array([0, 1, 2**32], pa.uint64())),
     "validate": lambda at: at.validate(),

@@ -157,7 +157,6 @@ READS: list[Callable[[Any], Any]] = [
     lambda d: d.versions(),
     lambda d: d.tags.list(),
     lambda d: d.branches.list(),
-    lambda d: d.list_indices(),
     lambda d: d.describe_indices(),
     lambda d: d.stats.dataset_stats(),
     lambda d: d.stats.data_stats(),

@@ -174,8 +174,8 @@ _MAINTAINED: list[Callable[[Any], object]] = [
     lambda d: d.optimize.optimize_indices(),
     lambda d: d.optimize.optimize_indices(num_indices_to_merge=9),
     lambda d: d.optimize.compact_files(materialize_deletions_threshold=0.0),
-    lambda d: d.stats.index_stats(d.list_indices()[0]["name"]),
-    lambda d: d.prewarm_index(d.list_indices()[0]["name"]),
+    lambda d: d.stats.index_stats(d.describe_indices()[0].name),
+    lambda d: d.prewarm_index(d.describe_indices()[0].name),
 ]
 
 

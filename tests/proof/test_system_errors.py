@@ -75,7 +75,7 @@ def test_nothing_is_visible_and_the_next_attempt_works(
                 assert newest.version == 2 or name == "compact"
                 assert sorted_rows(newest.to_table()) == before
                 assert "name" not in newest.tags.list()
-                assert newest.list_indices() == []
+                assert newest.describe_indices() == []
                 operation(newest)
         elif name != "tag":
             assert newest.version > 2

@@ -81,11 +81,6 @@ _TRANSFORM = Absence(
     "Call dataset.add_columns(…)",
     "normalize_transform",
 )
-_CHECKPOINT = Absence(
-    "checkpoints are made and read by add_columns",
-    "Use batch_udf(checkpoint_file=…)",
-    "BatchUDFCheckpoint",
-)
 _NATIVE = (
     "it is an inner object of pylance's Rust library",
     "Use the public classes of glaive.dataset, glaive.file and glaive.namespace",
@@ -95,7 +90,6 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
     "glaive": (_SHARDS, _BLOB_WRITERS, _TABLE_PROVIDER, _TOKENS),
     "glaive.blob": (_BLOB_WRITERS,),
     "glaive.dataset": (
-        _CHECKPOINT,
         _MINHASH,
         _SEARCH_QUERY,
         _TRANSFORM,
@@ -150,7 +144,7 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
         ),
     ),
     "glaive.torch.kmeans": (Absence(*_TORCH_CLUSTERS, "KMeans"),),
-    "glaive.udf": (_CHECKPOINT, _TRANSFORM),
+    "glaive.udf": (_TRANSFORM,),
     "glaive.util": (
         Absence(
             "graphs are built as parts of vector indices",

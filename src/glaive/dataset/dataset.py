@@ -829,10 +829,11 @@ class LanceDataset:
 
     def list_indices(self) -> list[dict[str, Any]]:
         """One dictionary for each segment: ``name``, ``type``, ``uuid``, ``fields``,
-        ``version``, ``fragment_ids`` and ``base_id``.
+        ``version``, ``fragment_ids`` and ``base_id``. Deprecated: see :meth:`describe_indices`.
         """
         from glaive.dataset.indexing.describe import list_segments
 
+        warn_deprecated("The 'list_indices' method", "describe_indices()")
         return list_segments(self.snapshot)
 
     def index_statistics(

@@ -118,6 +118,34 @@ class _Inner:
         """Fragments of fewer rows."""
         return int(self._dataset.stats.dataset_stats(max_rows_per_group)["num_small_files"])
 
+    def current_version(self) -> int:
+        """Number of the version."""
+        return int(self._dataset.version)
+
+    def serialized_manifest(self) -> bytes:
+        """The manifest of the version as it is stored."""
+        found: bytes = self._dataset.manifest.complete_wire.SerializeToString()
+        return found
+
+    def index_cache_entry_count(self) -> int:
+        """Parts of indices and of metadata that the session holds."""
+        session = self._dataset.session()
+        return len(session.index_cache) + len(session.cache)
+
+    def index_cache_hit_rate(self) -> float:
+        """Share of reads from the session that found something there; 0 before the first."""
+        caches = (self._dataset.session().index_cache, self._dataset.session().cache)
+        hits: int = sum(cache.hits for cache in caches)
+        misses: int = sum(cache.misses for cache in caches)
+        return hits / max(1, hits + misses)
+
+    def take_rows(
+        self, row_ids: Iterable[int], columns: Sequence[str] | Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """Rows by row id."""
+        found: pa.Table = self._dataset._take_rows(row_ids, columns)  # noqa: SLF001  # pylance's
+        return found
+
     def take_scan(
         self,
         row_slices: Iterable[tuple[int, int]],

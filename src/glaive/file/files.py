@@ -326,6 +326,11 @@ class LanceFileWriter:
             )
         return self._writer.add_global_buffer(bytes(data))
 
+    @property
+    def closed(self) -> bool:
+        """Whether the file was written or discarded."""
+        return self._closed
+
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add an entry to the schema's metadata; it is written when the file is closed."""
         self._check_open()

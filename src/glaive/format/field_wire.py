@@ -13,15 +13,19 @@ from collections.abc import Sequence
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.blobs import MEMBERS, unfit_members
+from glaive.format.declared_keys import (
+    CLUSTERING_KEY_POSITION,
+    PRIMARY_KEY,
+    PRIMARY_KEY_POSITION,
+    is_clustering_key,
+    is_primary_key,
+    key_position,
+)
 from glaive.format.field import PACKED, Field
 from glaive.format.logical_types import EXTENSION_NAME, encoding_hint
 from glaive.format.pb import file_pb2
 
 __all__ = ["fields_from_wire", "fields_to_wire"]
-
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-_PRIMARY_KEY_POSITION = "lance-schema:unenforced-primary-key:position"
-_TRUE = frozenset({"true", "1", "yes"})
 
 
 def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field, ...]:
@@ -112,11 +116,14 @@ def fields_from_wire(wire: Sequence[file_pb2.Field], where: str) -> tuple[Field,
 
 def _wire_metadata(field: file_pb2.Field) -> dict[str, bytes]:
     metadata = dict(field.metadata)
-    if field.unenforced_primary_key:
-        metadata.setdefault(_PRIMARY_KEY, b"true")
+    if field.unenforced_primary_key and PRIMARY_KEY_POSITION not in metadata:
+        metadata.setdefault(PRIMARY_KEY, b"true")
         if field.unenforced_primary_key_position:
             position = str(field.unenforced_primary_key_position).encode()
-            metadata.setdefault(_PRIMARY_KEY_POSITION, position)
+            metadata.setdefault(PRIMARY_KEY_POSITION, position)
+    if field.unenforced_clustering_key:
+        position = str(field.unenforced_clustering_key_position).encode()
+        metadata.setdefault(CLUSTERING_KEY_POSITION, position)
     if field.extension_name:
         metadata.setdefault(EXTENSION_NAME, field.extension_name.encode())
     return metadata
@@ -145,10 +152,12 @@ def _to_wire(field: Field, parent: int, out: list[file_pb2.Field]) -> None:
         offset, length = field.dictionary or (0, 0)
         wire.dictionary.offset, wire.dictionary.length = offset, length
         wire.dictionary.SetInParent()
-    if (field.option(_PRIMARY_KEY) or "").lower() in _TRUE:
+    if is_primary_key(field):
         wire.unenforced_primary_key = True
-        position = field.option(_PRIMARY_KEY_POSITION) or "0"
-        wire.unenforced_primary_key_position = int(position) if position.isdecimal() else 0
+        wire.unenforced_primary_key_position = key_position(field, PRIMARY_KEY_POSITION) or 0
+    if is_clustering_key(field):
+        wire.unenforced_clustering_key = True
+        wire.unenforced_clustering_key_position = key_position(field, CLUSTERING_KEY_POSITION) or 0
     out.append(wire)
     for child in field.children:
         _to_wire(child, field.id if field.id >= 0 else -1, out)

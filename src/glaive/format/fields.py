@@ -18,6 +18,7 @@ import pyarrow as pa
 from glaive.arrow.nesting import MAX_NESTING
 from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.blobs import MEMBERS, unfit_members
+from glaive.format.declared_keys import clustering_key, primary_key
 from glaive.format.extension import JSON, extended, field_metadata, storage_type
 from glaive.format.field import Field
 from glaive.format.field_wire import fields_from_wire, fields_to_wire
@@ -241,6 +242,14 @@ class LanceSchema:
                 return None
             among = found.children
         return None if found is None else SchemaField(found)
+
+    def unenforced_primary_key(self) -> list[SchemaField]:
+        """Columns that are declared to be the primary key, in its order, at any depth."""
+        return [SchemaField(one) for one in primary_key(self.walk())]
+
+    def unenforced_clustering_key(self) -> list[SchemaField]:
+        """Columns that are declared to be the clustering key, in its order, at any depth."""
+        return [SchemaField(one) for one in clustering_key(self.walk())]
 
     # -------------------------------------------------------------- derivation
 

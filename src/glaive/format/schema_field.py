@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from glaive.format.declared_keys import (
+    CLUSTERING_KEY_POSITION,
+    PRIMARY_KEY_POSITION,
+    is_clustering_key,
+    is_primary_key,
+    key_position,
+)
 from glaive.format.field import Field
 
 __all__ = ["SchemaField"]
@@ -34,6 +41,22 @@ class SchemaField:
     def children(self) -> list[SchemaField]:
         """Its members."""
         return [SchemaField(one) for one in self._field.children]
+
+    def is_unenforced_primary_key(self) -> bool:
+        """Whether it is declared to be of the primary key."""
+        return is_primary_key(self._field)
+
+    def unenforced_primary_key_position(self) -> int | None:
+        """Its place in the primary key, from 1 on; None if none is given."""
+        return key_position(self._field, PRIMARY_KEY_POSITION)
+
+    def is_unenforced_clustering_key(self) -> bool:
+        """Whether it is declared to be of the clustering key."""
+        return is_clustering_key(self._field)
+
+    def unenforced_clustering_key_position(self) -> int | None:
+        """Its place in the clustering key, from 1 on; None if none is given."""
+        return key_position(self._field, CLUSTERING_KEY_POSITION)
 
     @property
     def metadata(self) -> dict[str, str]:

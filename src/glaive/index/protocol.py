@@ -192,6 +192,16 @@ class IndexKind:
         """Where the indexed values are within a JSON column; None for the column's own."""
         return None
 
+    def details(self, entry: Entry) -> dict[str, Any]:  # of most kinds nothing
+        """What the details message of an entry says, by pylance's names; reads no file.
+
+        Raises
+        ------
+        CorruptFileError
+            The message cannot be parsed.
+        """
+        return {}
+
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,6 +19,9 @@ from glaive.dataset.fragments.data_files import DataFile
 from glaive.errors import CapacityError, OptionError, SchemaError
 from glaive.format import fragment as stored
 from glaive.format.fragment import Fragment
+
+if TYPE_CHECKING:
+    from glaive.dataset.columns.udf_checkpoint import BatchUDFCheckpoint
 
 __all__ = ["BatchUDF", "Checkpoint", "as_batch", "batch_udf"]
 
@@ -56,6 +59,13 @@ class BatchUDF:
         self.func = func
         self.output_schema = output_schema
         self.checkpoint_file = checkpoint_file
+
+    @property
+    def cache(self) -> BatchUDFCheckpoint | None:
+        """The checkpoint file, opened; None without one."""
+        from glaive.dataset.columns.udf_checkpoint import BatchUDFCheckpoint
+
+        return None if self.checkpoint_file is None else BatchUDFCheckpoint(self.checkpoint_file)
 
     def __call__(self, batch: pa.RecordBatch) -> Any:
         """Call the function itself."""

@@ -28,6 +28,7 @@ from glaive.scan.take import take
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
+    from glaive.dataset.fragments.inner import InnerFragment
     from glaive.dataset.version import OpenDataset
 
 __all__ = ["FragmentSession", "LanceFragment"]
@@ -67,6 +68,13 @@ class LanceFragment(FragmentChanges):
         """What clients read of the dataset in pylance's fragments: Hugging Face its schema."""
         manifest = self._views.snapshot.manifest
         return SimpleNamespace(schema=manifest.schema.logical_schema(), version=manifest.version)
+
+    @property
+    def _fragment(self) -> InnerFragment:
+        """The fragment, with the methods of pylance's inner one."""
+        from glaive.dataset.fragments.inner import InnerFragment
+
+        return InnerFragment(self)
 
     @property
     def metadata(self) -> FragmentMetadata:

@@ -105,6 +105,8 @@ class IndexDescription:
         Its segments, in the order of the manifest.
     total_size_bytes
         Total size of the files of all segments, if listed.
+    entry
+        What the manifest says of its first segment.
     """
 
     name: str
@@ -115,6 +117,21 @@ class IndexDescription:
     num_rows_indexed: int
     segments: list[IndexSegmentDescription]
     total_size_bytes: int | None = None
+    entry: table_pb2.IndexMetadata | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the manifest says of its making; empty for kinds without parameters.
+
+        Raises
+        ------
+        CorruptFileError
+            It cannot be parsed.
+        """
+        from glaive.index.registry import kind_of
+
+        kind = None if self.entry is None else kind_of(self.entry)
+        return {} if kind is None or self.entry is None else kind.details(self.entry)
 
 
 def describe_indices(snapshot: Snapshot) -> list[IndexDescription]:
@@ -314,6 +331,7 @@ def _description(
         num_rows_indexed=sum(_rows(snapshot, segment.fragment_ids) for segment in segments),
         segments=segments,
         total_size_bytes=None if None in sizes else sum(size or 0 for size in sizes),
+        entry=first,
     )
 
 

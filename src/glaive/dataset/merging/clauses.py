@@ -8,14 +8,12 @@ from typing import Literal
 
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import OptionError
+from glaive.format import declared_keys
 from glaive.format.fields import LanceSchema
 
 __all__ = ["MergeClauses", "WriteMode", "primary_key"]
 
 WriteMode = Literal["auto", "rewrite_rows", "rewrite_columns"]
-
-_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
-_POSITION = "lance-schema:unenforced-primary-key:position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +104,4 @@ class MergeClauses:
 
 def primary_key(schema: LanceSchema) -> tuple[str, ...]:
     """The primary key columns that the schema declares, in key order."""
-    declared = [field for field in schema.fields if _flag(field.metadata.get(_PRIMARY_KEY))]
-    declared.sort(key=lambda field: int(field.metadata.get(_POSITION, b"0")))
-    return tuple(field.name for field in declared)
-
-
-def _flag(value: bytes | None) -> bool:
-    return value is not None and value.lower() in (b"true", b"1", b"yes")
+    return tuple(field.name for field in declared_keys.primary_key(schema.fields))

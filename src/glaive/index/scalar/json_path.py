@@ -44,6 +44,10 @@ class JsonPath(IndexKind):
         """Where the indexed values are within the documents."""
         return _details_of(entry)[0]
 
+    def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
+        """The path; the details of the other kind have nothing in them."""
+        return {"path": _details_of(entry)[0], "target_details": {}}
+
     def open(self, segment: Segment) -> OpenedIndex:
         """Open the segment as the other kind does."""
         path, _ = _details_of(segment.entry)

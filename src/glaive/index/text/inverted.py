@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
@@ -30,7 +31,7 @@ from glaive.index.text.partition import remap_partition
 from glaive.index.text.partition_read import StoredPartition
 from glaive.index.text.partition_write import partition_files
 from glaive.index.text.posting_layout import read_posting_layout
-from glaive.index.text.text_format import TOKEN_SETS, TextFormat
+from glaive.index.text.text_format import TOKEN_SETS, TextFormat, details_by_name
 
 __all__ = ["MERGE_MEMORY", "Inverted", "form_of", "read_format", "stored_partitions"]
 
@@ -107,6 +108,10 @@ class Inverted(IndexKind):
         added = iter(()) if source is None else collect_partitions(source, form)
         write_metadata(out, form, merge_partitions(stored, added, form, limit, out))
         return form.built()
+
+    def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
+        """How texts became tokens."""
+        return details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters that the segment was built with."""

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.format.pb import inverted_pb2
+from glaive.format.wire import parse
 from glaive.index.index_file import IndexFile
 from glaive.index.protocol import BuiltSegment
 from glaive.index.text.params import TextParams
 from glaive.index.text.posting_layout import PostingLayout
 
-__all__ = ["ELEMENT", "LIST_ELEMENT", "ROW", "TOKEN_SETS", "TextFormat"]
+__all__ = ["ELEMENT", "LIST_ELEMENT", "ROW", "TOKEN_SETS", "TextFormat", "details_by_name"]
 
 ROW: Final = "row"
 LIST_ELEMENT: Final = "list_element"
@@ -219,6 +220,30 @@ class TextFormat:
         return BuiltSegment(
             _TYPE_URL, details.SerializeToString(), 3 if self.by_element else self.version
         )
+
+
+def details_by_name(content: bytes, where: object) -> dict[str, Any]:
+    """What a details message says, by the names of parameters; empty for old entries.
+
+    Raises
+    ------
+    CorruptFileError
+        The message cannot be parsed.
+    """
+    if not content:
+        return {}
+    message = parse(inverted_pb2.InvertedIndexDetails(), content, "details of an index", where)
+    said: dict[str, Any] = {
+        one.name: getattr(message, one.name)
+        for one in fields(TextParams)
+        if one.name in message.DESCRIPTOR.fields_by_name
+    }
+    said |= {name: getattr(message.code, name) for name in TextParams.CODE_FLAGS}
+    if not message.HasField("max_token_length"):
+        said["max_token_length"] = None
+    said["language"] = message.language.strip('"')
+    said["document_granularity"] = _GRANULARITIES[bool(message.document_granularity)]
+    return {"lance_tokenizer": None, "custom_stop_words": None} | said
 
 
 def _present(name: str, kind: pa.DataType) -> pa.Field[Any]:

@@ -13,7 +13,7 @@ from glaive.format.wire import parse
 from glaive.index.vector.parameters import VectorParameters
 from glaive.kernels.distances import METRICS
 
-__all__ = ["TYPE_URL", "details_of", "options_of", "version_of"]
+__all__ = ["TYPE_URL", "details_by_name", "details_of", "options_of", "version_of"]
 
 TYPE_URL: Final = "/lance.index.pb.VectorIndexDetails"
 
@@ -61,6 +61,38 @@ def details_of(parameters: VectorParameters) -> bytes:
     return details.SerializeToString(deterministic=True)
 
 
+def details_by_name(content: bytes, where: object) -> dict[str, Any]:
+    """What a message says, by pylance's names; empty for entries of old writers.
+
+    Raises
+    ------
+    CorruptFileError
+        The message cannot be parsed, or its metric is not known.
+    """
+    if not content:
+        return {}
+    details = _parsed(content, where)
+    said: dict[str, Any] = {"metric_type": METRICS[details.metric_type].upper()}
+    if details.target_partition_size:
+        said["target_partition_size"] = details.target_partition_size
+    if details.HasField("hnsw_index_config"):
+        said["hnsw"] = _numbers(details.hnsw_index_config)
+    codes = details.WhichOneof("compression")
+    if codes not in (None, "flat"):
+        said["compression"] = {"type": codes, **_numbers(getattr(details, codes))}
+        if codes == "rq":
+            rotations = ("fast", "matrix")
+            said["compression"]["rotation_type"] = rotations[bool(details.rq.rotation_type)]
+    if details.runtime_hints:
+        said["runtime_hints"] = dict(details.runtime_hints)
+    return said
+
+
+def _numbers(message: Any) -> dict[str, int]:
+    """The numbers of a message, by name."""
+    return {one.name: getattr(message, one.name) for one in message.DESCRIPTOR.fields}
+
+
 def options_of(content: bytes, where: object) -> dict[str, Any]:
     """Parameters of ``create_index`` that a message says; for entries without files.
 
@@ -69,11 +101,7 @@ def options_of(content: bytes, where: object) -> dict[str, Any]:
     CorruptFileError
         The message cannot be parsed, or its metric is not known.
     """
-    details = parse(_Details(), content, "details of an index", where)
-    if not 0 <= details.metric_type < len(METRICS):
-        raise CorruptFileError(
-            "metric of an index", expected="0 to 3", found=f"{details.metric_type}", where=where
-        )
+    details = _parsed(content, where)
     codes = details.WhichOneof("compression") or "flat"
     graph = "HNSW_" if details.HasField("hnsw_index_config") else ""
     options: dict[str, Any] = {
@@ -92,3 +120,12 @@ def options_of(content: bytes, where: object) -> dict[str, Any]:
         options["ef_construction"] = details.hnsw_index_config.construction_ef or None
         options["max_level"] = details.hnsw_index_config.max_level or None
     return options
+
+
+def _parsed(content: bytes, where: object) -> vector_details_pb2.VectorIndexDetails:
+    details = parse(_Details(), content, "details of an index", where)
+    if not 0 <= details.metric_type < len(METRICS):
+        raise CorruptFileError(
+            "metric of an index", expected="0 to 3", found=f"{details.metric_type}", where=where
+        )
+    return details

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFileWriter, Segment, SegmentWriter, batches
 from glaive.index.source import IndexSource
-from glaive.index.vector.details import options_of
+from glaive.index.vector.details import details_by_name, options_of
 from glaive.index.vector.graph import GRAPHS, NODE_COLUMNS, Graphs, rows_of
 from glaive.index.vector.graph_repair import without_nodes
 from glaive.index.vector.index_writer import build_index
@@ -82,6 +83,10 @@ class VectorIndex(IndexKind):
     ) -> BuiltSegment:
         """Train a model and write the vectors of a source; see :meth:`IndexKind.build`."""
         return build_index(source, parse_parameters(parameters, source.field), out)
+
+    def details(self, entry: table_pb2.IndexMetadata) -> dict[str, Any]:
+        """Metric, codes, graph, and what the build was asked for."""
+        return details_by_name(entry.index_details.value, f"details of index {entry.name!r}")
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The parameters that describe the segment."""

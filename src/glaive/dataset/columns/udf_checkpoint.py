@@ -1,0 +1,111 @@
+"""``BatchUDFCheckpoint``: results of a function by fragment and batch, under pylance's name."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from glaive.errors import OptionError
+
+__all__ = ["BatchUDFCheckpoint"]
+
+# Apart from the tables of Checkpoint, which may be in the same file.
+_TABLES = """
+CREATE TABLE IF NOT EXISTS kept_batches
+    (fragment_id INT, batch_index INT, result BLOB, PRIMARY KEY (fragment_id, batch_index));
+CREATE TABLE IF NOT EXISTS kept_fragments (fragment_id INT PRIMARY KEY, data TEXT);
+"""
+
+
+class BatchUDFCheckpoint:
+    """Batches and finished fragments in a file (SQLite), kept by hand.
+
+    ``add_columns`` keeps its own results in the same file, by what was computed from which rows.
+
+    Parameters
+    ----------
+    path
+        Created if missing.
+
+    Raises
+    ------
+    OptionError
+        The file cannot be used.
+    """
+
+    class BatchInfo(NamedTuple):
+        """Which batch: the fragment, and its number within it, from 0 on."""
+
+        fragment_id: int
+        batch_index: int
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+        with self._connected() as connection:
+            connection.executescript(_TABLES)
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path)) as connection, connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise OptionError(
+                f"checkpoint file {self.path}: {error}. Choose another file, or delete this one"
+            ) from error
+
+    def get_batch(self, info: BatchInfo) -> pa.RecordBatch | None:
+        """The batch that was kept; None if there is none.
+
+        Raises
+        ------
+        OptionError
+            What the file has for it is no batch.
+        """
+        query = "SELECT result FROM kept_batches WHERE fragment_id = ? AND batch_index = ?"
+        with self._connected() as connection:
+            row = connection.execute(query, tuple(info)).fetchone()
+        if row is None:
+            return None
+        try:
+            with pa.ipc.open_stream(row[0]) as reader:
+                return reader.read_next_batch()
+        except (pa.ArrowInvalid, StopIteration, TypeError) as error:
+            raise OptionError(
+                f"checkpoint file {self.path}: the result for {info} cannot be read ({error}). "
+                "Delete the file to start over"
+            ) from error
+
+    def insert_batch(self, info: BatchInfo, batch: pa.RecordBatch) -> None:
+        """Keep a batch; one that was kept before is replaced."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        values = (*info, sink.getvalue().to_pybytes())
+        with self._connected() as connection:
+            connection.execute("INSERT OR REPLACE INTO kept_batches VALUES (?, ?, ?)", values)
+
+    def get_fragment(self, fragment_id: int) -> str | None:
+        """The text that was kept for a fragment; None if there is none."""
+        query = "SELECT data FROM kept_fragments WHERE fragment_id = ?"
+        with self._connected() as connection:
+            row = connection.execute(query, (fragment_id,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def insert_fragment(self, fragment_id: int, fragment: str) -> None:
+        """Keep the text of a finished fragment; its batches are no longer needed."""
+        with self._connected() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO kept_fragments VALUES (?, ?)", (fragment_id, fragment)
+            )
+            connection.execute("DELETE FROM kept_batches WHERE fragment_id = ?", (fragment_id,))
+
+    def cleanup(self) -> None:
+        """Delete the file."""
+        Path(self.path).unlink()
