@@ -21,6 +21,7 @@ v2_0, v0_1       all       numbers and text in files of format 2.0 and 0.1
 wide             100       10,000 columns of int64
 deleted          all       numbers of ``table``, of which 3 % are deleted
 scattered        all       ``table`` in a thousand fragments
+one_of_them      1 in 1000 as many rows as one of these fragments has
 fragments        10,000    numbers of ``table``, ten in a fragment
 keyed            1 in 5    keys, kinds, labels and times, with scalar indices
 documents        1 in 50   titles and texts of 10 to 150 words, with NGRAM and text indices
@@ -271,6 +272,7 @@ RECIPES: dict[str, Recipe] = {
     "wide": Recipe(lambda _rows: _wide()),
     "deleted": Recipe(_numbers, writer=_Deleting()),
     "scattered": Recipe(_table, writer=_Fragmenting()),
+    "one_of_them": Recipe(lambda rows: _table(-(-rows // 1000))),
     "fragments": Recipe(lambda rows: _numbers(rows).slice(0, 10_000), writer=_Scattering()),
     "keyed": Recipe(lambda rows: keyed(rows // 5), writer=Indexing("keyed")),
     "documents": Recipe(lambda rows: documents(rows // 50), writer=Indexing("documents")),

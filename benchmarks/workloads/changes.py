@@ -8,7 +8,6 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,14 @@ import pyarrow as pa
 
 from benchmarks.engines import Engine
 from benchmarks.measure import FEWEST, Times, settled
-from benchmarks.workloads.common import Bench, Row, Run, Workload, run, same, timed
+from benchmarks.workloads.common import Bench, Row, Run, Workload, run, same, timed, without_parquet
 
-__all__ = ["WORKLOADS", "measure_fresh", "without_parquet"]
+__all__ = ["WORKLOADS", "measure_fresh"]
 
 _FRAGMENTS = 200
 
 Change = Callable[[Any], object]
 """What is timed, of an opened dataset."""
-
-
-def without_parquet(bench: Bench) -> Bench:
-    """The same for what Parquet files cannot do."""
-    chosen = [engine for engine in bench.engines if engine.name != "parquet"]
-    return replace(bench, engines=chosen)
 
 
 def measure_fresh(

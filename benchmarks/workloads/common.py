@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -12,7 +12,18 @@ from benchmarks.data import Data
 from benchmarks.engines import Engine
 from benchmarks.measure import Times, interleave
 
-__all__ = ["Bench", "Row", "Run", "Workload", "each", "run", "same", "scan", "timed"]
+__all__ = [
+    "Bench",
+    "Row",
+    "Run",
+    "Workload",
+    "each",
+    "run",
+    "same",
+    "scan",
+    "timed",
+    "without_parquet",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +115,9 @@ def scan(name: str, columns: list[str] | None = None) -> Run:
         return timed(row, run(bench, calls))
 
     return work
+
+
+def without_parquet(bench: Bench) -> Bench:
+    """The same for what Parquet files cannot do."""
+    chosen = [engine for engine in bench.engines if engine.name != "parquet"]
+    return replace(bench, engines=chosen)

@@ -11,8 +11,17 @@ import pyarrow as pa
 
 import glaive
 from benchmarks.engines import Engine
-from benchmarks.workloads.changes import measure_fresh, without_parquet
-from benchmarks.workloads.common import Bench, Row, Workload, each, run, same, timed
+from benchmarks.workloads.changes import measure_fresh
+from benchmarks.workloads.common import (
+    Bench,
+    Row,
+    Workload,
+    each,
+    run,
+    same,
+    timed,
+    without_parquet,
+)
 from glaive.format.manifest import encode_manifest
 from glaive.format.paths import manifest_path, new_data_file_name
 from glaive.format.pb import table_pb2

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from benchmarks.engines import Engine
 from benchmarks.measure import peak_memory
-from benchmarks.workloads.changes import without_parquet
-from benchmarks.workloads.common import Bench, Row, Run, Workload
+from benchmarks.workloads.common import Bench, Row, Run, Workload, without_parquet
 
 __all__ = ["WORKLOADS"]
 

@@ -22,8 +22,7 @@ import glaive
 from benchmarks.engines import Engine
 from benchmarks.measure import peak_memory
 from benchmarks.recipes import DIMENSION, clustered
-from benchmarks.workloads.changes import without_parquet
-from benchmarks.workloads.common import Bench, Row, Run, Workload, run, timed
+from benchmarks.workloads.common import Bench, Row, Run, Workload, run, timed, without_parquet
 
 __all__ = ["KINDS", "QUERIES", "WORKLOADS", "ids_of", "indexed", "queries_of", "truth"]
 

@@ -32,7 +32,12 @@ All of these are read by the first take, whatever rows it wants.
 """
 
 _TRUSTED_SECONDS: Final = 0.01
-"""Seconds for which a file is not looked at again: as long as a scan trusts it while it runs."""
+"""Seconds for which files are not looked at again: as long as a scan trusts them while it runs."""
+
+_LOOKS_PER_SECOND: Final = 1000
+"""Fragments whose files are looked at in a second, about: of so many, each once in a second."""
+
+_MAX_TRUSTED_SECONDS: Final = 1.0
 
 _SAMPLES: Final = 16
 """Fragments of a take whose files are looked at to tell whether it would wait for a disk."""
@@ -48,10 +53,13 @@ class _Trust:
         ``float64``, one per fragment of the manifest: its files have not become shorter.
     memory
         All files are in memory, as far as a sample says.
+    is_new
+        Whether no file was looked at yet.
     """
 
     sizes: NDArray[np.float64]
     memory: float = 0.0
+    is_new: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +115,8 @@ class JoinedFragments:
     def prepare(self, positions: Int64s | None, numbers: Int64s) -> bool:
         """Have the system read what some rows need of files that are not in memory.
 
-        Looks at each file at most once in 10 ms: a take out of a hundred fragments is else spent
-        on asking the system about their files.
+        Looks at each file at most once in 10 ms, of a thousand fragments once in a second: a take
+        out of a hundred fragments is else spent on asking the system about their files.
 
         Parameters
         ----------
@@ -131,9 +139,7 @@ class JoinedFragments:
             if now < trust.memory and bool((trust.sizes > now).all()):
                 return True
             positions = self._fragments_of(numbers)
-        for position in positions[trust.sizes[positions] <= now].tolist():
-            self.fragments[position].expect("random")
-            trust.sizes[position] = now + _TRUSTED_SECONDS
+        self._look(positions, now)
         if now < trust.memory:
             return True
         sample = positions[:: -(-len(positions) // _SAMPLES)].tolist()
@@ -149,6 +155,20 @@ class JoinedFragments:
             # The rest of the files is not in memory, but nobody reads it.
             trust.memory = now + _TRUSTED_SECONDS
         return done.is_complete
+
+    def _look(self, positions: Int64s, now: float) -> None:
+        """Raise if files became shorter since they were opened, unless that was asked lately."""
+        trust, until = self._trust, self._trust.sizes
+        if trust.is_new and self.is_all:  # all at once, for the takes that follow
+            positions = np.arange(len(until))
+        trust.is_new = False
+        due = positions[until[positions] <= now]
+        if not len(due):
+            return
+        for position in due.tolist():
+            self.fragments[position].expect("random")
+        seconds = len(self.fragments) / _LOOKS_PER_SECOND
+        until[due] = now + min(max(_TRUSTED_SECONDS, seconds), _MAX_TRUSTED_SECONDS)
 
     def _fragments_of(self, numbers: Int64s) -> Int64s:
         """Fragments by position that hold rows of the dataset; all where there are few."""
