@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block
-from glaive.types import Int64s, UInt16s
+from glaive.types import UInt16s
 
 __all__ = ["Layer", "Leaf", "Slots"]
 
@@ -39,14 +41,14 @@ class Layer(IntEnum):
 class Slots:
     """One layer of a leaf, as in Arrow.
 
-    ``validity`` is a bitmap, None without nulls; ``offsets`` are ``count + 1`` numbers from 0
-    for a list layer, else None.
+    ``validity`` is a bitmap, None without nulls; ``offsets`` are ``count + 1`` numbers of 32 or
+    64 bits from 0 for a list layer, else None.
     """
 
     count: int
     validity: pa.Buffer | None
     null_count: int
-    offsets: Int64s | None = None
+    offsets: NDArray[np.signedinteger] | None = None
 
 
 @dataclass(slots=True)

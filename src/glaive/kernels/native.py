@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import graph_build as graph_build
     from glaive.kernels.loops import graph_search as graph_search
     from glaive.kernels.loops import hashing as hashing
+    from glaive.kernels.loops import item_lists as item_lists
     from glaive.kernels.loops import json_members as json_members
     from glaive.kernels.loops import level_bits as level_bits
     from glaive.kernels.loops import level_cuts as level_cuts
@@ -57,6 +58,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import list_entries as list_entries
     from glaive.kernels.loops import list_levels as list_levels
     from glaive.kernels.loops import list_rows as list_rows
+    from glaive.kernels.loops import list_takes as list_takes
     from glaive.kernels.loops import locate as locate
     from glaive.kernels.loops import lookup as lookup
     from glaive.kernels.loops import match as match

@@ -19,15 +19,18 @@ import numpy as np
 from glaive.types import Int64s
 
 __all__ = [
+    "ChunkRows",
     "CompactInline",
     "LevelPage",
     "LocateValues",
     "MeasureEntries",
     "ReadChunks",
+    "ReadItemLists",
     "ReorderRows",
     "ResolveLists",
     "SelectRows",
     "SpreadLists",
+    "TakeItemLists",
     "UnzipEntries",
     "WordRanges",
     "ZipEntries",
@@ -62,7 +65,11 @@ class LevelPage(NamedTuple):
     4 runs.
 
     Chunks have ``value_buffers``, whose sizes take ``value_width`` bytes in their header, 2 or 4.
-    Definition levels up to ``visible_max`` stand for an entry of the innermost list.
+    Definition levels up to ``visible_max`` stand for an entry of the innermost list. A null list
+    has the level ``null_list``, a null item ``null_item``; 0 where there is none.
+
+    ``values`` and ``value_bits`` are the encoding of values that kernels read themselves: 0 others,
+    1 plain words of so many bits, 3 words packed inline.
     """
 
     rep: int
@@ -74,6 +81,10 @@ class LevelPage(NamedTuple):
     max_rep: int
     visible_max: int
     max_def: int
+    null_list: int = 0
+    null_item: int = 0
+    values: int = 0
+    value_bits: int = 0
 
 
 class WordRanges(NamedTuple):
@@ -207,6 +218,83 @@ class SelectRows(NamedTuple):
     slots: int
     positions: int
     capacity: int
+
+
+class ReadItemLists(NamedTuple):
+    """For ``item_lists.read_item_lists``."""
+
+    data: int
+    data_size: int
+    starts: int
+    sizes: int
+    counts: int
+    row_starts: int
+    enters: int
+    chunks: int
+    page: int
+    buffer_starts: int
+    buffer_sizes: int
+    sets: int
+    offsets: int
+    width: int
+    rows: int
+    list_valid: int
+    item_valid: int
+    values: int
+    result: int
+
+
+class ChunkRows(NamedTuple):
+    """The chunks of a page with lists, and the rows in them; read from memory.
+
+    ``row_starts`` has an item more than there are ``chunks``, ``enters`` one byte each.
+    """
+
+    sizes: int
+    counts: int
+    row_starts: int
+    enters: int
+    chunks: int
+
+
+class TakeItemLists(NamedTuple):
+    """For ``list_takes.take_item_lists``.
+
+    ``begin`` to ``back`` have an item per row, ``ids``, ``buffer_starts`` and ``buffer_sizes``
+    one per chunk up to ``chunk_capacity``; ``value_capacity`` is of all that have one per value.
+    """
+
+    data: int
+    data_size: int
+    starts: int
+    table: int
+    page: int
+    rows: int
+    order: int
+    wanted: int
+    begin: int
+    last: int
+    places: int
+    lengths: int
+    firsts: int
+    nulls: int
+    back: int
+    ids: int
+    buffer_starts: int
+    buffer_sizes: int
+    chunk_capacity: int
+    sets: int
+    taken: int
+    taken_valid: int
+    value_capacity: int
+    offsets: int
+    width: int
+    list_valid: int
+    item_valid: int
+    values: int
+    slots: int
+    positions: int
+    result: int
 
 
 class ReorderRows(NamedTuple):

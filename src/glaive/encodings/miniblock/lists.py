@@ -94,6 +94,11 @@ class ListReader:
                 max_def=limits.max_def,
             )
 
+    @property
+    def page(self) -> LevelPage | None:
+        """Encodings and limits for kernels; None where these do not support them."""
+        return self._page
+
     # ------------------------------------------------------------------ ranges
 
     def read(

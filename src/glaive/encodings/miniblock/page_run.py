@@ -29,7 +29,8 @@ from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunk_table import PageClaims
 from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.reader import Dictionaries, MiniBlockReader, Opened
+from glaive.encodings.miniblock.opened import Dictionaries, Opened
+from glaive.encodings.miniblock.reader import MiniBlockReader
 from glaive.encodings.protocol import (
     NO_RANGES,
     MemoryRanges,

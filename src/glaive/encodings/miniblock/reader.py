@@ -4,79 +4,38 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.blocks import Block
 from glaive.arrow.slices import slice_block
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
-from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
-from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.filter import Evaluated, compact_chunks, find_in_chunks
+from glaive.encodings.miniblock.filter import compact_chunks, find_in_chunks
+from glaive.encodings.miniblock.item_lists import ItemListReader, ListCut
 from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.levels import NULL_BIT, LevelReader, empty_leaf
-from glaive.encodings.miniblock.lists import ListReader
+from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf
+from glaive.encodings.miniblock.lists import ListReader, RowCut
+from glaive.encodings.miniblock.opened import Opened
 from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.kernels.locate import locate_values
-from glaive.types import ByteRange, Where
+from glaive.types import ByteRange
 
-__all__ = ["ONE_REQUEST", "Dictionaries", "MiniBlockReader", "Opened", "without_chunks"]
+__all__ = ["ONE_REQUEST", "MiniBlockReader", "without_chunks"]
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
 
 T = TypeVar("T")
 Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
-
-
-class Dictionaries(NamedTuple):
-    """The dictionary of page i: ``data[starts[i] : starts[i] + sizes[i]]``, ``counts[i]`` items."""
-
-    data: pa.Buffer
-    starts: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-
-@dataclass(slots=True)
-class Opened:
-    """What the small buffers say, and readers of levels and values; kept once read."""
-
-    table: ChunkTable
-    items: Items | None
-    chunks: ChunkReader
-    levels: LevelReader
-    lists: ListReader | None
-    evaluated: Evaluated | None = None
-
-    @classmethod
-    def of_pages(
-        cls,
-        layout: MiniBlockLayout,
-        claims: PageClaims,
-        words: pa.Buffer,
-        index: pa.Buffer | None,
-        dictionaries: Dictionaries | None,
-        where: Where,
-    ) -> Opened:
-        """Read and check the small buffers of pages; those of one kind lie back to back."""
-        table = ChunkTable.of_pages(words, layout.value_width, claims, index)
-        items = None
-        if layout.dictionary is not None and dictionaries is not None:
-            chunks = claims.word_sizes // layout.value_width
-            items = Items.of_pages(layout.dictionary, *dictionaries, chunks, where)
-        reader, levels = ChunkReader(layout, where), LevelReader(layout, where)
-        lists = ListReader(layout, reader, levels, where) if layout.limits.max_rep else None
-        return cls(table, items, reader, levels, lists)
 
 
 class MiniBlockReader(PageReader):
@@ -282,8 +241,12 @@ class MiniBlockReader(PageReader):
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
-        table = small.table
-        cut = lists.read(data, starts, table, ids, start, stop)
+        table, layers = small.table, self.layout.layers
+        cut: ListCut | RowCut | None = None
+        if small.item_lists is not None:
+            cut = small.item_lists.read(data, starts, ids, start, stop)
+        if cut is None:
+            cut = lists.read(data, starts, table, ids, start, stop)
         values = None
         if cut.values:
             counts = table.counts[ids]
@@ -291,7 +254,9 @@ class MiniBlockReader(PageReader):
             values = small.chunks.decode(data, cut.pieces, counts, items)
             if cut.values != values.count:
                 values = slice_block(values, cut.first_value, cut.values)
-        return Leaf(values, stop - start, len(cut.rep), self.layout.layers, cut.rep, cut.definition)
+        if isinstance(cut, ListCut):
+            return Leaf(values, stop - start, cut.values, layers, shape=cut.shape)
+        return Leaf(values, stop - start, len(cut.rep), layers, cut.rep, cut.definition)
 
     # ------------------------------------------------------------------ positions
 
@@ -299,7 +264,9 @@ class MiniBlockReader(PageReader):
         self, rows: NDArray[np.int64], small: Opened, chunks: pa.Buffer | None
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
-        low, high = int(rows.min()), int(rows.max())
+        low = high = rows.item(0)
+        if len(rows) > 1:
+            low, high = int(rows.min()), int(rows.max())
         if low < 0 or high >= self.rows:
             raise self._no_row(low if low < 0 else high)
         if small.lists is not None and table.rows is not None:
@@ -307,6 +274,11 @@ class MiniBlockReader(PageReader):
             if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
                 order = np.argsort(rows)
                 rows = rows[order]
+            if chunks is not None and small.item_lists is not None:
+                starts = table.offsets[:-1]
+                leaf = self._pick_item_lists(small, small.item_lists, rows, order, chunks, starts)
+                if leaf is not None:
+                    return leaf
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
             pick = partial(self._pick_lists, small.lists, small, rows, located, order)
             return self._with_chunks(small, chunks, located.ids, pick)
@@ -347,6 +319,12 @@ class MiniBlockReader(PageReader):
         starts: NDArray[np.int64],
     ) -> Leaf:
         table, ids = small.table, located.ids
+        if small.item_lists is not None:
+            everywhere = np.zeros(table.chunks, np.int64)
+            everywhere[ids] = starts
+            leaf = self._pick_item_lists(small, small.item_lists, rows, order, data, everywhere)
+            if leaf is not None:
+                return leaf
         selected = lists.pick(data, starts, table, rows, located, order)
         values = None
         if len(selected.slots):
@@ -362,6 +340,28 @@ class MiniBlockReader(PageReader):
             selected.rep,
             selected.definition,
         )
+
+    def _pick_item_lists(
+        self,
+        small: Opened,
+        lists: ItemListReader,
+        rows: NDArray[np.int64],
+        order: NDArray[np.int64] | None,
+        data: pa.Buffer,
+        starts: NDArray[np.int64],
+    ) -> Leaf | None:
+        """The rows, where ``lists`` can take them; ``starts`` are of all chunks."""
+        taken = lists.take(data, starts, rows, order)
+        if taken is None:
+            return None
+        values: Block | None = taken.values
+        if not taken.items:
+            values = None
+        elif small.items is not None or values is None:
+            items = None if small.items is None else small.items.of(taken.ids)
+            counts = small.table.counts[taken.ids]
+            values = small.chunks.pick(data, taken.pieces, counts, items, taken.slots, taken.places)
+        return Leaf(values, len(rows), taken.items, self.layout.layers, shape=taken.shape)
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
         """One row of a page without lists, with as few Python steps as can be."""

@@ -40,6 +40,22 @@ def append_bits(target: int, filled: int, bits: np.uint64, count: int) -> None:
 
 
 @kernel
+def copy_bits(source: int, first: int, count: int, target: int, filled: int) -> None:
+    """Append bits of another bitmap, which has a word behind its last bit."""
+    while count > 0:
+        part = min(count, 64)
+        shift = first & 63
+        at = source + 8 * (first >> 6)
+        bits = load_u64(at) >> np.uint64(shift)
+        if shift + part > 64:
+            bits |= load_u64(at + 8) << np.uint64(64 - shift)
+        append_bits(target, filled, bits & low_bits(part), part)
+        first += part
+        filled += part
+        count -= part
+
+
+@kernel
 def level_bits_of_block(source: int, width: int, count: int, target: int, filled: int) -> int:
     """Append the validity of one packed level block; return how many are not 0."""
     nulls = 0

@@ -108,6 +108,50 @@ def fill_vector(target: int) -> None:
 
 
 @kernel
+def chunk_buffers(
+    data: int, data_size: int, start: int, chunk_size: int, page: int, buffer_starts: int,
+    buffer_sizes: int, stride: int,
+) -> tuple[np.int64, np.int64, np.int64, np.int64, np.int64]:  # fmt: skip
+    """Parse one chunk's header; returns the number of levels, negative when it is broken.
+
+    Beside it, positions and sizes of repetition and of definition levels, 0 where a page has none.
+    Those of value buffers are stored at ``buffer_starts`` and ``buffer_sizes``, ``stride`` bytes
+    apart.
+    """
+    zero = np.int64(0)
+    value_buffers = load_i64(page + PAGE.value_buffers)
+    value_width = load_i64(page + PAGE.value_width)
+    level_buffers = 1 + np.int64(load_i64(page + PAGE.definition) != 0)
+    head = 2 + 2 * level_buffers + value_width * value_buffers
+    if start < 0 or chunk_size < head or start > data_size - chunk_size:
+        return np.int64(BROKEN), zero, zero, zero, zero
+    at = data + start
+    levels = np.int64(load_u16(at))
+    rep_size, def_size, def_at = np.int64(load_u16(at + 2)), zero, zero
+    position = np.int64((head + 7) & ~7)
+    rep_at = start + position
+    position += (rep_size + 7) & ~7
+    used = rep_at - start + rep_size
+    at += 4
+    if level_buffers > 1:
+        def_size = np.int64(load_u16(at))
+        def_at = start + position
+        used = position + def_size
+        position += (def_size + 7) & ~7
+        at += 2
+    for buffer in range(value_buffers):
+        size = load_size(at, value_width)
+        at += value_width
+        store_u64(buffer_starts + stride * buffer, start + position)
+        store_u64(buffer_sizes + stride * buffer, size)
+        used = position + size
+        position += (size + 7) & ~7
+    if used > chunk_size:
+        return np.int64(BROKEN), zero, zero, zero, zero
+    return levels, rep_at, rep_size, def_at, def_size
+
+
+@kernel
 def chunk_levels(
     data: int, data_size: int, start: int, chunk_size: int, page: int, count: int, rows: int,
     enters: int, buffer_starts: int, buffer_sizes: int, stride: int, rep: int, definition: int,
@@ -120,40 +164,22 @@ def chunk_levels(
     it must begin with one unless ``enters``.
     """
     rep_encoding, def_encoding = load_i64(page + PAGE.rep), load_i64(page + PAGE.definition)
-    value_buffers = load_i64(page + PAGE.value_buffers)
-    value_width = load_i64(page + PAGE.value_width)
-    level_buffers = 1 + np.int64(def_encoding != 0)
-    head = 2 + 2 * level_buffers + value_width * value_buffers
-    if start < 0 or chunk_size < head or start > data_size - chunk_size:
+    levels, rep_at, rep_size, def_at, def_size = chunk_buffers(
+        data=data, data_size=data_size, start=start, chunk_size=chunk_size, page=page,
+        buffer_starts=buffer_starts, buffer_sizes=buffer_sizes, stride=stride,
+    )  # fmt: skip
+    if levels < 1:
         return BROKEN
-    at = data + start
-    levels = np.int64(load_u16(at))
     if levels > level_capacity:
         return TOO_MANY
-    at += 2
-    position = np.int64((head + 7) & ~7)
-    for buffer in range(level_buffers + value_buffers):
-        size_width = 2 if buffer < level_buffers else value_width
-        size = load_size(at, size_width)
-        at += size_width
-        if position + size > chunk_size:
-            return BROKEN
-        good = True
-        if buffer == 0:
-            width = load_i64(page + PAGE.rep_width)
-            good = decode_levels(data, start + position, size, levels, rep_encoding, width, rep)
-        elif buffer < level_buffers:
-            width = load_i64(page + PAGE.def_width)
-            good = decode_levels(
-                data, start + position, size, levels, def_encoding, width, definition
-            )
-        else:
-            out = stride * (buffer - level_buffers)
-            store_u64(buffer_starts + out, start + position)
-            store_u64(buffer_sizes + out, size)
-        if not good:
-            return BROKEN
-        position += (size + 7) & ~7
+    width = load_i64(page + PAGE.rep_width)
+    if not decode_levels(data, rep_at, rep_size, levels, rep_encoding, width, rep):
+        return BROKEN
+    width = load_i64(page + PAGE.def_width)
+    if def_encoding != 0 and not decode_levels(
+        data, def_at, def_size, levels, def_encoding, width, definition
+    ):
+        return BROKEN
     # Whole vectors are counted: the levels of 0 behind the last begin no rows, and are visible.
     padded = (levels + LANES - 1) & ~(LANES - 1)
     fill_vector(rep + 2 * levels)
@@ -164,7 +190,7 @@ def chunk_levels(
         load_i64(page + PAGE.visible_max), load_i64(page + PAGE.max_def),
     )  # fmt: skip
     visible -= padded - levels
-    if bad_rep != 0 or bad_def != 0 or row_count != rows or visible != count or levels < 1:
+    if bad_rep != 0 or bad_def != 0 or row_count != rows or visible != count:
         return BROKEN
     if (np.int64(load_u16(rep)) != load_i64(page + PAGE.max_rep)) != (enters != 0):
         return BROKEN

@@ -191,7 +191,7 @@ def _from_shape(node: Node, shape: Sequence[Slots], where: Where) -> list[_Resol
             if not wide and slots.offsets[-1] > MAX_OFFSET:
                 count = int(slots.offsets[-1])
                 raise CapacityError.of(count, "items of lists", where=where, instead="a large_list")
-            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32))
+            offsets = as_buffer(slots.offsets.astype(np.int64 if wide else np.int32, copy=False))
         done.append(_Resolved(slots.count, slots.validity, slots.null_count, offsets))
     return done
 

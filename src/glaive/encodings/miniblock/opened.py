@@ -1,0 +1,66 @@
+"""What the small buffers of mini-block pages say, and readers of their levels and values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
+from glaive.encodings.miniblock.chunks import ChunkReader, Items
+from glaive.encodings.miniblock.filter import Evaluated
+from glaive.encodings.miniblock.item_lists import ItemListReader
+from glaive.encodings.miniblock.layout import MiniBlockLayout
+from glaive.encodings.miniblock.levels import LevelReader
+from glaive.encodings.miniblock.lists import ListReader
+from glaive.types import Where
+
+__all__ = ["Dictionaries", "Opened"]
+
+
+class Dictionaries(NamedTuple):
+    """The dictionary of page i: ``data[starts[i] : starts[i] + sizes[i]]``, ``counts[i]`` items."""
+
+    data: pa.Buffer
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Opened:
+    """What the small buffers say, and readers of levels and values; kept once read."""
+
+    table: ChunkTable
+    items: Items | None
+    chunks: ChunkReader
+    levels: LevelReader
+    lists: ListReader | None
+    item_lists: ItemListReader | None = None
+    evaluated: Evaluated | None = None
+
+    @classmethod
+    def of_pages(
+        cls,
+        layout: MiniBlockLayout,
+        claims: PageClaims,
+        words: pa.Buffer,
+        index: pa.Buffer | None,
+        dictionaries: Dictionaries | None,
+        where: Where,
+    ) -> Opened:
+        """Read and check the small buffers of pages; those of one kind lie back to back."""
+        table = ChunkTable.of_pages(words, layout.value_width, claims, index)
+        items = None
+        if layout.dictionary is not None and dictionaries is not None:
+            chunks = claims.word_sizes // layout.value_width
+            items = Items.of_pages(layout.dictionary, *dictionaries, chunks, where)
+        reader, levels = ChunkReader(layout, where), LevelReader(layout, where)
+        if not layout.limits.max_rep:
+            return cls(table, items, reader, levels, None)
+        lists = ListReader(layout, reader, levels, where)
+        item_lists = ItemListReader.of(layout, table, lists.page)
+        return cls(table, items, reader, levels, lists, item_lists)
