@@ -9,7 +9,7 @@ Specification: "FSST" in ``docs/format/encodings.md``. The idea: Boncz, Neumann 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -113,6 +113,9 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
     if not use_compiled(work // 8):
         return _decode_numpy(table, ends[: count + 1], bits, data, where)
     step = max(1, count * _RUN_BYTES // max(work, 1))
+    if step >= count:  # one run, as of the rows of a take
+        alone = np.array([[0], [0], [first], [last], [count]])
+        return _decode_compiled(table, strings, alone, work, where)
     runs = np.arange(0, count, step, dtype=np.int64)
     counts = np.minimum(step, count - runs)
     bounds = (ends[runs], ends[runs + counts])
@@ -123,7 +126,7 @@ def decode_strings(table: SymbolTable, strings: Strings, count: int, where: Wher
 
 
 def _decode_compiled(
-    table: SymbolTable, strings: Strings, columns: Sequence[Int64s], work: int, where: Where
+    table: SymbolTable, strings: Strings, columns: Iterable[Int64s], work: int, where: Where
 ) -> Strings:
     """Decode runs of values: offset starts, bases, floors, limits (from the base), counts."""
     columns = [np.ascontiguousarray(column, np.int64) for column in columns]

@@ -84,7 +84,7 @@ class MiniBlockReader(PageReader):
         if len(rows) == 1:
             row, at_hand = rows.item(0), self.page.at_hand
             if not 0 <= row < self.rows:
-                raise self._no_row(row)
+                raise self._no_row(rows)
             if at_hand is not None and not self.layout.limits.max_rep:
                 small = self.opened(at_hand)
                 return self._take_one(small, at_hand[1], row)
@@ -264,12 +264,9 @@ class MiniBlockReader(PageReader):
         self, rows: NDArray[np.int64], small: Opened, chunks: pa.Buffer | None
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
-        low = high = rows.item(0)
-        if len(rows) > 1:
-            low, high = int(rows.min()), int(rows.max())
-        if low < 0 or high >= self.rows:
-            raise self._no_row(low if low < 0 else high)
         if small.lists is not None and table.rows is not None:
+            if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
+                raise self._no_row(rows)
             order = None
             if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
                 order = np.argsort(rows)
@@ -282,7 +279,10 @@ class MiniBlockReader(PageReader):
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
             pick = partial(self._pick_lists, small.lists, small, rows, located, order)
             return self._with_chunks(small, chunks, located.ids, pick)
-        ids, slot, index = locate_values(rows, table.firsts, table.pages, table.shift)
+        try:
+            ids, slot, index = locate_values(rows, table.firsts, table.pages, table.shift)
+        except RowIndexError:
+            raise self._no_row(rows) from None
         return self._with_chunks(
             small, chunks, ids, partial(self._pick_flat, small, ids, slot, index)
         )
@@ -381,7 +381,8 @@ class MiniBlockReader(PageReader):
                 leaf.validity, leaf.null_count = NULL_BIT, 1
         return leaf
 
-    def _no_row(self, row: int) -> RowIndexError:
+    def _no_row(self, rows: NDArray[np.int64]) -> RowIndexError:
+        row = rows.min() if rows.min() < 0 else rows.max()
         return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
 
 
