@@ -118,6 +118,7 @@ def test_of_equal_distances_the_lowest_keys_are_kept(tier: Any) -> None:
 NUMBERS = np.zeros(2, np.int64)
 ROWS = CodeRows(np.zeros((2, 3), np.uint8))
 PLACES = RowPlaces(NUMBERS, NUMBERS, NUMBERS.astype(np.uint64))
+ONE = RowPlaces(NUMBERS[:1], NUMBERS[:1], PLACES.key[:1])
 GAP = CodeQuery("gap", np.zeros(3, np.uint8))
 
 
@@ -132,7 +133,7 @@ GAP = CodeQuery("gap", np.zeros(3, np.uint8))
         lambda: AllowedBits(NUMBERS[:1], np.array([9]), np.zeros(1, np.uint8)),
         lambda: AllowedBits(NUMBERS[:1] - 1, NUMBERS[:1], np.zeros(1, np.uint8)),
         lambda: scan_codes([ScannedPartition(ROWS, PLACES, 0)], GAP, 0),
-        lambda: scan_codes([ScannedPartition(ROWS, PLACES.take(NUMBERS[:1]), 0)], GAP, 1),
+        lambda: scan_codes([ScannedPartition(ROWS, ONE, 0)], GAP, 1),
         lambda: scan_codes([], GAP._replace(query=np.zeros(3, np.float32)), 1),
         lambda: scan_codes(
             [ScannedPartition(ROWS, PLACES, 0)], GAP._replace(query=np.zeros(2, np.uint8)), 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glaive.kernels.graph_search import GraphLevel, NodeCodes, search_graph
+from glaive.kernels.graph_search import GraphLevel, NodeCodes, compare, search_graph
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
@@ -59,10 +59,22 @@ def test_both_tiers_find_the_same_nodes(
     found = []
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            found.append(search_graph(levels, 0, nodes, capacity).tolist())
+            found.append([part.tolist() for part in search_graph(levels, 0, nodes, capacity)])
     assert found[0] == found[1]
-    assert len(set(found[0])) == len(found[0]) <= capacity
-    assert max(found[0]) < count
+    assert len(set(found[0][0])) == len(found[0][0]) <= capacity
+    assert max(found[0][0]) < count
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_what_comparing_gave_comes_with_the_nodes(comparison: str, tier: Any) -> None:
+    nodes = nodes_of(comparison, 40, 6, 5)
+    with force_tier(tier):
+        found, compared = search_graph([level_of(40, 6, 5)], 3, nodes, 8)
+    expected = compare(nodes.comparison, nodes.codes[found], nodes.query)
+    terms = 0 if nodes.terms is None else nodes.terms[found]
+    assert len(found) == 8
+    assert compared.tolist() == (expected + terms).tolist()
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -72,7 +84,7 @@ def test_a_connected_graph_gives_all_nodes_nearest_first(comparison: str, tier: 
     ring = np.stack([(np.arange(30) + 1) % 30, (np.arange(30) - 1) % 30], axis=1)
     level = GraphLevel(np.arange(0, 61, 2), ring.reshape(-1).astype(np.uint32))
     with force_tier(tier):
-        found = search_graph([level], 7, nodes, 40)
+        found = search_graph([level], 7, nodes, 40).numbers
     assert sorted(found.tolist()) == list(range(30))
     if comparison == "gap":
         far = np.square(nodes.codes.astype(int) - nodes.query).sum(axis=1)

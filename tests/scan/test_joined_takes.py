@@ -289,6 +289,24 @@ def test_text_is_decoded_with_the_symbols_of_its_own_file(
             assert counts == {"fragments_taken_joined": len(parts)}
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.3"])
+def test_vectors_of_several_pages_are_taken_as_one(tmp_path: Path, version: str) -> None:
+    rng = np.random.default_rng(5)
+    holes = pa.array(rng.random(400 * 90), mask=rng.random(400 * 90) < 0.1)
+    vectors = pa.table(
+        {
+            "plain": pa.FixedSizeListArray.from_arrays(rng.random(400 * 90, np.float32), 90),
+            "holes": pa.FixedSizeListArray.from_arrays(holes, 90),
+        }
+    )
+    dataset = glaive.write_dataset(
+        vectors, tmp_path / "t", max_rows_per_file=100, data_storage_version=version
+    )
+    rows = rng.integers(0, 400, 60).tolist()
+    assert joined_counts(dataset, rows)["fragments_taken_joined"] == 4
+    assert dataset.take(rows).combine_chunks() == vectors.take(rows).combine_chunks()
+
+
 def joined_counts(dataset: glaive.LanceDataset, *takes: list[int]) -> dict[str, int]:
     """What the meter counts of takes, one after the other, of one opened dataset."""
     source = Views(Snapshot(LocalStore(dataset.uri), dataset.manifest, Session())).take(None)

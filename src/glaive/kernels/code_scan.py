@@ -153,11 +153,6 @@ class RowPlaces:
     def __len__(self) -> int:
         return len(self.key)
 
-    def take(self, chosen: Int64s) -> RowPlaces:
-        """Some of the rows, in this order."""
-        live = None if self.live is None else self.live[chosen]
-        return RowPlaces(self.fragment[chosen], self.row[chosen], self.key[chosen], live)
-
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""

@@ -7,13 +7,14 @@ not looked at is next. Above the lowest level a capacity of 1 leads to a good en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from struct import pack
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glaive.kernels._addresses import address
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import graph_search as compiled
 from glaive.kernels.vector_records import SearchGraph
@@ -25,6 +26,7 @@ __all__ = [
     "Comparison",
     "GraphLevel",
     "NodeCodes",
+    "ReachedNodes",
     "compare",
     "exercise",
     "search_graph",
@@ -33,6 +35,9 @@ __all__ = [
 Comparison: TypeAlias = Literal["squared", "product", "gap", "bytes", "tables"]
 
 COMPARISONS: Final[tuple[Comparison, ...]] = ("squared", "product", "gap", "bytes", "tables")
+_PRODUCTS: Final = ("product", "bytes")
+"""Comparisons of which the greatest are the nearest."""
+
 _ENTRIES: Final = 256
 
 MAX_CAPACITY: Final = 1 << 16
@@ -83,6 +88,7 @@ class GraphLevel:
     offsets: Int64s
     neighbors: UInt32s
     row_of: NDArray[np.int32] | None = None
+    _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         offsets, end = self.offsets, len(self.neighbors)
@@ -92,6 +98,20 @@ class GraphLevel:
             raise ValueError(f"{len(offsets)} offsets of {end} neighbours")
         if self.neighbors.dtype != np.uint32 or not self.neighbors.flags.c_contiguous:
             raise ValueError(f"neighbours of {self.neighbors.dtype}")
+        rows = self.row_of
+        if rows is not None and not (rows.dtype == np.int32 and rows.flags.c_contiguous):
+            raise ValueError(f"rows of nodes of {rows.dtype}")
+        object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
+
+    @property
+    def located(self) -> bytes:
+        """Where its arrays are, for the kernel."""
+        return self._places or self._located()
+
+    def _located(self) -> bytes:
+        row_of = 0 if self.row_of is None else address(self.row_of)
+        rows = len(self.offsets) - 1
+        return pack("4q", address(self.offsets), address(self.neighbors), rows, row_of)
 
     @property
     def nbytes(self) -> int:
@@ -100,10 +120,25 @@ class GraphLevel:
         return int(self.offsets.nbytes + self.neighbors.nbytes + rows)
 
 
+class ReachedNodes(NamedTuple):
+    """The nearest nodes that are reached, nearest first.
+
+    Parameters
+    ----------
+    numbers
+        ``int64``: of the nodes.
+    compared
+        ``float32``: what comparing each gives; with its term, where there are terms.
+    """
+
+    numbers: Int64s
+    compared: Float32s
+
+
 def search_graph(
     levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
-) -> Int64s:
-    """The nearest nodes that are found, nearest first.
+) -> ReachedNodes:
+    """The nearest nodes that are found.
 
     Parameters
     ----------
@@ -118,42 +153,32 @@ def search_graph(
     if not 0 <= entry < count or not 1 <= capacity <= MAX_CAPACITY or not 1 <= len(levels) < 256:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
     for level in levels:
-        if level.row_of is not None and (
-            len(level.row_of) != count
-            or level.row_of.dtype != np.int32
-            or not level.row_of.flags.c_contiguous
-        ):
+        if level.row_of is not None and len(level.row_of) != count:
             raise ValueError(f"rows of {len(level.row_of)} nodes, not {count}")
     if not use_compiled(capacity * nodes.codes.shape[1] * 32):
-        return _search_numpy(levels, entry, nodes, capacity)
+        found, far = _search_numpy(levels, entry, nodes, capacity)
+        return ReachedNodes(found, -far if nodes.comparison in _PRODUCTS else far)
+    table = np.frombuffer(b"".join([level.located for level in reversed(levels)]), np.int64)
     visited = np.zeros(count, np.uint8)
-    distances = np.empty(capacity, np.float32)
-    found = np.empty(capacity, np.int32)
-    expanded = np.empty(capacity, np.uint8)
-    size = 0
-    addresses = [address(array) for array in (visited, nodes.codes, nodes.query)]
-    terms = 0 if nodes.terms is None else address(nodes.terms)
-    room = [address(array) for array in (distances, found, expanded)]
-    for stamp, level in enumerate(reversed(levels), 1):
-        last = stamp == len(levels)
-        call = SearchGraph(
-            offsets=address(level.offsets), neighbors=address(level.neighbors),
-            rows=len(level.offsets) - 1,
-            row_of=0 if level.row_of is None else address(level.row_of), nodes=count,
-            entry=entry, stamp=stamp, visited=addresses[0],
-            kind=COMPARISONS.index(nodes.comparison), codes=addresses[1],
-            width=nodes.codes.shape[1], query=addresses[2], terms=terms,
-            capacity=capacity if last else 1, distances=room[0], found=room[1],
-            expanded=room[2],
-        )  # fmt: skip
-        size = compiled.search_graph(*call)
-        entry = int(found[0])
-    return found[:size].astype(np.int64)
+    # Distances, nodes, and a byte for each whose neighbours were looked at.
+    room = np.empty(9 * capacity, np.uint8)
+    first = address(room)
+    call = SearchGraph(
+        levels=address(table), level_count=len(levels), nodes=count, entry=entry,
+        visited=address(visited), kind=COMPARISONS.index(nodes.comparison),
+        codes=address(nodes.codes), width=nodes.codes.shape[1], query=address(nodes.query),
+        terms=0 if nodes.terms is None else address(nodes.terms), capacity=capacity,
+        distances=first, found=first + 4 * capacity, expanded=first + 8 * capacity,
+    )  # fmt: skip
+    size = compiled.search_graph(*call)
+    far = room[: 4 * size].view(np.float32)
+    numbers = room[4 * capacity : 4 * (capacity + size)].view(np.int32).astype(np.int64)
+    return ReachedNodes(numbers, -far if nodes.comparison in _PRODUCTS else far)
 
 
 def _search_numpy(
     levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
-) -> Int64s:
+) -> tuple[Int64s, Float32s]:
     count = len(nodes.codes)
     beam: list[tuple[np.float32, int]] = []
     for stamp, level in enumerate(reversed(levels), 1):
@@ -175,7 +200,8 @@ def _search_numpy(
                 place = sum(1 for other, _ in beam if not other > far)
                 beam.insert(place, (far, node))
         entry = beam[0][1]
-    return np.array([node for _, node in beam], np.int64)
+    found = np.array([node for _, node in beam], np.int64)
+    return found, np.array([far for far, _ in beam], np.float32)
 
 
 def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) -> Float32s:
@@ -196,7 +222,7 @@ def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) ->
 def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
     """What nodes are ordered by."""
     compared = compare(nodes.comparison, nodes.codes[chosen], nodes.query)
-    if nodes.comparison in ("product", "bytes"):
+    if nodes.comparison in _PRODUCTS:
         return -compared
     if nodes.terms is None:
         return compared

@@ -147,15 +147,15 @@ class SelectNear(NamedTuple):
 
 
 class SearchGraph(NamedTuple):
-    """For ``graph_search.search_graph``; ``row_of``, ``found``: 32 bits; ``expanded``: bytes."""
+    """For ``graph_search.search_graph``.
 
-    offsets: int
-    neighbors: int
-    rows: int
-    row_of: int
+    ``levels``: four numbers for each, the highest first; ``found``: 32 bits; ``expanded``: bytes.
+    """
+
+    levels: int
+    level_count: int
     nodes: int
     entry: int
-    stamp: int
     visited: int
     kind: int
     codes: int

@@ -43,6 +43,7 @@ from glaive.encodings.protocol import (
 )
 from glaive.encodings.registry import page_layout, read_encoding
 from glaive.encodings.row_ranges import RowRuns, join_buffers, rows_beyond
+from glaive.encodings.values.fixed_size_list import FixedSizeList
 from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
@@ -185,8 +186,9 @@ class FullZipPage(PageReader):
         return self.page.mapped_end
 
     def page_signature(self) -> PageSignature | None:
-        """Plain values of one width, without levels."""
-        if self.index_width or self.entry.control or not isinstance(self.values, Flat):
+        """Values of one width, without levels."""
+        plain = isinstance(self.values, Flat | FixedSizeList)
+        if self.index_width or self.entry.control or not plain:
             return None
         width, values, layers = self.entry.width, self.values, self.layers
         return PageSignature((width, values, layers), partial(PlainRun, width, values, layers))

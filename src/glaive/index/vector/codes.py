@@ -18,7 +18,7 @@ from glaive.index.vector.storage import ADDRESSES, Storage
 from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.graph_search import NodeCodes
 from glaive.memory import items_of
-from glaive.types import Float32s, Int64s
+from glaive.types import Float32s
 
 __all__ = ["Codes", "PreparedQuery", "float_column", "list_values", "row_numbers"]
 
@@ -68,10 +68,6 @@ class Codes(ABC):
         centroid_distance
             Distance of the query from its centroid.
         """
-
-    @abstractmethod
-    def subset(self, codes: Any, nodes: Int64s) -> Any:
-        """The codes of some rows of a partition."""
 
     def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:
         """How a graph over a partition compares its nodes; None: it cannot."""

@@ -197,7 +197,7 @@ class OpenedVectorIndex(OpenedIndex):
         centroid_distance: float,
         capacity: int,
     ) -> tuple[Int64s, Float32s] | None:
-        """Rows of a partition that its graph leads to, with their distances.
+        """Rows of a partition that its graph leads to, the nearest first, with their distances.
 
         None where there is no graph, or comparing all rows is about as quick.
 
@@ -210,11 +210,14 @@ class OpenedVectorIndex(OpenedIndex):
         if graph is None or capacity > min(MAX_CAPACITY, len(partition.rows) // _ROWS_PER_NODE):
             return None
         nodes = self.codes.nodes(prepared, partition.codes)
-        if nodes is None:
+        query = self.codes.code_query(prepared)
+        if nodes is None or query is None:
             return None
-        found = search_graph(graph.levels, graph.entry, nodes, capacity)
-        subset = self.codes.subset(partition.codes, found)
-        return found, self.codes.distances(prepared, partition.number, subset, centroid_distance)
+        reached, compared = search_graph(graph.levels, graph.entry, nodes, capacity)
+        offset, _ = self.codes.start(prepared, centroid_distance)
+        shift, factor = np.float32(query.shift), np.float32(query.factor)
+        with np.errstate(all="ignore"):
+            return reached, np.float32(offset) + (compared - shift) * factor
 
     def prewarm(self) -> int:
         """Read all partitions, as far as the session keeps them; bytes of memory after it."""

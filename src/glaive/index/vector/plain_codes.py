@@ -5,7 +5,6 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes, gap_bytes
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import Comparison, NodeCodes
-from glaive.types import Float32s, Int64s, UInt8s
+from glaive.types import Float32s, UInt8s
 
 __all__ = ["PlainCodes", "ScalarCodes"]
 
@@ -71,10 +70,6 @@ class PlainCodes(Codes):
     ) -> Float32s:
         """Exact distances."""
         return measure(codes, prepared, self._metric)
-
-    def subset(self, codes: VectorBlock, nodes: Int64s) -> VectorBlock:
-        """Some of the vectors."""
-        return replace(codes, values=np.ascontiguousarray(codes.matrix[nodes]).reshape(-1))
 
     def nodes(self, prepared: Queries, codes: VectorBlock) -> NodeCodes | None:
         """By squared distance or product, for vectors of ``float32``."""
@@ -152,10 +147,6 @@ class ScalarCodes(Codes):
             product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
             return np.float32(1 - self._start * prepared.total) - product
         return gap_bytes(codes, prepared.octets) * np.float32(self._step * self._step)
-
-    def subset(self, codes: UInt8s, nodes: Int64s) -> UInt8s:
-        """Some of the codes."""
-        return codes[nodes]
 
     def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
         """By bytes."""

@@ -26,7 +26,7 @@ from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import sum_tables
 from glaive.kernels.distances import Metric
 from glaive.kernels.graph_search import NodeCodes
-from glaive.types import Float32s, Int64s, UInt8s
+from glaive.types import Float32s, UInt8s
 
 __all__ = ["ProductCodes", "ProductRows", "product_codes"]
 
@@ -135,10 +135,6 @@ class ProductCodes(Codes):
         start = np.float32(1 if self._dot else centroid_distance)
         with np.errstate(all="ignore"):
             return sum_tables(codes.codes, prepared, codes.terms + start)
-
-    def subset(self, codes: ProductRows, nodes: Int64s) -> ProductRows:
-        """Some of the codes."""
-        return ProductRows(codes.codes[nodes], codes.terms[nodes])
 
     def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
         """By tables."""

@@ -24,7 +24,7 @@ from glaive.index.vector.vectors import stored_integer
 from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes
 from glaive.kernels.distances import Metric
-from glaive.types import Float32s, Int64s, UInt8s
+from glaive.types import Float32s, UInt8s
 
 __all__ = ["RabitCodes"]
 
@@ -141,10 +141,6 @@ class RabitCodes(Codes):
             near = np.float32(1 - centroid_distance)  # the product of query and centroid
             distances: Float32s = product + (near * codes.add + (1 - 2 * near))
             return distances
-
-    def subset(self, codes: _RabitRows, nodes: Int64s) -> _RabitRows:
-        """Some of the codes."""
-        return _RabitRows(codes.numbers[nodes], codes.add[nodes], codes.scale[nodes])
 
     def scanned(self, codes: _RabitRows) -> CodeRows | None:
         """See :meth:`Codes.scanned`; for numbers that fit a byte."""

@@ -43,17 +43,13 @@ def far_from(node: int, kind: int, codes: int, width: int, query: int, terms: in
     return load_f32(terms + node * 4) + sum_entries(codes + node * width, width, query)
 
 
-@kernel_of(SearchGraph, sums=True)
-def search_graph(
+@kernel_with_sums
+def search_level(
     offsets: int, neighbors: int, rows: int, row_of: int, nodes: int, entry: int, stamp: int,
     visited: int, kind: int, codes: int, width: int, query: int, terms: int, capacity: int,
     distances: int, found: int, expanded: int,
 ) -> int:  # fmt: skip
-    """Collect the nearest nodes that are reached from the entry; returns how many.
-
-    ``distances``, ``found`` and ``expanded`` have room for ``capacity`` nodes, nearest first.
-    Neighbours that are no nodes are passed over.
-    """
+    """Collect the nearest nodes that are reached from the entry on a level; returns how many."""
     code_bytes = width * 4 if kind <= _PRODUCT else width
     store_f32(distances, far_from(entry, kind, codes, width, query, terms))
     store_u32(found, np.uint32(entry))
@@ -98,4 +94,30 @@ def search_graph(
             store_u32(found + place * 4, np.uint32(node))
             store_u8(expanded + place, np.uint8(0))
             at = min(at, place)
+    return count
+
+
+@kernel_of(SearchGraph, sums=True)
+def search_graph(
+    levels: int, level_count: int, nodes: int, entry: int, visited: int, kind: int, codes: int,
+    width: int, query: int, terms: int, capacity: int, distances: int, found: int, expanded: int,
+) -> int:  # fmt: skip
+    """Collect the nearest nodes that are reached from the entry; returns how many.
+
+    ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
+    ``distances``, ``found`` and ``expanded`` have room for ``capacity`` nodes, nearest first.
+    Neighbours that are no nodes are passed over.
+    """
+    count = 0
+    for number in range(level_count):
+        level = levels + number * 32
+        room = 1
+        if number == level_count - 1:
+            room = capacity
+        count = search_level(
+            load_i64(level), load_i64(level + 8), load_i64(level + 16), load_i64(level + 24),
+            nodes, entry, number + 1, visited, kind, codes, width, query, terms, room, distances,
+            found, expanded,
+        )  # fmt: skip
+        entry = np.int64(load_u32(found))
     return count

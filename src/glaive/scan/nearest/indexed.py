@@ -24,7 +24,7 @@ from glaive.scan.nearest.located import locate_rows
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.top import Found, TopRows, nearest_of
 from glaive.scan.nearest.vector_query import VectorQuery
-from glaive.types import Flags, Float32s
+from glaive.types import Flags, Float32s, Int64s
 
 __all__ = ["IndexSearch", "SearchedSegment", "damaged"]
 
@@ -49,11 +49,24 @@ class SearchedSegment(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """Rows of a partition with their distances from a query; NaN: not searched."""
+    """Rows of a partition with their distances from a query; NaN: not searched.
 
-    located: RowPlaces
+    Parameters
+    ----------
+    places
+        Where the rows of the partition are.
+    distances
+        Of its rows, or of some of them.
+    searched
+        How many rows that comes to.
+    rows
+        Numbers of these rows in the partition; None: all.
+    """
+
+    places: RowPlaces
     distances: Float32s
     searched: int
+    rows: Int64s | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +167,7 @@ class IndexSearch:
                 kept = self._kept(places)
                 count = len(places) if kept is None else int(np.count_nonzero(kept))
                 distances = opened.distances(prepared, loaded, distance)
-                compared.append(self._compared(places, distances, kept, count))
+                compared.append(_Compared(places, self._searched(distances, kept), count))
         count = sum(part.searched for part in compared)
         limit = float(top.limits[number])
         if compared:
@@ -184,8 +197,8 @@ class IndexSearch:
             return None
         share = 1.0
         if self.allowed is not None or located.live is not None:
-            some = located.take(np.arange(0, len(located), max(1, len(located) // _SAMPLED)))
-            kept = self._kept(some)
+            some = np.arange(0, len(located), max(1, len(located) // _SAMPLED))
+            kept = self._kept(located, some)
             share = 1.0 if kept is None else float(np.count_nonzero(kept)) / len(some)
         if not share:
             return None
@@ -195,27 +208,28 @@ class IndexSearch:
         if found is None:
             return None
         nodes, distances = found
-        located = located.take(nodes)
-        kept = self._kept(located)
+        kept = self._kept(located, nodes)
         if kept is not None and np.count_nonzero(kept) < min(self.candidates, len(nodes)):
             return None
-        return self._compared(located, distances, kept, int(share * len(loaded.rows)))
+        count = int(share * len(loaded.rows))
+        return _Compared(located, self._searched(distances, kept), count, nodes)
 
-    def _kept(self, located: RowPlaces) -> Flags | None:
-        """Which rows are searched; None: all."""
+    def _kept(self, located: RowPlaces, rows: Int64s | None = None) -> Flags | None:
+        """Which rows, or which of some, are searched; None: all of them."""
+        live = located.live if rows is None or located.live is None else located.live[rows]
         if self.allowed is None:
-            return located.live
-        allowed = self.allowed.contains(located.fragment, located.row)
-        return allowed if located.live is None else located.live & allowed
+            return live
+        fragment, row = located.fragment, located.row
+        if rows is not None:
+            fragment, row = fragment[rows], row[rows]
+        allowed = self.allowed.contains(fragment, row)
+        return allowed if live is None else live & allowed
 
-    def _compared(
-        self, located: RowPlaces, distances: Float32s, kept: Flags | None, count: int
-    ) -> _Compared:
+    def _searched(self, distances: Float32s, kept: Flags | None) -> Float32s:
+        """The distances of rows that are searched and in range, the others as NaN."""
         if kept is not None:
             distances[~kept] = np.nan
-        if self.applies_range:
-            distances = self.query.in_range(distances)
-        return _Compared(located, distances, count)
+        return self.query.in_range(distances) if self.applies_range else distances
 
     @property
     def _capacity(self) -> int:
@@ -247,25 +261,17 @@ class IndexSearch:
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """The nearest rows of some partitions."""
-        distances = np.concatenate([part.distances for part in compared])
-        near = nearest_of(distances, self.candidates, limit)
-        ends = np.cumsum([len(part.distances) for part in compared])
-        bounds = np.searchsorted(near, ends)
-        begins = np.concatenate(([0], bounds[:-1]))
         parts = []
-        for part, first, last, end in zip(compared, begins, bounds, ends, strict=True):
-            rows = near[first:last] - (end - len(part.distances))
-            place = part.located
-            query = np.full(len(rows), number, np.int32)
+        for part in compared:
+            near = nearest_of(part.distances, self.candidates, limit)
+            rows, place = near if part.rows is None else part.rows[near], part.places
+            query = np.full(len(near), number, np.int32)
             parts.append(
                 Found(
-                    query,
-                    part.distances[rows],
-                    place.key[rows],
-                    place.fragment[rows],
+                    query, part.distances[near], place.key[rows], place.fragment[rows],
                     place.row[rows],
                 )
-            )
+            )  # fmt: skip
         return Found.joined(parts)
 
 

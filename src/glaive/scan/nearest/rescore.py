@@ -42,15 +42,16 @@ def rescore(
     meter.count("vectors_compared", found.size)
     array: Any = join_large(table.column(0).chunks)
     vectors = row_vectors(array, query.kind)
-    if query.kind.several:
+    if query.answers == 1:
         distances = query.distances(vectors, 0)
     else:
         rows = np.arange(found.size)
         distances = measure_pairs(vectors.block, query.queries, query.metric, rows, found.query)
         if vectors.valid is not None:
             distances[~vectors.valid] = np.nan
-        if finite:
-            distances[~np.isfinite(distances)] = np.nan
         distances = query.in_range(distances)
+    if finite and not query.kind.several:
+        distances[~np.isfinite(distances)] = np.nan
     near = distances <= top.limits[found.query]
-    top.add(found._replace(distance=distances).take(near))
+    rescored = found._replace(distance=distances)
+    top.add(rescored if near.all() else rescored.take(near))

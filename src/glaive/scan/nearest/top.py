@@ -158,8 +158,11 @@ class TopRows:
             return self._parts[0]
 
     def _reduce(self) -> None:
-        found = Found.joined(self._parts)
-        self._in_order = False
+        found = self._parts[0] if len(self._parts) == 1 else Found.joined(self._parts)
+        self._in_order = True
+        if len(self.limits) == 1:
+            self._reduce_one(found)
+            return
         order = np.lexsort((found.key, _ranks(found.query, found.distance)))
         query = found.query[order]
         starts = np.searchsorted(query, np.arange(len(self.limits) + 1))
@@ -169,3 +172,10 @@ class TopRows:
         full = np.flatnonzero(np.diff(starts) >= self.count)
         last = found.distance[order[starts[full] + self.count - 1]]
         self.limits[full] = np.minimum(self.limits[full], last)
+
+    def _reduce_one(self, found: Found) -> None:
+        """Keep the nearest rows of the only query."""
+        kept = found.take(np.lexsort((found.key, found.distance))[: self.count])
+        self._parts, self._waiting = [kept], 0
+        if kept.size == self.count:
+            self.limits[0] = min(self.limits[0], kept.distance[-1])
