@@ -65,6 +65,8 @@ QUERIES = [
     "with x as (with s as (select 5 id) select * from s) select count(*) from x join s using(id)",
     "select a.id, b.id from s a join s b on a.id = b.id + 1 where a.id < 5 and b.id > 1 order by 1",
     "select id from s where exists (select 1 from t where t.shop = s.shop and town = 'a') and id<9",
+    "select id from s where not exists (select * from t where t.shop = s.shop) and id < 9",
+    "select s.*, (select max(town) from (select * from t)) from s join t using (shop) where id < 9",
     "select t.town from t natural join s where id = 11",
     "select id from s where note = 'it''s {braces}' or note = 'note 5'",
     "from s select id where id in (select shop from t) order by id",
@@ -94,6 +96,17 @@ def test_only_columns_and_rows_that_are_needed_are_read(spark: SparkSession, sal
     assert read.columns == ("id", "shop", "price", "note")
     assert read.filter is not None
     assert glaive.dataset(sales).count_rows(read.filter) == 9
+
+
+def test_a_star_of_a_query_within_a_query_is_none_of_the_other_one(
+    spark: SparkSession, sales: str, shops: str
+) -> None:
+    query = """select id from s where exists (select * from t where t.shop = s.shop)
+               and id in (select length(town) from (select * from t))"""
+
+    (read,) = frame_sources(glaive.spark.sql(spark, query, s=sales, t=shops))
+
+    assert read.columns == ("id", "shop")
 
 
 def test_rows_are_counted_without_reading(spark: SparkSession, sales: str) -> None:

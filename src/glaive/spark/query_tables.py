@@ -143,14 +143,27 @@ def _part(node: Any, name: str) -> Any:
 
 
 def _selects_all(select: Any, table: Any) -> bool:
-    """Whether ``*`` stands for the columns of a table in a select; in ``count(*)`` it does not."""
+    """Whether ``*`` stands for the columns of a table in a select.
+
+    In ``count(*)`` it does not, nor in ``exists (select * …)``, which only asks for rows; in a
+    query within the select it stands for the columns of that query's tables.
+    """
     for star in select.find_all(exp.Star):
-        if isinstance(star.parent, exp.Count):
+        around = star.find_ancestor(exp.Select)
+        if isinstance(star.parent, exp.Count) or _is_asked_for_rows(around):
             continue
         owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
-        if not owner or owner.lower() == table.alias_or_name.lower():
+        if owner.lower() == table.alias_or_name.lower() or (not owner and around is select):
             return True
     return False
+
+
+def _is_asked_for_rows(select: Any) -> bool:
+    """Whether a query stands in ``exists (…)``."""
+    parent = select.parent
+    while isinstance(parent, exp.Subquery | exp.Paren):
+        parent = parent.parent
+    return isinstance(parent, exp.Exists)
 
 
 def _tests(select: Any, table: Any, schema: StructType) -> Iterator[Filter]:
