@@ -76,7 +76,7 @@ def test_an_error_is_one_line_and_exit_code_1(call: Call, tmp_path: Path, name: 
 
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith("Error: no dataset at ")
+    assert result.stderr.startswith("Error: Dataset at path ")
     assert result.stderr.count("\n") == 1
 
 

@@ -187,7 +187,7 @@ def test_what_can_not_be_taken(tmp_path: Path) -> None:
     table = rows(VALUES).append_column("i", pa.array(range(6)))
     dataset = glaive.write_dataset(table, str(tmp_path))
     for wrong in ({}, {"ids": [0], "indices": [0]}):
-        with pytest.raises(OptionError, match="exactly one of ids, addresses, indices"):
+        with pytest.raises(OptionError, match="Exactly one of ids, indices, or addresses"):
             dataset.take_blobs("b", **wrong)
     with pytest.raises(RowIndexError, match=r"position 6 .* 6 rows"):
         dataset.take_blobs("b", indices=[0, 6])

@@ -66,7 +66,7 @@ def test_what_a_manifest_cannot_hold_is_an_option_that_is_wrong(
     operations: list[Callable[[Any], Any]] = [
         lambda one: glaive.LanceOperation.Append([one]),
         lambda one: glaive.LanceOperation.Delete([one], [], "x"),
-        lambda one: glaive.LanceOperation.Merge([one], dataset.schema),
+        lambda one: glaive.LanceOperation.Merge([one], dataset.lance_schema),
     ]
     for operation in operations:
         with pytest.raises(OptionError, match=message):

@@ -38,8 +38,8 @@ def dataset(tmp_path: Path) -> glaive.LanceDataset:
 
 def segments(dataset: glaive.LanceDataset, name: str = "id_idx") -> list[list[int]]:
     """Fragments of each segment."""
-    found = [entry for entry in dataset.list_indices() if entry["name"] == name]
-    return [sorted(entry["fragment_ids"]) for entry in found]
+    found = [index for index in dataset.describe_indices() if index.name == name]
+    return [sorted(segment.fragment_ids) for index in found for segment in index.segments]
 
 
 def folders(dataset: glaive.LanceDataset) -> set[str]:
@@ -72,15 +72,15 @@ def test_an_index_covers_all_fragments_and_is_named_by_its_column(
 
 def test_an_index_is_replaced_or_the_name_is_taken(dataset: glaive.LanceDataset) -> None:
     dataset.create_scalar_index("id", "BTREE")
-    before = dataset.list_indices()
+    before = dataset.describe_indices()
     with pytest.raises(IndexExistsError, match="Index name 'id_idx' already exists"):
         dataset.create_scalar_index("id", "BTREE", replace=False)
     with pytest.raises(IndexExistsError, match="Index name 'id_idx' already exists"):
         dataset.create_index("id", "BTREE")
-    assert dataset.list_indices() == before
+    assert dataset.describe_indices() == before
     dataset.create_scalar_index("id", "BTREE")
-    assert len(dataset.list_indices()) == 1
-    assert dataset.list_indices() != before
+    assert len(dataset.describe_indices()) == 1
+    assert dataset.describe_indices() != before
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ WITHOUT_FILES: dict[str, Callable[[LanceDataset], object]] = {
     "describe": lambda dataset: (dataset.versions(), dataset.get_version(), dataset.base_paths()),
     "figures": lambda dataset: dataset.stats.dataset_stats(),
     "fragments": lambda dataset: [one.metadata for one in dataset.get_fragments()],
-    "indices": lambda dataset: (dataset.list_indices(), dataset.describe_indices()),
+    "indices": lambda dataset: dataset.describe_indices(),
     "files": lambda dataset: (
         dataset.all_files().read_all(),
         dataset.tracked_files().read_all(),

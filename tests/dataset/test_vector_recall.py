@@ -106,7 +106,7 @@ def test_a_recall_out_of_reach_is_refused_and_leaves_no_file(tmp_path: Path) -> 
     dataset = glaive.write_dataset(table_of(vectors), str(tmp_path / "d.lance"))
     with pytest.raises(OptionError, match=r"reaches 0\.\d+, not 0\.999"):
         dataset.create_index("vector", "IVF_PQ", recall=0.999, num_sub_vectors=1)
-    assert dataset.list_indices() == []
+    assert dataset.describe_indices() == []
     assert not [path for path in tmp_path.rglob("*.idx") if path.is_file()]
 
 

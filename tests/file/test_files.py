@@ -83,7 +83,10 @@ def test_an_error_in_the_block_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_a_writer_without_schema_and_rows_writes_nothing(tmp_path: Path) -> None:
-    assert LanceFileWriter(tmp_path / "a.lance").close() is None
+    writer = LanceFileWriter(tmp_path / "a.lance")
+    with pytest.raises(SchemaError, match="Schema is unknown and file cannot be created"):
+        writer.close()
+    assert writer.closed
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,16 +17,27 @@ lance = pytest.importorskip("lance", reason="install the 'interop' group")
 
 pytestmark = pytest.mark.interop
 
-ROWS = pa.table({"id": [1, 2, 3], "name": list("abc"), "l": [[1], [2], [3]]})
+VECTORS = pa.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], pa.list_(pa.float32(), 2))
+ROWS = pa.table({"id": [1, 2, 3], "name": list("abc"), "l": [[1], [2], [3]], "v": VECTORS})
 TWINS = pa.concat_tables([ROWS, ROWS])
 
 Call = Callable[[Any, Any], object]
 """Of a library and a dataset with a tag "t" of version 1 and an index "id_idx"."""
 
+
+def compaction(dataset: Any) -> Any:
+    package = type(dataset).__module__.partition(".")[0]
+    return import_module(f"{package}.optimize").Compaction
+
+
+def nearest(dataset: Any, **options: Any) -> object:
+    return dataset.to_table(nearest={"column": "v", "q": [1.0, 2.0]} | options)
+
+
 WORDS: dict[str, Call] = {
     "Dataset already exists": lambda lib, ds: lib.write_dataset(ROWS, ds.uri),
     "was not found": lambda _, ds: ds.checkout_version(99),
-    "Dataset at path|no dataset at": lambda lib, ds: lib.dataset(f"{ds.uri}.no"),
+    "Dataset at path .* was not found": lambda lib, ds: lib.dataset(f"{ds.uri}.no"),
     "[Mm]ust provide schema": lambda lib, ds: lib.write_dataset(iter([]), f"{ds.uri}.no"),
     "Unknown data type <class 'int'>": lambda lib, ds: lib.write_dataset(3, f"{ds.uri}.no"),
     "imit must be non-negative": lambda _, ds: ds.to_table(limit=-1),
@@ -65,7 +78,7 @@ WORDS: dict[str, Call] = {
         pa.table({"z": range(4)})
     ),
     "Column nope does not exist in the dataset": lambda _, ds: ds.drop_columns(["nope"]),
-    "Cannot drop all columns": lambda _, ds: ds.drop_columns(["id", "name", "l"]),
+    "Cannot drop all columns": lambda _, ds: ds.drop_columns(ROWS.column_names),
     "path is required": lambda _, ds: ds.alter_columns({"name": "x"}),
     "At least one of name, nullable, or data_type": lambda _, ds: ds.alter_columns({"path": "id"}),
     "Unknown key: x. Valid keys are name, nullable, and data_type": lambda _, ds: ds.alter_columns(
@@ -77,6 +90,9 @@ WORDS: dict[str, Call] = {
     "Merge insert key column|does not exist in": lambda _, ds: ds.merge_insert("nope"),
     "not configured to change the data in any way": lambda _, ds: ds.merge_insert("id").execute(
         ROWS
+    ),
+    "found matching row with key values": lambda _, ds: (
+        ds.merge_insert("id").when_matched_fail().execute(ROWS)
     ),
     "Ambiguous merge inserts are prohibited": lambda _, ds: (
         ds.merge_insert("id").when_matched_update_all().execute(TWINS)
@@ -111,6 +127,47 @@ WORDS: dict[str, Call] = {
     "index_type must be str or IndexConfig": lambda _, ds: ds.create_scalar_index("id", 3),
     "NGRAM index column id": lambda _, ds: ds.create_scalar_index("id", "NGRAM"),
     "INVERTED index column id must be": lambda _, ds: ds.create_scalar_index("id", "INVERTED"),
+    "Append with different schema": lambda lib, ds: lib.write_dataset(
+        pa.table({"z": [1]}), ds.uri, mode="append"
+    ),
+    "Nearest-K must be > 0": lambda _, ds: nearest(ds, k=0),
+    "Nprobes must be > 0": lambda _, ds: nearest(ds, nprobes=0),
+    "Refine factor must be 1 or more": lambda _, ds: nearest(ds, refine_factor=0),
+    "minimum_nprobes must be <= maximum_nprobes": lambda _, ds: nearest(
+        ds, minimum_nprobes=3, maximum_nprobes=2
+    ),
+    "Query vector size 3 does not match index column size 2": lambda _, ds: nearest(
+        ds, q=[1.0, 2.0, 3.0]
+    ),
+    "Metric x not supported": lambda _, ds: ds.create_index("v", "IVF_FLAT", metric="x"),
+    "must be divisible by num_sub_vectors": lambda _, ds: ds.create_index(
+        "v", "IVF_PQ", num_partitions=1, num_sub_vectors=3
+    ),
+    "num_partitions must be int": lambda _, ds: ds.create_index(
+        "v", "IVF_PQ", num_partitions="2", num_sub_vectors=1
+    ),
+    "Vector column id must be FixedSizeListArray": lambda _, ds: ds.create_index(
+        "id", "IVF_FLAT", "other", num_partitions=1
+    ),
+    "Ivf centroids has 1 clusters, but num_partitions=2": lambda _, ds: ds.create_index(
+        "v", "IVF_FLAT", num_partitions=2, ivf_centroids=np.zeros((1, 2), np.float32)
+    ),
+    "Cannot perform full text search unless an INVERTED index has been created": lambda _, ds: (
+        ds.to_table(full_text_query="x")
+    ),
+    "unknown base tokenizer x": lambda _, ds: ds.create_scalar_index(
+        "name", "INVERTED", base_tokenizer="x"
+    ),
+    "The number of boosts must match": lambda lib, _: lib.query.MultiMatchQuery(
+        "x", ["name"], boosts=[1.0, 2.0]
+    ),
+    "Exactly one of ids, indices, or addresses must be specified": lambda _, ds: ds.take_blobs(
+        "name"
+    ),
+    "Invalid compaction option": lambda _, ds: compaction(ds).plan(ds, {"x": 1}),
+    "Schema is unknown and file cannot be created": lambda lib, ds: lib.file.LanceFileWriter(
+        f"{ds.uri}/x.lance"
+    ).close(),
     "get_fragments.. does not support filter yet": lambda _, ds: ds.get_fragments("id = 1"),
     "Cannot replace the schema of a dataset": lambda _, ds: ds.replace_schema(ROWS.schema),
 }

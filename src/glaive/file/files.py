@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
-from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
+from glaive.errors import OptionError, RowIndexError, SchemaError, UnsupportedFeatureError
 from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
 from glaive.file.location import refuse_namespace, split_path
@@ -336,13 +336,16 @@ class LanceFileWriter:
         self._check_open()
         self._metadata[key] = value
 
-    def close(self) -> int | None:
-        """Write buffered rows and the footer; returns the rows, None without a schema."""
+    def close(self) -> int:
+        """Write buffered rows and the footer; :class:`SchemaError` without schema and rows."""
         if self._closed:
             return self._rows
         if self._writer is None:
             self._closed = True
-            return None
+            raise SchemaError(
+                f"{self._store.full(self._name)}: Schema is unknown and file cannot be created: no "
+                "rows were written. Give the writer a schema"
+            )
         for key, value in self._metadata.items():
             self._writer.add_schema_metadata(key, value)
         self._writer.finish()

@@ -139,8 +139,9 @@ def newest_name(store: ObjectStore) -> ManifestLocation:
             return newest
     if newest is None:
         raise DatasetNotFoundError(
-            f"no dataset at {store.uri}: it was not found: expected manifests in {VERSIONS}/, "
-            "found none. Check the path, or create the dataset with write_dataset."
+            f"Dataset at path {store.uri} was not found: no dataset at {store.uri}: expected "
+            f"manifests in {VERSIONS}/, found none. Check the path, or create the dataset with "
+            "write_dataset."
         )
     return newest
 

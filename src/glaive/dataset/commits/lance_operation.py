@@ -16,6 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata, checked_fragments, stored_fragments
 from glaive.dataset.fragments.overlays import DataOverlayFile
@@ -116,6 +117,11 @@ class LanceOperation:
         fragments: Iterable[FragmentMetadata]
         schema: LanceSchema | pa.Schema
         preserves_nullability: bool = False
+
+        def __post_init__(self) -> None:
+            if isinstance(self.schema, pa.Schema):
+                # Above: the __init__ of the dataclass, and its caller.
+                warn_deprecated("Passing a pyarrow.Schema to Merge", "a LanceSchema", above=2)
 
         def to_table(self) -> TableOperation:
             return Merge(

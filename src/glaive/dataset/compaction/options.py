@@ -122,7 +122,8 @@ class CompactionOptions:
                 close = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else "."
                 raise OptionError(
-                    f"compaction: unknown option {name!r}{hint} Known: {', '.join(known)}"
+                    f"Invalid compaction option: {name}: compaction: unknown option {name!r}{hint} "
+                    f"Known: {', '.join(known)}"
                 )
             if value is not None:
                 kept[name] = tuple(value) if name == "excluded_fragment_ids" else value

@@ -5,6 +5,7 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.indexing.describe import uuid_of
 from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.parameters import kind_named
@@ -99,6 +101,11 @@ def vector_task(dataset: OpenedVersion, arguments: Mapping[str, Any]) -> IndexTa
     arguments
         Those of ``LanceDataset.create_index`` by name.
     """
+    if arguments.get("index_cache_size") is not None:
+        # Above: create_index, and its caller.
+        warn_deprecated("'index_cache_size' of create_index", "index_cache_size_bytes", above=2)
+    if isinstance(arguments.get("num_partitions"), float):
+        warnings.warn("num_partitions is float, converting to int", stacklevel=3)
     named = {name: arguments[name] for name in _VECTOR_PARAMETERS if name in arguments}
     named["skip_transpose"] = arguments["skip_transpose"] or None
     named |= arguments["parameters"]

@@ -194,7 +194,8 @@ class _Merge:
         meter.count("rows_matched", len(matches.source))
         if clauses.fail and len(matches.source):
             raise SchemaError(
-                f"a row with {keys.text(int(matches.source[0]))} exists already, which "
+                f"Merge insert failed: found matching row with key values: "
+                f"{keys.text(int(matches.source[0]))}: such a row exists already, which "
                 f"when_matched_fail() forbids ({len(matches.source)} rows match)"
             )
         if clauses.update or clauses.delete:

@@ -198,8 +198,8 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     named = [name for name, tag in tags.list_tags(root).items() if tag.branch == branch]
     if named:
         raise CommitError(
-            f"branch {branch!r} of {root.uri} cannot be deleted: the tags {', '.join(named)} refer "
-            "to its versions. Delete or move them first."
+            f"Branch {branch} is referenced by tags, can not delete: the tags {', '.join(named)} "
+            f"refer to versions of branch {branch!r} of {root.uri}. Delete or move them first."
         )
     others = branches.list_branches(root)
     children = [name for name, other in others.items() if other.parent_branch == branch]

@@ -51,7 +51,8 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
         faults.append("they have none of the dataset's columns")
     if faults:
         raise SchemaError(
-            f"the rows do not match {where}: {'; '.join(faults)}. Columns of the dataset: "
+            f"Append with different schema: the rows do not match {where}: {'; '.join(faults)}. "
+            "Columns of the dataset: "
             f"{', '.join(target.names)}. Rename, cast or drop columns first."
         )
     return replace(target, fields=fields)

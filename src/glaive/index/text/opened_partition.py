@@ -266,8 +266,9 @@ class OpenedPartition:
             return self._read_document_positions(place, frequencies.astype(np.int64))
         if _STREAM not in file.schema.names:
             raise OptionError(
-                f"{self._segment.where}: the index has no positions, which phrases need. Create it "
-                "again with with_position=True."
+                f"{self._segment.where}: position is not found but required for phrase queries: "
+                "the index has no positions, which phrases need. Create it again with "
+                "with_position=True."
             )
         table = file.read([_STREAM, _STREAM_AT], place, place + 1)
         stream = elements_of(one_array(table[_STREAM]), _STREAM, file)

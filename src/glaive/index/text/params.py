@@ -186,7 +186,10 @@ class TextParams:
             base not in BASE_TOKENIZERS and base.partition("/")[0] not in DICTIONARY_TOKENIZERS
         ):
             names = ", ".join((*BASE_TOKENIZERS, "jieba", "lindera/<dictionary>"))
-            return f"base_tokenizer {base!r} is not known; there are {names}"
+            return (
+                f"unknown base tokenizer {base}: base_tokenizer {base!r} is not known; there are "
+                f"{names}"
+            )
         if self.language not in LANGUAGES:
             return f"language {self.language!r} is not known; there are {', '.join(LANGUAGES)}"
         if self.block_size not in (128, 256):

@@ -27,7 +27,10 @@ def metric_named(name: object) -> Metric:
     text = name.lower() if isinstance(name, str) else ""
     text = _OTHER_NAMES.get(text, text)
     if text not in METRICS:
-        raise OptionError(f"metric: expected one of {', '.join(METRICS)}, found {name!r}")
+        raise OptionError(
+            f"Metric {name} not supported. metric: expected one of {', '.join(METRICS)}, found "
+            f"{name!r}"
+        )
     return text
 
 

@@ -34,9 +34,9 @@ _DEFAULT_BITS: Final = {"FLAT": 0, "SQ": 8, "PQ": 8, "RQ": 5}
 _BITS: Final = {"SQ": (8,), "PQ": (4, 8), "RQ": tuple(range(1, 10))}
 
 IGNORED: Final = frozenset({
-    "filter_nan", "index_cache_size", "progress_callback",
+    "filter_nan", "implementation", "index_cache_size", "one_pass_ivfpq", "progress_callback",
     "shuffle_partition_batches", "shuffle_partition_concurrency", "storage_options",
-    "streaming_coreset_rate", "streaming_refine_passes", "streaming_sample_rate",
+    "streaming_coreset_rate", "streaming_refine_passes", "streaming_sample_rate", "use_torch",
 })  # fmt: skip
 """Known to pylance; they change how an index is built, not which."""
 
@@ -149,7 +149,8 @@ class _Reader:
             value = int(value)
         if value is None or (_is_integer(value) and value >= least):
             return None if value is None else int(value)
-        raise OptionError(f"{name}: expected an integer from {least} on, found {value!r}")
+        said = f"num_partitions must be int, got {type(value)}: " * (name == "num_partitions")
+        raise OptionError(f"{said}{name}: expected an integer from {least} on, found {value!r}")
 
     def end(self, kind: str) -> None:
         unknown = sorted(self._left.keys() - IGNORED)
@@ -199,6 +200,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     num_partitions = reader.integer("num_partitions", None)
     if centroids is not None and num_partitions not in (None, len(centroids)):
         raise OptionError(
+            f"Ivf centroids has {len(centroids)} clusters, but num_partitions={num_partitions}: "
             f"num_partitions: expected {len(centroids)}, the number of ivf_centroids, found"
             f" {num_partitions}"
         )
@@ -274,6 +276,7 @@ def _parts(reader: _Reader, column: VectorColumn, bits: int) -> int:
         raise OptionError("num_sub_vectors: product quantisation needs it, for example dimension/8")
     if column.dimension % parts:
         raise OptionError(
+            f"dimension ({column.dimension}) must be divisible by num_sub_vectors ({parts}): "
             f"num_sub_vectors: expected a divisor of the dimension {column.dimension}, found"
             f" {parts}"
         )

@@ -83,8 +83,9 @@ class VectorColumn:
             kind = kind.value_type
         if not pa.types.is_fixed_size_list(kind) or kind.list_size < 1:
             raise OptionError(
-                f"column {field.name!r} is of type {field.type}: vector indices need fixed-size"
-                " lists of numbers, or lists of these"
+                f"Vector column {field.name} must be FixedSizeListArray or a list of these, got "
+                f"{field.type}: column {field.name!r} is of type {field.type}: vector indices need "
+                "fixed-size lists of numbers, or lists of these"
             )
         number, dimension = kind.value_type, int(kind.list_size)
         if metric == "hamming":

@@ -18,8 +18,6 @@ from glaive.scan.views import Views
 
 __all__ = ["find_blob_file", "locate_blobs", "read_blob_ranges", "select_rows"]
 
-_SELECTORS = ("ids", "addresses", "indices")
-
 
 def select_rows(views: Views, **given: object) -> RowLocations:
     """Find the rows of the one selection that is given.
@@ -33,8 +31,10 @@ def select_rows(views: Views, **given: object) -> RowLocations:
     """
     given_rows = [(name, value) for name, value in given.items() if value is not None]
     if len(given_rows) != 1:
-        names = ", ".join(_SELECTORS)
-        raise OptionError(f"exactly one of {names} must be given, found {len(given_rows)}")
+        raise OptionError(
+            "Exactly one of ids, indices, or addresses must be specified, found "
+            f"{len(given_rows)} of them"
+        )
     return find_rows(views.snapshot, *given_rows[0])
 
 

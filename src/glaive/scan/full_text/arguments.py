@@ -46,7 +46,10 @@ def boosts_of(boosts: object, count: int) -> tuple[float, ...]:
     if boosts is None:
         return (1.0,) * count
     if not isinstance(boosts, Sequence) or len(boosts) != count:
-        raise OptionError(f"boosts: expected {count} numbers, one per column, found {boosts!r}")
+        raise OptionError(
+            "The number of boosts must match the number of queries: boosts: expected "
+            f"{count} numbers, one per column, found {boosts!r}"
+        )
     return tuple(number_of("boosts", boost) for boost in boosts)
 
 

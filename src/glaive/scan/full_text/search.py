@@ -110,8 +110,9 @@ class TextSearch:
         columns = indexed_columns(self.views.snapshot)
         if not columns:
             raise OptionError(
-                "full_text_query: no column has a full-text index. Name the columns, as in "
-                "{'query': ..., 'columns': [...]}, or create an index of type INVERTED."
+                "Cannot perform full text search unless an INVERTED index has been created on at "
+                "least one column: full_text_query: no column has a full-text index. Name the "
+                "columns, as in {'query': ..., 'columns': [...]}, or create an index."
             )
         return columns
 

@@ -52,6 +52,12 @@ _MANY_TIMES = 10
 _SEARCH_ROWS = 100_000
 """Rows that are looked at in the time that a search of an index takes."""
 
+_SMALL_TABLE = 4096
+"""Rows of a table of which indices are searched whatever they find: neither way takes long."""
+
+_FEW_FOUND = 256
+"""Rows that are taken at once where an index found no more: sooner than any are looked at."""
+
 _ROWS_PER_ENTRY = 30
 """Rows of eight bytes that are looked at in the time that one found by an index takes."""
 
@@ -203,8 +209,12 @@ def _searched(
 def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
     """Whether a search is quicker than looking at all rows, by estimate."""
     rows = min(option.rows for option in chosen.indices.values())
+    if rows <= _SMALL_TABLE:
+        return True
     if not snapshot.store.is_local:
         return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
+    if chosen.estimate <= _FEW_FOUND:
+        return True
     width = sum(_width(snapshot, path) for path in {leaf.path for leaf in chosen.indices})
     return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < rows * width // 8
 

@@ -154,6 +154,14 @@ def _check_keys(given: Mapping[Any, Any]) -> None:
         )
 
 
+_PYLANCE_WORDS: Final = {
+    "k": "Nearest-K must be > 0: ",
+    "nprobes": "Nprobes must be > 0: ",
+    "refine_factor": "Refine factor must be 1 or more: ",
+}
+"""What callers of pylance match on."""
+
+
 def _partitions(given: Mapping[str, Any]) -> dict[str, int]:
     """How many partitions to search."""
     kept: dict[str, int] = {}
@@ -167,8 +175,8 @@ def _partitions(given: Mapping[str, Any]) -> dict[str, int]:
     least, most = kept.get("minimum_nprobes", 1), kept.get("maximum_nprobes")
     if most is not None and least > most:
         raise OptionError(
-            f"nearest: minimum_nprobes is {least}, maximum_nprobes is {most}; the first must "
-            "not be more"
+            f"minimum_nprobes must be <= maximum_nprobes: nearest: minimum_nprobes is {least}, "
+            f"maximum_nprobes is {most}; the first must not be more"
         )
     return kept
 
@@ -186,7 +194,8 @@ def _integer(name: str, given: Any, least: int) -> int:
     except AttributeError:
         number = least - 1
     if number < least or isinstance(given, bool):
-        raise OptionError(f"nearest: {name}: expected an integer ≥ {least}, found {given!r}")
+        said = _PYLANCE_WORDS.get(name, "")
+        raise OptionError(f"{said}nearest: {name}: expected an integer ≥ {least}, found {given!r}")
     return number
 
 

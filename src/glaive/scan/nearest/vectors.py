@@ -74,8 +74,9 @@ class VectorType:
         """
         if given.shape[-1] != self.dimension:
             raise OptionError(
-                f"nearest: q: column {column!r} has vectors of {self.dimension} numbers, the query "
-                f"has {given.shape[-1]}"
+                f"Query vector size {given.shape[-1]} does not match index column size "
+                f"{self.dimension}: nearest: q: column {column!r} has vectors of {self.dimension} "
+                f"numbers, the query has {given.shape[-1]}"
             )
         matrix = np.atleast_2d(given)
         if self.element == "uint8" and matrix.dtype != np.uint8:
