@@ -268,11 +268,12 @@ class TestOnCommit:
                 seen[-1].append(versions(path))
         assert seen[0] == seen[1]
 
-    def test_it_is_set_when_a_dataset_is_made(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("seconds", [0, 5, 90, 3600, 1_209_600, 40_000_001])
+    def test_it_is_set_when_a_dataset_is_made(self, tmp_path: Path, seconds: int) -> None:
         configs = []
         for library in (glaive, lance):
             path = str(tmp_path / library.__name__)
-            options = {"interval": 2, "older_than_seconds": 5}
+            options = {"interval": 2, "older_than_seconds": seconds}
             library.write_dataset(pa.table({"a": [1]}), path, auto_cleanup_options=options)
             configs.append(lance.dataset(path).config())
         assert configs[0] == configs[1]

@@ -158,3 +158,12 @@ def test_a_writer_tells_whether_it_is_closed(tmp_path: Path) -> None:
         assert not writer.closed
         writer.close()
         assert writer.closed
+
+
+def test_an_index_finds_its_column_in_any_case(tmp_path: Path) -> None:
+    for library in (glaive, lance):
+        dataset = library.write_dataset(pa.table({"Id": [1, 2]}), str(tmp_path / library.__name__))
+        dataset.create_scalar_index("iD", "BTREE")
+        (index,) = dataset.describe_indices()
+        assert index.field_names == ["Id"]
+        assert dataset.to_table(filter="id = 2", use_scalar_index=True).num_rows == 1

@@ -44,6 +44,7 @@ def catalogue(tmp_path: Path) -> DirectoryNamespace:
     return DirectoryNamespace(root=str(tmp_path))
 
 
+@pytest.mark.spec("ns-2", "ns-5")
 @pytest.mark.interop
 def test_tables_of_one_are_tables_of_the_other(pair: tuple[Any, Any]) -> None:
     first, second = pair
@@ -63,6 +64,7 @@ def test_tables_of_one_are_tables_of_the_other(pair: tuple[Any, Any]) -> None:
         call(first, "describe_table", ["later"])
 
 
+@pytest.mark.spec("ns-1")
 @pytest.mark.interop
 def test_deregistered_tables_are_gone_for_both(pair: tuple[Any, Any], mode: str) -> None:
     first, second = pair
@@ -152,6 +154,7 @@ def test_modes_say_what_happens_to_what_is_there(catalogue: DirectoryNamespace) 
         call(catalogue, "drop_namespace", ["removed"])
 
 
+@pytest.mark.spec("ns-4")
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     names = [f"n{number}" for number in range(6)]
 
@@ -221,6 +224,7 @@ def test_names_that_are_no_folders_are_refused(catalogue: DirectoryNamespace, na
         call(catalogue, "describe_table", [name])
 
 
+@pytest.mark.spec("ns-3")
 @pytest.mark.parametrize(
     "location", ["/etc", "../x", "a/../../x", "file:///etc", "s3://b/x", "", "__manifest", "a\\b"]
 )
@@ -241,6 +245,7 @@ def test_a_foreign_manifest_table_is_refused(tmp_path: Path) -> None:
         call(DirectoryNamespace(root=str(tmp_path)), "list_tables", [])
 
 
+@pytest.mark.spec("ns-6")
 def test_unknown_feature_flags_are_refused(catalogue: DirectoryNamespace, tmp_path: Path) -> None:
     call(catalogue, "create_namespace", ["n"])
     table = glaive.dataset(tmp_path / "__manifest")

@@ -25,6 +25,7 @@ from glaive.errors import (
 from glaive.io.renewed import ExpiringOptions, RenewedStore
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
+from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 
 TABLE = ["t"]
 
@@ -55,6 +56,7 @@ def test_each_commit_asks_the_catalogue_for_its_number(catalogue: DirectoryNames
     assert ([one.version for one in rest.versions], rest.page_token) == ([3], None)
 
 
+@pytest.mark.spec("ns-7")
 @pytest.mark.interop
 @pytest.mark.parametrize("writer", ["glaive", "pylance"])
 def test_either_library_commits_through_the_catalogue_of_the_other(
@@ -88,6 +90,7 @@ def test_writers_at_the_same_time_all_commit(catalogue: DirectoryNamespace) -> N
     assert (dataset.version, dataset.count_rows()) == (5, 15)
 
 
+@pytest.mark.spec("ns-7")
 def test_a_taken_number_is_a_conflict_and_a_foreign_manifest_is_refused(
     catalogue: DirectoryNamespace, tmp_path: Path
 ) -> None:
@@ -106,10 +109,39 @@ def test_a_taken_number_is_a_conflict_and_a_foreign_manifest_is_refused(
         call(catalogue, "create_table_version", TABLE, version=2, manifest_path=str(staged))
 
 
-def test_branches_of_managed_tables_are_refused(catalogue: DirectoryNamespace) -> None:
-    dataset = glaive.write_dataset(ROWS, **place(catalogue))
-    with pytest.raises(UnsupportedFeatureError, match="branches of such tables"):
-        dataset.create_branch("b")
+@pytest.mark.interop
+@pytest.mark.parametrize("server", ["glaive", "pylance"])
+def test_versions_of_branches_are_given_out_by_the_catalogue(tmp_path: Path, server: str) -> None:
+    lance = pytest.importorskip("lance")
+    properties = {"root": str(tmp_path), "table_version_tracking_enabled": "true"}
+    catalogue = (connect if server == "glaive" else interface.connect)("dir", properties)
+    for library in (glaive, lance):
+        table = {"namespace_client": catalogue, "table_id": [library.__name__]}
+        dataset = library.write_dataset(ROWS, **table)
+        branch = dataset.create_branch("deep/one")
+        branch.insert(ROWS)
+        request: Any = {"id": table["table_id"], "branch": "deep/one"}
+        answer: Any = catalogue.list_table_versions(interface.ListTableVersionsRequest(**request))
+        assert [one.version for one in answer.versions] == [1, 2]
+        for reader in (glaive, lance):
+            opened = reader.dataset(**table)
+            assert opened.count_rows() == 3
+            assert opened.checkout_version(("deep/one", None)).count_rows() == 6
+        with pytest.raises(Exception, match="ranch"):
+            call(catalogue, "list_table_versions", table["table_id"], branch="../x")
+
+
+def test_versions_of_other_places_are_not_those_of_the_catalogue(
+    catalogue: DirectoryNamespace, tmp_path: Path
+) -> None:
+    register = CatalogueManifestStore(catalogue, tuple(TABLE), str(tmp_path / "t"))
+    for other in (tmp_path / "other", tmp_path / "t2", tmp_path):
+        with pytest.raises(UnsupportedFeatureError, match="not those of"):
+            register.latest(str(other))
+
+
+def test_a_table_has_one_register(catalogue: DirectoryNamespace) -> None:
+    glaive.write_dataset(ROWS, **place(catalogue))
     with pytest.raises(OptionError, match="manages the versions"):
         glaive.dataset(manifest_store="sqlite", **place(catalogue))
 
@@ -226,3 +258,43 @@ def test_open_readers_go_on_with_new_credentials() -> None:
     time.sleep(0.4)
     assert reader.tail(3).to_pybytes() == b"789"
     assert int(store.options["expires_at_millis"]) > time.time() * 1000 + 3_000_000
+
+
+# --- rows written elsewhere, one commit ----------------------------------------------------
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("tracked", ["true", "false"])
+def test_fragments_are_written_and_committed_through_a_catalogue(
+    tmp_path: Path, tracked: str
+) -> None:
+    lance = pytest.importorskip("lance")
+    properties = {"root": str(tmp_path), "table_version_tracking_enabled": tracked}
+    catalogues = {
+        "glaive": connect("dir", properties),
+        "pylance": interface.connect("dir", properties),
+    }
+    for name, catalogue in catalogues.items():
+        for library in (glaive, lance):
+            table = {"namespace_client": catalogue, "table_id": [f"{name}_{library.__name__}"]}
+            uri = library.write_dataset(ROWS, **table).uri
+            made = library.fragment.write_fragments(ROWS, uri, **table)
+            append = library.LanceOperation.Append(made)
+            dataset = library.LanceDataset.commit(uri, append, read_version=1, **table)
+            assert (dataset.version, dataset.count_rows()) == (2, 6)
+            assert library.dataset(**table).count_rows() == 6
+            file = f"{uri}/data/{made[0].files[0].path}"
+            assert library.file.LanceFileReader(file, **table).num_rows() == 3
+            session = library.file.LanceFileSession(f"{uri}/data", **table)
+            assert session.contains(str(made[0].files[0].path))
+            with library.file.LanceFileWriter(f"{uri}/data/x.lance", **table) as writer:
+                writer.write_batch(ROWS)
+            assert session.open_reader("x.lance").num_rows() == 3
+
+
+def test_files_of_a_table_are_those_of_both_names(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="must be provided together"):
+        glaive.file.LanceFileReader(f"{tmp_path}/x.lance", table_id=TABLE)
+    missing = Answering(describe_table=interface.TableNotFoundError("t"))
+    with pytest.raises(DatasetNotFoundError, match="TableNotFoundError"):
+        glaive.file.LanceFileReader(f"{tmp_path}/x.lance", **place(missing))

@@ -1667,8 +1667,11 @@ class LanceDataset:
             No attempt is started after this time; ``None`` for no limit.
         base_store_params
             As :func:`glaive.dataset` takes them; a dataset given as ``base_uri`` keeps its own.
-        namespace_client, table_id, namespace_client_managed_versioning
-            Not supported here.
+        namespace_client, table_id
+            The table of a catalogue that lies at ``base_uri``: its credentials are used, and it
+            gives out the version if it manages them. An opened dataset keeps its own.
+        namespace_client_managed_versioning
+            Ignored: the catalogue says whether it manages versions.
 
         Raises
         ------
@@ -1683,11 +1686,12 @@ class LanceDataset:
         UnsupportedFeatureError
             An option is not supported.
         """
-        from glaive.dataset.commits.target import CommitTarget, commit_options, refuse
+        from glaive.dataset.commits.target import CommitTarget, commit_options
+        from glaive.dataset.opening import check_options
 
-        catalogue = (namespace_client, table_id, namespace_client_managed_versioning)
-        refuse(cls.commit, options, catalogue)
-        target = CommitTarget.of(base_uri, storage_options, commit_lock, base_store_params)
+        check_options("commit", options, cls.commit)
+        place = (base_uri, storage_options, commit_lock, base_store_params)
+        target = CommitTarget.of(*place, (namespace_client, table_id))
         features = (enable_stable_row_ids, enable_v2_manifest_paths)
         limits = commit_options(max_retries, commit_timeout, detached, *features)
         manifest = target.commit(operation, read_version, commit_message, limits)
@@ -1716,9 +1720,10 @@ class LanceDataset:
         UnsupportedFeatureError
             One of them is not an append.
         """
-        from glaive.dataset.commits.target import CommitTarget, commit_options, refuse
+        from glaive.dataset.commits.target import CommitTarget, commit_options
+        from glaive.dataset.opening import check_options
 
-        refuse(cls.commit_batch, options)
+        check_options("commit_batch", options, cls.commit_batch)
         target = CommitTarget.of(dest, storage_options, commit_lock, base_store_params)
         features = (None, enable_v2_manifest_paths)
         limits = commit_options(max_retries, commit_timeout, detached, *features)

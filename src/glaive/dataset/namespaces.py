@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from glaive.errors import (
-    DatasetNotFoundError,
-    GlaiveError,
-    NotFoundError,
-    OptionError,
-    StoreError,
-)
-from glaive.io.renewed import EXPIRES, ExpiringOptions
+from glaive.errors import OptionError
+from glaive.file.catalogue import ask_for_table
 from glaive.io.uri import open_store
-from glaive.table.manifest_store.catalogue import CatalogueManifestStore, answer_field
+from glaive.table.manifest_store.catalogue import CatalogueManifestStore
 from glaive.table.manifest_store.protocol import ManifestStore
 
-__all__ = ["FoundTable", "find_table"]
+__all__ = ["FoundTable", "find_table", "reach_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +35,6 @@ class FoundTable:
     manifest_store: ManifestStore | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Renewal:
-    """Asks a catalogue for newer storage options of a table."""
-
-    client: Any
-    table_id: tuple[str, ...]
-    own: Mapping[str, str] | None
-
-    def __call__(self) -> Mapping[str, str]:
-        answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)
-        return {**(self.own or {}), **(_reported(answer, self.table_id) or {})}
-
-
 def find_table(
     client: Any,
     table_id: Sequence[str] | None,
@@ -67,101 +48,52 @@ def find_table(
 
     Parameters
     ----------
-    client
-        Has methods ``describe_table`` and ``declare_table``, like those of ``lance_namespace``.
-    table_id
-        Path of names of the table.
+    client, table_id, storage_options, create
+        As for :func:`glaive.file.catalogue.ask_for_table`.
     uri, manifest_store
         Must be ``None``: the namespace has them.
-    storage_options
-        Overridden by those of the namespace.
-    create
-        Declare a table that does not exist yet.
 
     Raises
     ------
     OptionError
         ``client`` or ``table_id`` is missing, or ``uri`` is given.
-    DatasetNotFoundError
-        The namespace does not have the table, or reports no location.
-    StoreError
-        The namespace failed, or its answer is no answer.
-
-    Notes
-    -----
-    One request. Options with ``expires_at_millis`` are asked for again before that time.
+    DatasetNotFoundError, StoreError
+        As for :func:`glaive.file.catalogue.ask_for_table`.
     """
     if uri is not None:
         raise OptionError("uri: give either uri, or namespace_client and table_id")
-    if client is None or table_id is None:
-        raise OptionError("namespace_client and table_id: give both")
-    if isinstance(table_id, str) or not all(isinstance(name, str) for name in table_id):
-        raise OptionError(f"table_id: expected a list of names, found {table_id!r:.100}")
-    path = tuple(table_id)
-    if create:
-        answer = _asked(client.declare_table, "DeclareTableRequest", path)
-    else:
-        answer = _asked(client.describe_table, "DescribeTableRequest", path)
-    location = answer_field(answer, "location")
-    if not location:
-        raise DatasetNotFoundError(
-            f"the namespace reports no location for the table {list(path)}: it was not found"
-        )
-    if not isinstance(location, str):
-        raise _wrong(path, "a text as location", location)
-    reported = _reported(answer, path)
-    options = storage_options
-    if reported is not None:
-        options = {**(storage_options or {}), **reported}
-        if EXPIRES in reported:
-            options = ExpiringOptions(options, _Renewal(client, path, storage_options))
+    answer = ask_for_table(client, table_id, storage_options, create=create)
     register = None
-    if answer_field(answer, "managed_versioning") is True:
+    if answer.managed:
         if manifest_store is not None:
             raise OptionError(
-                f"manifest_store: the namespace manages the versions of {list(path)}; leave it out"
+                f"manifest_store: the namespace manages the versions of {list(answer.path)}; leave "
+                "it out"
             )
-        root = open_store(location, options).uri
-        register = CatalogueManifestStore(client, path, root)
-    return FoundTable(location, options, register)
+        root = open_store(answer.location, answer.storage_options).uri
+        register = CatalogueManifestStore(client, answer.path, root)
+    return FoundTable(answer.location, answer.storage_options, register)
 
 
-def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
-    """The answer of the catalogue; its errors, which are of any class, as those of glaive."""
-    try:
-        return method(_request(kind, list(path)))
-    except GlaiveError:
-        raise
-    except Exception as error:
-        name = type(error).__name__
-        text = f"table {list(path)}: the namespace answered with {name}: {error}"
-        if name in ("TableNotFoundError", "NamespaceNotFoundError"):
-            raise DatasetNotFoundError(f"{text} (it was not found)") from error
-        if isinstance(error, LookupError):
-            raise NotFoundError(text) from error
-        raise StoreError(text) from error
+def reach_table(
+    client: Any,
+    table_id: Sequence[str] | None,
+    place: Any,
+    storage_options: Mapping[str, str] | None,
+    *,
+    create: bool = False,
+) -> FoundTable:
+    """How to write to a place that is a table of a namespace, where one is given.
 
+    The place remains as it is, so that a worker writes where its plan says; credentials, and
+    who gives out versions, are those of the namespace. An opened dataset has both already.
 
-def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
-    reported = answer_field(answer, "storage_options")
-    if reported is None:
-        return None
-    if not isinstance(reported, Mapping):
-        raise _wrong(path, "a mapping as storage options", type(reported).__name__)
-    return dict(reported)
-
-
-def _wrong(path: tuple[str, ...], expected: str, found: object) -> StoreError:
-    return StoreError(
-        f"table {list(path)}: the namespace was expected to give {expected}, found {found!r:.100}. "
-        "Check which server answers"
-    )
-
-
-def _request(kind: str, table_id: list[str]) -> Any:
-    try:
-        import lance_namespace
-    except ImportError:
-        # Other client libraries only read the id.
-        return SimpleNamespace(id=table_id, version=None, location=None)
-    return getattr(lance_namespace, kind)(id=table_id)
+    Raises
+    ------
+    OptionError, DatasetNotFoundError, StoreError
+        As for :func:`find_table`.
+    """
+    if (client is None and table_id is None) or not isinstance(place, str | os.PathLike):
+        return FoundTable(place, storage_options, None)
+    found = find_table(client, table_id, None, storage_options, create=create)
+    return FoundTable(os.fspath(place), found.storage_options, found.manifest_store)

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.extensions import to_type
 from glaive.errors import OptionError, RowIndexError, SchemaError, UnsupportedFeatureError
+from glaive.file.catalogue import catalogued_options
 from glaive.file.extension_columns import ExtensionColumns
 from glaive.file.layout import FileLayout, file_layout
-from glaive.file.location import refuse_namespace, split_path
+from glaive.file.location import split_path
 from glaive.file.metadata import (
     LanceFileMetadata,
     LanceFileStatistics,
@@ -73,6 +74,8 @@ class LanceFileReader:
         For object stores, as :func:`glaive.dataset` takes them.
     columns
         Names of top-level columns or dotted paths; all columns when omitted.
+    namespace_client, table_id
+        The table of a catalogue that the file belongs to: its credentials are used.
 
     Raises
     ------
@@ -94,10 +97,10 @@ class LanceFileReader:
         columns: Sequence[str] | None = None,
         *,
         namespace_client: object = None,
-        table_id: object = None,
+        table_id: Sequence[str] | None = None,
     ) -> None:
-        refuse_namespace(namespace_client, table_id)
-        store, name = split_path(path, storage_options)
+        options = catalogued_options(namespace_client, table_id, storage_options)
+        store, name = split_path(path, options)
         self._open(store, name, columns)
 
     def _open(self, store: ObjectStore, name: str, columns: Sequence[str] | None) -> None:
@@ -236,8 +239,8 @@ class LanceFileWriter:
         Arrow bytes that all columns buffer in total before pages are written.
     version
         Format version such as ``"2.1"`` or ``"stable"``; 2.2 when omitted.
-    storage_options
-        For object stores.
+    storage_options, namespace_client, table_id
+        As for :class:`LanceFileReader`.
     keep_original_array
         Accepted for pylance compatibility; ignored.
     max_page_bytes
@@ -264,14 +267,14 @@ class LanceFileWriter:
         version: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         namespace_client: object = None,
-        table_id: object = None,
+        table_id: Sequence[str] | None = None,
         keep_original_array: bool | None = None,  # pylance has it
         max_page_bytes: int | None = None,
         encoding_options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        refuse_namespace(namespace_client, table_id)
         resolve_version(version)
-        self._store, self._name = split_path(path, storage_options)
+        options = catalogued_options(namespace_client, table_id, storage_options)
+        self._store, self._name = split_path(path, options)
         self._version = version
         self._cache_bytes = data_cache_bytes
         self._page_bytes = max_page_bytes

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 
-__all__ = ["refuse_namespace", "split_path"]
+__all__ = ["split_path"]
 
 
 def split_path(
@@ -22,12 +22,3 @@ def split_path(
         raise OptionError(f"{text!r} names a directory; give the path of a file")
     root = folder or ("/" if slash else ".")
     return open_store(root, storage_options), name
-
-
-def refuse_namespace(client: object, table_id: object) -> None:
-    """Raise if a file is to be opened through a namespace."""
-    if client is not None or table_id is not None:
-        raise UnsupportedFeatureError(
-            "namespace_client and table_id: files are opened by their path. Ask the namespace: "
-            "pass the storage_options of client.describe_table(...)"
-        )

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from glaive.compat.absent import Absence, refuse_members
+from glaive.file.catalogue import catalogued_options
 from glaive.file.files import LanceFileReader, LanceFileWriter
-from glaive.file.location import refuse_namespace
 from glaive.io.uri import open_store
 from glaive.types import ByteRange
 
@@ -44,6 +44,8 @@ class LanceFileSession:
         Path or URI of the directory.
     storage_options
         For object stores.
+    namespace_client, table_id
+        The table of a catalogue that the files belong to: its credentials are used.
     """
 
     def __init__(
@@ -51,12 +53,11 @@ class LanceFileSession:
         base_path: str | os.PathLike[str],
         storage_options: Mapping[str, str] | None = None,
         namespace_client: object = None,
-        table_id: object = None,
+        table_id: Sequence[str] | None = None,
     ) -> None:
-        refuse_namespace(namespace_client, table_id)
         self._base = os.fspath(base_path)
-        self._storage_options = storage_options
-        self._store = open_store(base_path, storage_options)
+        self._storage_options = catalogued_options(namespace_client, table_id, storage_options)
+        self._store = open_store(base_path, self._storage_options)
 
     def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
         """Open a file below the base path."""

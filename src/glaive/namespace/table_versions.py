@@ -20,11 +20,11 @@ from glaive.namespace.errors import (
     ConcurrentModificationError,
     InvalidInputError,
     TableVersionNotFoundError,
-    UnsupportedOperationError,
     as_namespace_errors,
 )
 from glaive.namespace.identifiers import id_of, text_of, value
 from glaive.table.manifest_store.catalogue import manifest_key
+from glaive.table.refs import MAIN, TREE, is_branch_name
 from glaive.table.versions import ManifestLocation, list_manifests
 
 if TYPE_CHECKING:
@@ -151,13 +151,13 @@ class TableVersions(ABC):
         return _answer("BatchDeleteTableVersionsResponse", request, len(removed), "deleted_count")
 
     def _version_root(self, request: object) -> ObjectStore:
-        if value(request, "branch") not in (None, "main"):
-            raise UnsupportedOperationError(
-                "versions of branches are not committed through the namespace. Open the branch "
-                "by the URI of the table"
-            )
+        branch = value(request, "branch")
         found = self._find(id_of(request, of_table=True))
-        return folders.open_folder(self.store, found.folder)
+        if branch in (None, MAIN):
+            return folders.open_folder(self.store, found.folder)
+        if not is_branch_name(branch):
+            raise InvalidInputError(f"branch: {branch!r:.100} is not a valid branch name")
+        return folders.open_folder(self.store, f"{found.folder}/{TREE}/{branch}")
 
 
 def _manifests(table: ObjectStore) -> list[tuple[ManifestLocation, ObjectMeta]]:

@@ -26,7 +26,7 @@ from glaive.io.store import ObjectStore
 from glaive.table.cleanup import CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.refs import root_store
 
-__all__ = ["INTERVAL", "OLDER_THAN", "clean_after", "duration"]
+__all__ = ["INTERVAL", "OLDER_THAN", "clean_after", "duration", "span_text"]
 
 INTERVAL: Final = "lance.auto_cleanup.interval"
 OLDER_THAN: Final = "lance.auto_cleanup.older_than"
@@ -51,6 +51,12 @@ _SECONDS: Final = {
 }
 
 
+_UNITS: Final = (
+    ("year", "years", 31_557_600), ("month", "months", 2_630_016), ("day", "days", 86_400),
+    ("h", "h", 3_600), ("m", "m", 60), ("s", "s", 1),
+)  # fmt: skip
+
+
 def duration(text: str) -> timedelta:
     """A time span such as ``14d`` or ``1h 30m``; a number alone is seconds.
 
@@ -72,6 +78,16 @@ def duration(text: str) -> timedelta:
         return timedelta(seconds=seconds)
     except OverflowError:
         raise OptionError(f"the time span {text!r} is too long") from None
+
+
+def span_text(seconds: int) -> str:
+    """A time span as pylance writes it: the whole units, the largest first; ``1h 30m``."""
+    parts = []
+    for name, plural, size in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{plural if count > 1 else name}")
+    return " ".join(parts) or "0s"
 
 
 def clean_after(store: ObjectStore, before: Manifest, made: Manifest) -> None:

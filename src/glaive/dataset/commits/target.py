@@ -9,16 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 from glaive.dataset.commits.transactions import Transaction, commit_appends, commit_by_hand
-from glaive.dataset.opening import check_options
+from glaive.dataset.namespaces import reach_table
 from glaive.dataset.version import OpenDataset, OpenedVersion
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
 from glaive.table.protocol import CommitOptions
 from glaive.table.root import CommitLock, access_of, guarded, open_root
 
-__all__ = ["CommitTarget", "commit_options", "refuse"]
+__all__ = ["CommitTarget", "commit_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,23 @@ class CommitTarget:
         storage_options: Mapping[str, str] | None,
         commit_lock: CommitLock | None,
         base_store_params: object = None,
+        catalogue: tuple[Any, Sequence[str] | None] = (None, None),
     ) -> CommitTarget:
-        """From a path, a URI or an opened dataset."""
+        """From a path, a URI or an opened dataset; ``catalogue`` is a namespace and a table."""
         if isinstance(place, OpenDataset):
             dataset = place.opened
             access = AccessPolicy.of(base_store_params, before=access_of(dataset.store))
             store = guarded(dataset.store, commit_lock=commit_lock, access=access)
             return cls(store, dataset.uri, dataset.storage_options, dataset)
         access = AccessPolicy.of(base_store_params)
-        store = open_root(place, storage_options, commit_lock=commit_lock, access=access)
-        return cls(store, os.fspath(place), storage_options, None)
+        found = reach_table(*catalogue, place, storage_options)
+        options = found.storage_options
+        guards: dict[str, Any] = {
+            "commit_lock": commit_lock,
+            "manifest_store": found.manifest_store,
+        }
+        store = open_root(place, options, access=access, **guards)
+        return cls(store, os.fspath(place), options, None)
 
     def commit(
         self, operation: Any, read_version: int | None, message: str | None, options: CommitOptions
@@ -72,28 +79,6 @@ class CommitTarget:
             uri=self.uri,
             storage_options=self.storage_options,
             session=None if self.dataset is None else self.dataset.session,
-        )
-
-
-def refuse(
-    method: Any,
-    unknown: Mapping[str, object],
-    catalogue: Sequence[object] = (),
-) -> None:
-    """Refuse options of a commit that do not exist or are not supported.
-
-    Raises
-    ------
-    OptionError, UnsupportedFeatureError
-        There is one.
-    """
-    name = method.__name__
-    check_options(name, unknown, method)
-    if any(option is not None and option is not False for option in catalogue):
-        raise UnsupportedFeatureError(
-            f"{name}: namespace_client, table_id and namespace_client_managed_versioning are not "
-            "supported. Pass an opened dataset as base_uri: glaive.dataset(namespace_client=..., "
-            "table_id=...)."
         )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.indexing.describe import uuid_of
+from glaive.dataset.indexing.describe import path_of, uuid_of
 from glaive.dataset.indexing.encoded_files import computed_partitions
 from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
@@ -66,7 +66,7 @@ def index_task(
     UnsupportedFeatureError
         The column has dictionaries, which the kind does not index.
     """
-    column = _one_column(column)
+    column = _stored_name(dataset.manifest, _one_column(column))
     kind, given = kind_named(index_type, parameters or {})
     values = dataset.manifest.schema.find(column)[-1].to_arrow().type
     if pa.types.is_dictionary(values) and not kind.indexes_dictionaries:
@@ -292,6 +292,13 @@ def _given(segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
 
 def _uuid(entry: table_pb2.IndexMetadata) -> UUID:
     return UUID(bytes=entry.uuid.uuid)
+
+
+def _stored_name(manifest: Manifest, column: str) -> str:
+    """A path as the schema spells it, if it is not there as it is given."""
+    schema = manifest.schema
+    alike = None if schema.field(column) else schema.field_case_insensitive(column)
+    return column if alike is None else path_of(manifest, alike.id())
 
 
 def _one_column(column: object) -> str:

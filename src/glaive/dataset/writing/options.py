@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
 from glaive.file.blob_options import BlobOptions
+from glaive.table.auto_cleanup import INTERVAL, OLDER_THAN, span_text
 
 __all__ = ["Mode", "WriteOptions"]
 
@@ -132,9 +133,9 @@ class WriteOptions:
         """
         given = dict(self.auto_cleanup or {})
         config = {}
-        for name, key, unit in (
-            ("interval", "lance.auto_cleanup.interval", ""),
-            ("older_than_seconds", "lance.auto_cleanup.older_than", "s"),
+        for name, key, written in (
+            ("interval", INTERVAL, str),
+            ("older_than_seconds", OLDER_THAN, span_text),
         ):
             if name not in given:
                 continue
@@ -143,7 +144,7 @@ class WriteOptions:
                 raise OptionError(
                     f"auto_cleanup_options: expected an integer for {name!r}, found {value!r}"
                 )
-            config[key] = f"{value}{unit}"
+            config[key] = written(value)
         if given:
             raise OptionError(
                 "auto_cleanup_options: expected 'interval' and 'older_than_seconds', found "

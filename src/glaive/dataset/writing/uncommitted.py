@@ -11,13 +11,13 @@ import pyarrow as pa
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.namespaces import reach_table
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.fragments import write_fragments as write_files
 from glaive.dataset.writing.keywords import FileKeywords, expose_keywords, write_options
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.dataset.writing.source import read_source
-from glaive.errors import UnsupportedFeatureError
 from glaive.scan.session import Session
 
 __all__ = ["write_fragments"]
@@ -49,7 +49,8 @@ def write_fragments(
     data, dataset_uri, schema, mode, storage_options, base_store_params
         As for :func:`glaive.write_dataset`.
     namespace_client, table_id
-        Not supported: credentials are not renewed.
+        The table of a catalogue that lies at ``dataset_uri``: its credentials are used, and
+        renewed before they expire. With ``mode`` "create" it is declared first.
     session
         Ignored.
     **options
@@ -66,16 +67,19 @@ def write_fragments(
         The rows do not match the dataset.
     OptionError
         An option does not exist or has an invalid value.
-    UnsupportedFeatureError
-        An option is not supported.
+    DatasetNotFoundError, StoreError
+        The catalogue does not have the table, or failed.
     """
     wanted = write_options(write_fragments, FileKeywords, mode, options)
-    if namespace_client is not None or table_id is not None:
-        raise UnsupportedFeatureError(
-            "write_fragments: namespace_client and table_id are not supported: credentials are "
-            "not renewed. Pass the storage_options that the namespace reports."
-        )
-    store = open_to_write(dataset_uri, storage_options, wanted.initial_bases, base_store_params)
+    place = (namespace_client, table_id, dataset_uri, storage_options)
+    found = reach_table(*place, create=wanted.mode == "create")
+    store = open_to_write(
+        dataset_uri,
+        found.storage_options,
+        wanted.initial_bases,
+        base_store_params,
+        manifest_store=found.manifest_store,
+    )
     source, rows = read_source(data, schema)
     columns = source if schema is None else schema
     base = dataset_uri.opened.manifest if isinstance(dataset_uri, OpenDataset) else None

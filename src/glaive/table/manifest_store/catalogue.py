@@ -5,19 +5,22 @@ The catalogue gives each number once, and moves the manifest that a writer has s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from glaive.errors import CorruptFileError, GlaiveError, StoreError, UnsupportedFeatureError
+from glaive.file.catalogue import answer_field
 from glaive.format.paths import VERSIONS
 from glaive.table.manifest_store.protocol import ManifestEntry
 
-__all__ = ["CatalogueManifestStore", "answer_field", "manifest_key"]
+__all__ = ["CatalogueManifestStore", "manifest_key"]
 
 _MISSING = frozenset({"TableVersionNotFoundError", "TableNotFoundError"})
 _TAKEN = "ConcurrentModificationError"
 _V2_DIGITS = 20
+_TREE = "tree"
+"""Folder of the branches of a table."""
 _ALL = 1 << 62
 """Above all versions, as the end of a range."""
 
@@ -99,12 +102,17 @@ class CatalogueManifestStore:
         self._ask("batch_delete_table_versions", root, missing=True, ranges=ranges)
 
     def _ask(self, method: str, root: str, *, missing: bool = False, **fields: Any) -> Any:
+        branch = None
         if root != self.root:
-            raise UnsupportedFeatureError(
-                f"table {list(self.table_id)}: its catalogue manages the versions, and branches of "
-                f"such tables are not supported (asked for {root}). Clone the table instead"
-            )
-        given = {key: field for key, field in fields.items() if field is not None}
+            start = f"{self.root}/{_TREE}/"
+            if not root.startswith(start):
+                raise UnsupportedFeatureError(
+                    f"table {list(self.table_id)}: its catalogue manages the versions of the table "
+                    f"and of its branches, not those of {root}"
+                )
+            branch = root.removeprefix(start)
+        asked = {"branch": branch, **fields}
+        given = {key: field for key, field in asked.items() if field is not None}
         request = _Request(id=list(self.table_id), **given)
         try:
             return getattr(self.client, method)(request)
@@ -141,13 +149,6 @@ class CatalogueManifestStore:
         return CorruptFileError(
             "version of a table", expected=expected, found=f"{found!r:.200}", where=where
         )
-
-
-def answer_field(answer: object, name: str) -> Any:
-    """A field of an answer: of a mapping or a model; ``None`` if it has none."""
-    if isinstance(answer, Mapping):
-        return answer.get(name)
-    return getattr(answer, name, None)
 
 
 def manifest_key(root: str, path: str) -> str:

@@ -1,0 +1,168 @@
+"""What a namespace says of a table: one question, its answer checked, credentials renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from glaive.errors import DatasetNotFoundError, GlaiveError, NotFoundError, OptionError, StoreError
+from glaive.io.renewed import EXPIRES, ExpiringOptions
+
+__all__ = ["TableAnswer", "answer_field", "ask_for_table", "catalogued_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableAnswer:
+    """The answer of a namespace about a table.
+
+    Parameters
+    ----------
+    path
+        Names of the table.
+    location
+        Where it lies.
+    storage_options
+        Of its store: those given and, winning, those of the namespace; an
+        :class:`ExpiringOptions` if these expire.
+    managed
+        Whether the namespace gives out the versions.
+    """
+
+    path: tuple[str, ...]
+    location: str
+    storage_options: Mapping[str, str] | None
+    managed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Renewal:
+    """Asks a catalogue for newer storage options of a table."""
+
+    client: Any
+    table_id: tuple[str, ...]
+    own: Mapping[str, str] | None
+
+    def __call__(self) -> Mapping[str, str]:
+        answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)
+        return {**(self.own or {}), **(_reported(answer, self.table_id) or {})}
+
+
+def ask_for_table(
+    client: Any,
+    table_id: Sequence[str] | None,
+    storage_options: Mapping[str, str] | None,
+    *,
+    create: bool = False,
+) -> TableAnswer:
+    """Where a table is, and how it is reached.
+
+    Parameters
+    ----------
+    client
+        Has methods ``describe_table`` and ``declare_table``, like those of ``lance_namespace``.
+    table_id
+        Path of names of the table.
+    storage_options
+        Overridden by those of the namespace.
+    create
+        Declare a table that does not exist yet.
+
+    Raises
+    ------
+    OptionError
+        ``client`` or ``table_id`` is missing, or no list of names.
+    DatasetNotFoundError
+        The namespace does not have the table, or reports no location.
+    StoreError
+        The namespace failed, or its answer is no answer.
+
+    Notes
+    -----
+    One request. Options with ``expires_at_millis`` are asked for again before that time.
+    """
+    if client is None or table_id is None:
+        raise OptionError(
+            "Both 'namespace_client' and 'table_id' must be provided together: "
+            "namespace_client and table_id: give both"
+        )
+    if isinstance(table_id, str) or not all(isinstance(name, str) for name in table_id):
+        raise OptionError(f"table_id: expected a list of names, found {table_id!r:.100}")
+    path = tuple(table_id)
+    if create:
+        answer = _asked(client.declare_table, "DeclareTableRequest", path)
+    else:
+        answer = _asked(client.describe_table, "DescribeTableRequest", path)
+    location = answer_field(answer, "location")
+    if not location:
+        raise DatasetNotFoundError(
+            f"the namespace reports no location for the table {list(path)}: it was not found"
+        )
+    if not isinstance(location, str):
+        raise _wrong(path, "a text as location", location)
+    reported = _reported(answer, path)
+    options = storage_options
+    if reported is not None:
+        options = {**(storage_options or {}), **reported}
+        if EXPIRES in reported:
+            options = ExpiringOptions(options, _Renewal(client, path, storage_options))
+    managed = answer_field(answer, "managed_versioning") is True
+    return TableAnswer(path, location, options, managed)
+
+
+def catalogued_options(
+    client: Any, table_id: Sequence[str] | None, storage_options: Mapping[str, str] | None
+) -> Mapping[str, str] | None:
+    """Storage options for the files of a table; those given where no namespace is."""
+    if client is None and table_id is None:
+        return storage_options
+    return ask_for_table(client, table_id, storage_options).storage_options
+
+
+def answer_field(answer: object, name: str) -> Any:
+    """A field of an answer: of a mapping or a model; ``None`` if it has none."""
+    if isinstance(answer, Mapping):
+        return answer.get(name)
+    return getattr(answer, name, None)
+
+
+def _asked(method: Any, kind: str, path: tuple[str, ...]) -> Any:
+    """The answer of the catalogue; its errors, which are of any class, as those of glaive."""
+    try:
+        return method(_request(kind, list(path)))
+    except GlaiveError:
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        text = f"table {list(path)}: the namespace answered with {name}: {error}"
+        if name in ("TableNotFoundError", "NamespaceNotFoundError"):
+            raise DatasetNotFoundError(f"{text} (it was not found)") from error
+        if isinstance(error, LookupError):
+            raise NotFoundError(text) from error
+        raise StoreError(text) from error
+
+
+def _reported(answer: object, path: tuple[str, ...]) -> dict[str, str] | None:
+    reported = answer_field(answer, "storage_options")
+    if reported is None:
+        return None
+    if not isinstance(reported, Mapping):
+        raise _wrong(path, "a mapping as storage options", type(reported).__name__)
+    return dict(reported)
+
+
+def _wrong(path: tuple[str, ...], expected: str, found: object) -> StoreError:
+    return StoreError(
+        f"table {list(path)}: the namespace was expected to give {expected}, found {found!r:.100}. "
+        "Check which server answers"
+    )
+
+
+def _request(kind: str, table_id: list[str]) -> Any:
+    try:
+        import lance_namespace
+    except ImportError:
+        # Other client libraries only read the id.
+        return SimpleNamespace(id=table_id, version=None, location=None)
+    return getattr(lance_namespace, kind)(id=table_id)
