@@ -81,6 +81,12 @@ class Settings:
         ``GLAIVE_MEMORY_LIMIT``: bytes that a merge holds of its source, with units such as
         ``2GB``; larger sources are written to a temporary file. By default 2 GiB, at most a
         quarter of the machine's memory.
+    verify
+        ``GLAIVE_VERIFY``: ``1`` to compare all that is read of data files with their checksums,
+        ``0`` to compare nothing; by default what is fetched over a network.
+    checksums
+        ``GLAIVE_CHECKSUMS``: ``1`` to write data files with checksums, ``0`` without; by default
+        those that go over a network have them.
     max_decoded_bytes_per_page
         ``GLAIVE_MAX_DECODED_BYTES_PER_PAGE``: bytes that the compressed buffers of one page or
         dictionary may decode to, with units; a file that needs more, and more than 64 times its
@@ -93,6 +99,8 @@ class Settings:
     fsync: bool = False
     io_concurrency: int = 32
     memory_limit: int = field(default_factory=_default_memory_limit)
+    verify: bool | None = None
+    checksums: bool | None = None
     max_decoded_bytes_per_page: int = 1024**3
 
 
@@ -112,7 +120,7 @@ def _from_environment() -> Settings:
             values[setting.name] = text
         elif setting.type == "str":
             values[setting.name] = text
-        elif setting.type == "bool":
+        elif setting.type in ("bool", "bool | None"):
             if text.lower() not in ("0", "1", "true", "false", "on", "off"):
                 raise OptionError(f"{variable}: expected 0 or 1, found {text!r}")
             values[setting.name] = text.lower() in ("1", "true", "on")

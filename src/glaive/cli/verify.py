@@ -38,7 +38,8 @@ def command(
 ) -> None:
     """Check DATASET: of every version its manifest, data files, deletions, row ids and indices.
 
-    Lists files that no version uses. Changes nothing. Exit code 1 if something is damaged.
+    Files that have checksums are read and compared with them. Lists files that no version
+    uses. Changes nothing. Exit code 1 if something is damaged.
     """
     at = opened(dataset, None, storage_options)
     problems = 0
@@ -61,9 +62,10 @@ def command(
 
 
 def _found(newest_version: LanceDataset, *, deep: bool, newest: bool) -> Iterator[dict[str, Any]]:
+    compared: set[str] = set()
     numbers = [one["version"] for one in newest_version.versions()]
     for number in numbers[-1:] if newest else numbers:
-        problem = problem_of(newest_version, number, deep=deep)
+        problem = problem_of(newest_version, number, deep=deep, compared=compared)
         if problem is None:
             yield {"state": "sound", "version": number}
         else:
@@ -83,13 +85,20 @@ def _found(newest_version: LanceDataset, *, deep: bool, newest: bool) -> Iterato
         yield {"state": "unused", "files": len(unused), "bytes": sum(unused)}
 
 
-def problem_of(at: LanceDataset, number: int, *, deep: bool) -> str | None:
-    """What is wrong with a version; None if it is sound."""
+def problem_of(
+    at: LanceDataset, number: int, *, deep: bool, compared: set[str] | None = None
+) -> str | None:
+    """What is wrong with a version; None if it is sound.
+
+    Files in ``compared`` are not compared with their checksums again.
+    """
+    from glaive.dataset.versions.checksums import compare_checksums
     from glaive.errors import GlaiveError
 
     try:
         version = at.checkout_version(number)
         version.validate()
+        compare_checksums(version.snapshot, set() if compared is None else compared)
         if deep:
             rows = sum(batch.num_rows for batch in version.to_batches())
             if rows != version.count_rows():

@@ -9,6 +9,7 @@ from typing import Any
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import check_options
+from glaive.io.checksums import VERIFY
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock
@@ -35,6 +36,7 @@ def dataset(
     *,
     manifest_store: ManifestStore | str | None = None,
     allow_external_blobs: bool | Sequence[str] | None = None,
+    verify: bool | None = None,
     **options: Any,
 ) -> LanceDataset:
     """Open a dataset.
@@ -78,6 +80,9 @@ def dataset(
     allow_external_blobs
         Whether blob values may be fetched from outside of the dataset and its base paths:
         ``True``, or a list of allowed locations. Not by default.
+    verify
+        Whether all that is read of data and index files is compared with their checksums, where
+        they have any; by default what is fetched over a network. Reads whole buffers of pages.
 
     Raises
     ------
@@ -100,6 +105,8 @@ def dataset(
         check_options("dataset", options, dataset)
     if index_cache_size is not None:
         warn_deprecated("'index_cache_size'", "'index_cache_size_bytes'")
+    if verify is not None:
+        storage_options = {**(storage_options or {}), VERIFY: "true" if verify else "false"}
     return LanceDataset(
         uri,
         version,

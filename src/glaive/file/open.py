@@ -16,6 +16,7 @@ from glaive.file.v2.reading.container import TAIL_BYTES, Container
 from glaive.file.versions import DEFAULT, PROFILES, profile_of_footer, resolve_version
 from glaive.format.fields import LanceSchema
 from glaive.format.footer import file_version
+from glaive.io.checksums import Verification, VerifyingReader, verification, writes_checksums
 from glaive.io.store import ObjectStore
 
 if TYPE_CHECKING:
@@ -46,13 +47,21 @@ def _load(location: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> FileReader:
+def open_reader(
+    store: ObjectStore,
+    path: str,
+    *,
+    size: int | None = None,
+    verify: Verification | None = None,
+) -> FileReader:
     """Open a data file for reading.
 
     Parameters
     ----------
     size
         Size in bytes, if it is known; saves a request.
+    verify
+        Which bytes are compared with their checksums; by default what the store says.
 
     Raises
     ------
@@ -78,6 +87,9 @@ def open_reader(store: ObjectStore, path: str, *, size: int | None = None) -> Fi
         from glaive.file.legacy.reader import LegacyFile
 
         return LegacyFile(reader, tail, profile)
+    verify = verification(store) if verify is None else verify
+    if verify != "never":
+        reader = VerifyingReader(reader, always=verify == "always")
     opened: FileReader = _load(_READERS[profile.pages])(Container(reader, tail), profile)
     return opened
 
@@ -93,6 +105,7 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     blobs: BlobOptions | None = None,
     rows_per_batch: int | None = None,
     page_bytes: int | None = None,
+    checksums: bool | None = None,
 ) -> FileWriter:
     """Begin a new data file in a format version (default: the newest stable one).
 
@@ -111,6 +124,8 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
         Rows of a page at most, in format 0.1; 1024 by default.
     page_bytes
         Approximate maximum bytes of values in a page, from format 2.0 on; 8 MiB by default.
+    checksums
+        Whether the file gets checksums, from format 2.0 on; by default what the store says.
 
     Raises
     ------
@@ -136,7 +151,14 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
     writer = _load(_WRITERS[profile.pages])
     sizes = {} if page_bytes is None else {"page_bytes": min(page_bytes, _MAX_PAGE_BYTES)}
     begun: FileWriter = writer(
-        store, path, schema, profile, encoding_options=encoding_options, blobs=blobs, **sizes
+        store,
+        path,
+        schema,
+        profile,
+        encoding_options=encoding_options,
+        blobs=blobs,
+        checksums=writes_checksums(store, wanted=checksums),
+        **sizes,
     )
     return begun
 

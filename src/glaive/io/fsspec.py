@@ -24,6 +24,7 @@ from glaive.errors import (
     OptionError,
     StoreError,
 )
+from glaive.io.checksums import VERIFY, WRITE
 from glaive.io.failures import check_ranges
 from glaive.io.fsspec_sink import FsspecSink, begin_writing, failed
 from glaive.io.object_path import check_object_path
@@ -73,7 +74,8 @@ def connect_fsspec(uri: str, options: Mapping[str, str]) -> FsspecStore:
         raise MissingDependencyError(
             f"{uri} is opened through fsspec, which is not installed: pip install 'glaive[fsspec]'"
         ) from None
-    passed = {key: value for key, value in options.items() if key.lower() != _THROUGH_LINKS}
+    own = (_THROUGH_LINKS, WRITE, VERIFY)
+    passed = {key: value for key, value in options.items() if key.lower() not in own}
     try:
         system, root = fsspec.core.url_to_fs(uri, **passed)
     except ImportError as error:

@@ -66,12 +66,14 @@ _CLIENT = frozenset(
 _OWN = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
 _ELSEWHERE = frozenset(
     {
+        "checksums",
         "delete_through_links",
         "dynamodb_endpoint",
         "expires_at_millis",
         "fsync",
         "manifest_store",
         "refresh_offset_millis",
+        "verify_checksums",
     }
 )
 """Keys that other parts of this library read."""

@@ -23,6 +23,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
 from glaive.io.cache import ByteCache
+from glaive.io.checksums import verification
 from glaive.io.prefetch import PrefetchingStore
 from glaive.io.store import ObjectStore
 
@@ -143,10 +144,12 @@ class Session:
 
         def load() -> tuple[FileReader, int]:
             place = PrefetchingStore(store) if prefetch else store
-            file = open_reader(place, path, size=size)
+            file = open_reader(place, path, size=size, verify=verify)
             return file, file.nbytes
 
-        found: FileReader = self.cache.get_or_load((store.full(path), size, prefetch), load)
+        verify = verification(store)
+        key = (store.full(path), size, prefetch, verify)
+        found: FileReader = self.cache.get_or_load(key, load)
         return found
 
     def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:

@@ -19,6 +19,7 @@ from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import Rows
+from glaive.file.comparison import has_checksums
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.rowids import (
@@ -32,6 +33,7 @@ from glaive.format.rowids import (
 from glaive.index.remap import any_holds_addresses
 from glaive.scan.options import TO_WRITE_AGAIN, ScanOptions
 from glaive.scan.query import make_query
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.views import Views
 from glaive.table.lineage import load_lineage
 from glaive.table.relocated_rows import address_map
@@ -78,6 +80,8 @@ def rewrite(
     # There are more files than that where bytes fill them first; none has fewer rows than aimed at.
     writing = replace(writing, max_rows_per_file=most, full_files=rows % count or None)
     plan = plan_write(dataset.store, manifest.schema, writing, manifest)
+    if plan.checksums is None and _has_checksums(dataset.snapshot, old):
+        plan = replace(plan, checksums=True)
     reading = ScanOptions.of(fragments=fragment_ids, use_cache=False, batch_size=options.batch_size)
     reading = replace(reading, blob_handling=TO_WRITE_AGAIN)
     # Writers of such pages accept dictionary-encoded strings as they were read.
@@ -103,6 +107,13 @@ def rewrite(
         files_added=sum(len(fragment.files) for fragment in new),
     )
     return RewriteResult(read_version, metrics, tuple(old), tuple(new), moved)
+
+
+def _has_checksums(snapshot: Snapshot, fragments: Sequence[Fragment]) -> bool:
+    """Whether the first of the files to be rewritten has checksums, as the new ones then do."""
+    files = (file for fragment in fragments for file in fragment.files)
+    first = next(files, None)
+    return first is not None and has_checksums(snapshot.open_file(first))
 
 
 _BATCH_ROWS = 64 * 1024

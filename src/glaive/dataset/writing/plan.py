@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -44,7 +45,10 @@ from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.root import access_of
 
-__all__ = ["WritePlan", "exists_already", "plan_write"]
+__all__ = ["CHECKSUMS", "WritePlan", "exists_already", "plan_write"]
+
+CHECKSUMS: Final = "glaive.checksums"
+"""Key of the table's configuration: whether its files get checksums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,8 @@ class WritePlan:
         How blob values are stored, with the base paths of the dataset.
     dictionaries
         Dictionary values by field id, if all files of the dataset must share them.
+    checksums
+        Whether files get checksums, by the configuration of the dataset; None if it says nothing.
     """
 
     store: ObjectStore = field(repr=False)
@@ -87,6 +93,7 @@ class WritePlan:
     locations: tuple[DataLocation, ...]
     blobs: BlobOptions
     dictionaries: dict[int, pa.Array] = field(default_factory=dict, hash=False)
+    checksums: bool | None = None
 
     @property
     def appends(self) -> bool:
@@ -174,7 +181,13 @@ def plan_write(
         locations=find_locations(store, bases, targets, everywhere=everywhere),
         blobs=replace(options.blobs, bases=blob_bases(bases), opener=opener),
         dictionaries=shared,
+        checksums=None if base is None else _checksums(base),
     )
+
+
+def _checksums(base: Manifest) -> bool | None:
+    """What the configuration of a dataset says of checksums."""
+    return {"true": True, "false": False}.get(base.wire.config.get(CHECKSUMS, "").lower())
 
 
 def exists_already(where: str, version: int) -> DatasetExistsError:

@@ -76,6 +76,7 @@ class RollingWriter:
             blobs=plan.blobs,
             rows_per_batch=self.options.max_rows_per_group,
             page_bytes=self.options.page_bytes(len(plan.schema.fields)),
+            checksums=plan.checksums,
         )
         self._rows = 0
         if self.options.progress is not None:

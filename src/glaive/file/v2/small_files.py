@@ -12,7 +12,7 @@ of single files, as is damage: it says what is wrong and where.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -31,6 +31,8 @@ from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_a
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.container import parse_page_layout
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
+from glaive.file.v2.small_checksums import compare_pages, small_checksums
+from glaive.format.checksums import FileChecksums
 from glaive.format.field import Field
 from glaive.format.footer import MAGIC, FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2
@@ -167,6 +169,7 @@ class SmallBatch:
     bases: Int64s
     rows: Int64s
     footers: NDArray[Any]
+    checksums: list[FileChecksums | None] = field(default_factory=list)
 
     @classmethod
     def of(cls, files: JoinedObjects, rows: Sequence[int]) -> SmallBatch:
@@ -198,6 +201,16 @@ class SmallBatch:
         if not sound.all() or not versions <= FOOTER_VERSIONS:
             raise BulkReadError("a footer is damaged or of another format")
         return cls(raw, np.array(bases), np.array(rows), footers)
+
+    def expect_checksums(self, sizes: Sequence[int]) -> None:
+        """Compare metadata with their checksums now, and pages when they are looked up.
+
+        Raises
+        ------
+        BulkReadError
+            Some differ.
+        """
+        self.checksums = small_checksums(self.data, self.bases, sizes, self.footers)
 
     def read(self, node: Node, *, keep_dictionaries: bool = False) -> list[pa.Array]:
         """A top-level field of all files; ``keep_dictionaries`` as for :func:`read_small_files`."""
@@ -315,6 +328,8 @@ class SmallBatch:
         rows = np.array([page.rows for page in pages], np.uint64)[page_of]
         if not bool(((ends <= footers["metadata"]) & (rows == self.rows)).all()):
             raise BulkReadError("a page is beyond its file, or has other rows")
+        if self.checksums:
+            compare_pages(self.data, self.bases, self.checksums, column, pages, which)
         return pages, page_of
 
     def _check_capacity(self, leaves: Sequence[tuple[list[SmallPage], Int64s]]) -> None:

@@ -14,6 +14,7 @@ from glaive.errors import CapacityError, FilterError, FormatError, ObjectNotFoun
 from glaive.file.v2.bulk_reads import BULK_VERSIONS, MAX_BYTES, BulkReadError
 from glaive.format.fragment import SingleFile
 from glaive.format.wire import DecodeError
+from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
 from glaive.scan.metrics import Meter
 from glaive.scan.views import BoundProjection
@@ -65,6 +66,9 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
     ObjectNotFoundError
         One of them is missing.
     """
+    verify = verification(store)
+    if verify == "always":
+        raise BulkReadError("files are compared with their checksums")
     # Here and not above: takes ask for small files where there are none.
     from glaive.file.v2.small_files import SmallBatch
     from glaive.io.read_many import read_many
@@ -72,7 +76,10 @@ def read_batch(store: ObjectStore, files: Sequence[SingleFile]) -> SmallBatch:
     objects = read_many(store, [file.path for file in files], [file.size for file in files])
     if objects is None:
         raise BulkReadError("a file has another size than the manifest says")
-    return SmallBatch.of(objects, [file.rows for file in files])
+    batch = SmallBatch.of(objects, [file.rows for file in files])
+    if verify == "fetched":
+        batch.expect_checksums(objects.sizes)
+    return batch
 
 
 def in_bulk(meter: Meter, what: str, fragments: int, read: Callable[[], T]) -> T | None:

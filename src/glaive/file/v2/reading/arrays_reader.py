@@ -201,7 +201,7 @@ class ArraysFile(FileV2):
 
     def _open_arrays(self, index: int, kind: pa.DataType, name: str) -> ArrayColumn:
         pages = []
-        for number, message in enumerate(self.container.column(index).pages):
+        for number, message in enumerate(self.container.column(index, name).pages):
             where = Where(self.path, index, name, number)
             page = self.page_bytes(message, where)
             encoding = read_array(self._encoding(message, where), kind, page.rows, page, top=True)

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
+from glaive.format.checksums import TRAILER, FileChecksums, trailing_size
 from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
+from glaive.io.checksums import Expected, VerifyingReader, check
 from glaive.io.store import RangeReader
 from glaive.memory import as_array
 from glaive.types import ByteRange, UInt64s, Where
@@ -43,7 +46,8 @@ class Container:
     """The metadata section of an opened file."""
 
     __slots__ = (
-        "_base", "_columns", "_prepared", "_start", "_tail", "footer", "path", "reader",
+        "_base", "_columns", "_prepared", "_start", "_tail", "checksums", "footer", "path",
+        "reader",
     )  # fmt: skip
 
     def __init__(self, reader: RangeReader, tail: pa.Buffer | None = None) -> None:
@@ -56,6 +60,9 @@ class Container:
         self._base = size - FileFooter.SIZE
         self._columns: UInt64s | None = None
         self._prepared: dict[int, pa.Buffer] = {}
+        self.checksums: FileChecksums | None = None
+        if isinstance(reader, VerifyingReader):
+            self.checksums = self._load_checksums(reader)
 
     @property
     def nbytes(self) -> int:
@@ -134,7 +141,10 @@ class Container:
         if position >= footer.metadata_start or position + size > self._base:
             self._check_within(position, size, f"global buffer {index}")
         if index == 0:
-            return self._bytes(position, size, "schema")
+            schema = self._bytes(position, size, "schema")
+            if isinstance(self.reader, VerifyingReader):
+                self.reader.compare(ByteRange(position, size), schema)
+            return schema
         self._check_within(position, size, f"global buffer {index}")
         return self.reader.read([ByteRange(position, size)])[0]
 
@@ -168,8 +178,8 @@ class Container:
             )
         return descriptor
 
-    def column(self, index: int) -> Any:
-        """The metadata message of one column."""
+    def column(self, index: int, name: str | None = None) -> Any:
+        """The metadata message of one column, whose name is for messages."""
         footer = self.footer
         if not 0 <= index < footer.columns:
             raise CorruptFileError(
@@ -185,8 +195,98 @@ class Container:
                 self._columns = as_array(table, "<u8").reshape(-1, 2)
             position, size = self._columns[index].tolist()
             raw = self._bytes(position, size, f"metadata of column {index}")
-        where = Where(self.path, index)
-        return parse(file2_pb2.ColumnMetadata(), raw, "column metadata", where)
+        where = Where(self.path, index, name)
+        message = parse(file2_pb2.ColumnMetadata(), raw, "column metadata", where)
+        if self.checksums is not None and isinstance(self.reader, VerifyingReader):
+            self.reader.expect(self._buffer_checksums(self.checksums, index, message, where))
+        return message
+
+    # ------------------------------------------------------------------ checksums
+
+    def _load_checksums(self, reader: VerifyingReader) -> FileChecksums | None:
+        """The checksums of the file, if it has any, and if reading them takes no further request.
+
+        With ``always``, whatever that takes; all metadata is compared then.
+        """
+        footer = self.footer
+        if not reader.always and footer.metadata_start - TRAILER < self._start and self._is_large:
+            return None
+        place = self.checksums_range()
+        if place is None:
+            return None
+        raw = self._bytes(*place, "checksums")
+        checksums = FileChecksums.parse(raw, footer.columns, where=self.path)
+        if checksums is None:
+            return None
+        start = footer.metadata_start
+        size = self._base + FileFooter.SIZE - start
+        metadata = (
+            self._tail.slice(start - self._start)
+            if start >= self._start
+            else reader.read([ByteRange(start, size)])[0]
+        )
+        check(Expected(checksums.metadata, "metadata of a file", Where(self.path)), metadata)
+        ranges = self.global_ranges()[:-1]
+        if len(ranges) != len(checksums.global_buffers):
+            raise CorruptFileError(
+                "checksums of global buffers",
+                expected=f"{len(ranges)}",
+                found=f"{len(checksums.global_buffers)}",
+                where=self.path,
+            )
+        reader.expect(
+            (pair, Expected(number, f"global buffer {at}", Where(self.path)))
+            for at, (pair, number) in enumerate(
+                zip(ranges, checksums.global_buffers.tolist(), strict=True)
+            )
+        )
+        return checksums
+
+    def checksums_range(self) -> ByteRange | None:
+        """Where the checksums are; None if there are none.
+
+        They end where the column metadata begins. The table of global buffers has the same range.
+        Where only one of the two leads to checksums, the other is damaged, which the checksum of
+        the metadata tells.
+        """
+        footer = self.footer
+        ends = [footer.metadata_start]
+        if footer.global_buffers > 1:
+            at = footer.global_table + _PAIR * (footer.global_buffers - 1)
+            entry = self._bytes(at, _PAIR, "global buffer table")
+            ends.append(sum(struct.unpack("<QQ", entry)))
+        for end in ends:
+            if TRAILER <= end <= self._base:
+                size = trailing_size(self._bytes(end - TRAILER, TRAILER, "checksums").to_pybytes())
+                if size is not None and TRAILER <= size <= end:
+                    return ByteRange(end - size, size)
+        return None
+
+    def _buffer_checksums(
+        self, checksums: FileChecksums, index: int, message: Any, where: Where
+    ) -> list[tuple[ByteRange, Expected]]:
+        """The ranges of a column's buffers with their checksums."""
+        numbers = checksums.of_column(index)
+        pages = [
+            list(zip(page.buffer_offsets, page.buffer_sizes, strict=False))
+            for page in message.pages
+        ]
+        if sum(map(len, pages)) != len(numbers):
+            raise CorruptFileError(
+                "checksums of a column",
+                expected=f"{sum(map(len, pages))}, as many as its buffers",
+                found=f"{len(numbers)}",
+                where=where,
+            )
+        number = iter(numbers)
+        return [
+            (
+                ByteRange(*pair),
+                Expected(next(number), f"page buffer {at}", replace(where, page=page)),
+            )
+            for page, pairs in enumerate(pages)
+            for at, pair in enumerate(pairs)
+        ]
 
     def page_layout(self, encoding: Any, where: Where) -> Any:
         """The layout message of a page (from 2.1 on)."""

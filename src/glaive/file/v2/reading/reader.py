@@ -141,7 +141,7 @@ class FileV2:
             return column
 
     def _open_column(self, index: int, name: str | None) -> Column:
-        message = self.container.column(index)
+        message = self.container.column(index, name)
         pages = [
             self._open_page(page, Where(self.path, index, name, number))
             for number, page in enumerate(message.pages)

@@ -9,7 +9,6 @@ Specification: ``docs/format/container.md``.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -35,14 +34,15 @@ from glaive.file.v2.dictionary_passthrough import (
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.writing.blob_writer import BlobWriter
 from glaive.file.v2.writing.column_options import GivenOptions, column_options
+from glaive.file.v2.writing.metadata import ChecksumsOf, write_metadata
 from glaive.file.v2.writing.page_queue import PageJob, PageQueue, Symbols
 from glaive.file.v2.writing.pending_blobs import PendingBlobs, pending_page
 from glaive.file.v2.writing.shred import Shredded, shred
 from glaive.format.blobs import has_blobs_v2, is_blob, stored
 from glaive.format.fields import LanceSchema
-from glaive.format.footer import FileFooter
 from glaive.format.pb import file2_pb2, file_pb2
 from glaive.format.wire import seal
+from glaive.io.checksums import checksum_function
 from glaive.io.pool import ordered_map
 from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore
@@ -98,6 +98,7 @@ class FileV2Writer:
         page_bytes: int = PAGE_BYTES,
         encoding_options: GivenOptions | None = None,
         blobs: BlobOptions | None = None,
+        checksums: bool = False,
     ) -> None:
         self._given, given = schema.fields, schema
         self._arrow = schema.to_arrow()
@@ -118,6 +119,8 @@ class FileV2Writer:
         self._rows = 0
         self._plain_bytes = MAX_TINY_BYTES
         self._global_ranges: list[ByteRange] = []
+        function = checksum_function() if checksums else None
+        self._checksums = None if function is None else ChecksumsOf(len(column_of), function)
         self._metadata = dict(schema.metadata)
         self._sink = AlignedSink(store.create(path))
         self._blobs: BlobWriter | None = None
@@ -194,6 +197,8 @@ class FileV2Writer:
     def add_global_buffer(self, data: bytes) -> int:
         """Append bytes that belong to no column; returns the number of the buffer."""
         self._global_ranges.extend(self._sink.write_aligned([data]))
+        if self._checksums is not None:
+            self._checksums.add_global(data)
         return len(self._global_ranges)
 
     def add_schema_metadata(self, key: str, value: str) -> None:
@@ -282,7 +287,10 @@ class FileV2Writer:
     def _append(self, column: int, page: EncodedPage, first_row: int) -> None:
         if isinstance(page, PendingBlobs):
             page = page.describe(page.values.write(self._sink), page.values.sizes)
-        written = self._sink.write_aligned([_plain(buffer) for buffer in page.buffers])
+        buffers = [_plain(buffer) for buffer in page.buffers]
+        written = self._sink.write_aligned(buffers)
+        if self._checksums is not None:
+            self._checksums.add_page(column, buffers)
         message = self._columns[column].pages.add(
             buffer_offsets=[part.offset for part in written],
             buffer_sizes=[part.size for part in written],
@@ -294,27 +302,10 @@ class FileV2Writer:
     # ------------------------------------------------------------------ metadata
 
     def _write_footer(self) -> int:
-        schema_range = self._sink.write_aligned([self._descriptor()])
-        global_ranges = [*schema_range, *self._global_ranges]
         columns = [column.SerializeToString() for column in self._columns]
-        start = self._sink.position
-        table, at = [], start
-        for raw in columns:
-            table += [at, len(raw)]
-            at += len(raw)
-        column_table = _numbers(table)
-        global_at = at + len(column_table)
-        global_table = _numbers([number for pair in global_ranges for number in pair])
-        footer = FileFooter(
-            metadata_start=start,
-            column_table=at,
-            global_table=global_at,
-            global_buffers=len(global_ranges),
-            columns=len(columns),
-            major=self._profile.footer[0],
-            minor=self._profile.footer[1],
-        )
-        self._sink.write([*columns, column_table, global_table, footer.build()])
+        version = self._profile.footer
+        schema, checksums = self._descriptor(), self._checksums
+        write_metadata(self._sink, schema, self._global_ranges, columns, version, checksums)
         return self._sink.finish()
 
     def _descriptor(self) -> bytes:
@@ -367,10 +358,6 @@ def _small_descriptor(schema: LanceSchema, rows: int) -> bytes:
 @lru_cache(maxsize=1024)
 def _sealed(url: str, layout: bytes) -> bytes:
     return seal(url, layout)
-
-
-def _numbers(numbers: list[int]) -> bytes:
-    return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 def _plain(buffer: Any) -> Any:

@@ -1,0 +1,254 @@
+"""Checksums of bytes, and a reader that compares what it reads with those it expects.
+
+Checksums find damage, not forgery. They are xxh3 with 64 bits, the quickest of those measured.
+
+Decision: ``docs/adr/0026-page-checksums.md``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from glaive.config import settings
+from glaive.errors import CorruptFileError, MissingDependencyError, OptionError
+from glaive.io.cache import ByteCache
+from glaive.io.store import BytesLike, ObjectStore, RangeReader
+from glaive.io.wrapped import WrappedReader
+from glaive.types import ByteRange, Where
+
+__all__ = [
+    "VERIFY",
+    "WRITE",
+    "Expected",
+    "Verification",
+    "VerifyingReader",
+    "check",
+    "checksum_function",
+    "verification",
+    "writes_checksums",
+]
+
+WRITE: Final = "checksums"
+"""Storage option: whether files are written with checksums, ``true`` or ``false``."""
+
+VERIFY: Final = "verify_checksums"
+"""Storage option: whether checksums are compared, ``true`` or ``false``."""
+
+Verification = Literal["always", "fetched", "never"]
+"""Which bytes are compared with their checksums.
+
+``always``: whatever is read, for which whole buffers are read. ``fetched``: buffers that are
+fetched as a whole anyway.
+"""
+
+_BYTES_AT_A_TIME: Final = 32 * 1024 * 1024
+"""Bytes that are fetched at once where a whole file is compared."""
+
+_RECENT_BYTES: Final = 128 * 1024 * 1024
+_recent: ByteCache[tuple[object, ByteRange], pa.Buffer] = ByteCache(_RECENT_BYTES)
+"""Whole buffers that were fetched and compared, of which a part was asked for."""
+
+
+@cache
+def checksum_function() -> Callable[[BytesLike], int] | None:
+    """The function of bytes that returns their xxh3; None where xxhash is not installed."""
+    try:
+        from xxhash import xxh3_64_intdigest
+    except ModuleNotFoundError:
+        return None
+    found: Callable[[BytesLike], int] = xxh3_64_intdigest
+    return found
+
+
+def verification(store: ObjectStore) -> Verification:
+    """Which bytes of a store are compared with their checksums.
+
+    By its storage option ``verify_checksums``, else ``GLAIVE_VERIFY``, else where bytes come over a
+    network.
+
+    Raises
+    ------
+    OptionError
+        The storage option is neither ``true`` nor ``false``.
+    MissingDependencyError
+        Comparing was asked for, and xxhash is not installed.
+    """
+    wanted = _switch(store, VERIFY, default=settings.verify)
+    if wanted is None:
+        return "never" if store.is_local or checksum_function() is None else "fetched"
+    if wanted and checksum_function() is None:
+        raise MissingDependencyError(
+            f"{store.uri}: comparing checksums needs the package xxhash. Install it "
+            f"(pip install xxhash), or leave out verify=True, {VERIFY} and GLAIVE_VERIFY."
+        )
+    return "always" if wanted else "never"
+
+
+def writes_checksums(store: ObjectStore, *, wanted: bool | None = None) -> bool:
+    """Whether files are written with checksums.
+
+    By ``wanted``, what the dataset says; else the storage option ``checksums``, else
+    ``GLAIVE_CHECKSUMS``, else where bytes go over a network and xxhash is installed.
+
+    Raises
+    ------
+    OptionError
+        The storage option is neither ``true`` nor ``false``.
+    MissingDependencyError
+        Checksums were asked for, and xxhash is not installed.
+    """
+    if wanted is None:
+        wanted = _switch(store, WRITE, default=settings.checksums)
+    if wanted is None:
+        return not store.is_local and checksum_function() is not None
+    if wanted and checksum_function() is None:
+        raise MissingDependencyError(
+            f"{store.uri}: writing checksums needs the package xxhash. Install it "
+            f"(pip install xxhash), or turn them off ({WRITE}=false)."
+        )
+    return wanted
+
+
+def _switch(store: ObjectStore, option: str, *, default: bool | None) -> bool | None:
+    given = store.options.get(option)
+    if given is None:
+        return default
+    if given.lower() not in ("true", "false"):
+        raise OptionError(f"storage_options: {option}: expected true or false, found {given!r}")
+    return given.lower() == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The checksum of a range, what it holds, and where it is, for messages."""
+
+    checksum: int
+    what: str
+    where: Where
+
+
+def check(expected: Expected, data: BytesLike) -> None:
+    """Compare bytes with their checksum.
+
+    Raises
+    ------
+    CorruptFileError
+        They differ.
+    """
+    function = checksum_function()
+    if function is None:  # ``verification`` says so before a file is opened
+        raise MissingDependencyError("comparing checksums needs the package xxhash")
+    found = function(data)
+    if found != expected.checksum:
+        raise CorruptFileError(
+            expected.what,
+            expected=f"bytes with the checksum {expected.checksum:016x}",
+            found=f"{found:016x}",
+            where=expected.where,
+        )
+
+
+class VerifyingReader(WrappedReader):
+    """A reader that compares ranges with the checksums that are expected of them.
+
+    Parameters
+    ----------
+    always
+        Whether a part of a range with a checksum is only returned once the whole was read and
+        compared; else only whole ranges are compared.
+    """
+
+    __slots__ = ("_compared", "_expected", "_key", "_starts", "always")
+
+    def __init__(self, inner: RangeReader, *, always: bool) -> None:
+        super().__init__(inner)
+        self.always = always
+        self._key = object()  # of this reader in ``_recent``
+        self._expected: dict[ByteRange, Expected] = {}
+        self._starts: list[ByteRange] = []
+        self._compared: set[ByteRange] = set()
+
+    @property
+    def mapped(self) -> bool:  # type: ignore[override]  # that of the inner reader
+        """Whether ranges are views of a memory map."""
+        return self._inner.mapped
+
+    def expect(self, pairs: Iterable[tuple[ByteRange, Expected]]) -> None:
+        """Compare these ranges from now on; empty ones have no bytes to be compared."""
+        self._expected.update(pair for pair in pairs if pair[0].size)
+        self._starts = []
+
+    def compare_all(self) -> int:
+        """Read and compare all ranges that have a checksum, some at a time; returns their bytes.
+
+        Raises
+        ------
+        CorruptFileError
+            One of them differs.
+        """
+        together: list[ByteRange] = []
+        waiting = total = 0
+        for wanted in sorted(self._expected):
+            together.append(wanted)
+            waiting += wanted.size
+            total += wanted.size
+            if waiting >= _BYTES_AT_A_TIME:
+                self._compare_ranges(together)
+                together, waiting = [], 0
+        self._compare_ranges(together)
+        return total
+
+    def _compare_ranges(self, ranges: Sequence[ByteRange]) -> None:
+        for wanted, data in zip(ranges, self._inner.read(ranges), strict=True):
+            self.compare(wanted, data)
+
+    def compare(self, wanted: ByteRange, data: BytesLike) -> None:
+        """Compare the bytes of a range, if it has a checksum."""
+        expected = self._expected.get(wanted)
+        if expected is not None:
+            check(expected, data)
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        """Return one buffer per range; see :class:`glaive.io.store.RangeReader`."""
+        if self.always:
+            return self._read_whole(ranges)
+        buffers = self._inner.read(ranges)
+        for wanted, buffer in zip(ranges, buffers, strict=True):
+            self.compare(wanted, buffer)
+        return buffers
+
+    def _read_whole(self, ranges: Sequence[ByteRange]) -> list[pa.Buffer]:
+        around = [self._around(wanted) for wanted in ranges]
+        if self.mapped:
+            for whole in set(around) - self._compared:
+                self.compare(whole, self._inner.read([whole])[0])
+                self._compared.add(whole)
+            return self._inner.read(ranges)
+        kept = {whole: _recent.get((self._key, whole)) for whole in set(around)}
+        missing = [whole for whole, buffer in kept.items() if buffer is None]
+        for whole, buffer in zip(missing, self._inner.read(missing), strict=True):
+            self.compare(whole, buffer)
+            kept[whole] = buffer
+            if whole in self._expected:
+                _recent.put((self._key, whole), buffer, buffer.size)
+        return [
+            kept[whole].slice(wanted.offset - whole.offset, wanted.size)  # type: ignore[union-attr]  # read above
+            for wanted, whole in zip(ranges, around, strict=True)
+        ]
+
+    def _around(self, wanted: ByteRange) -> ByteRange:
+        """The range with a checksum that a range is in; itself if there is none."""
+        if wanted in self._expected:
+            return wanted
+        if len(self._starts) != len(self._expected):
+            self._starts = sorted(self._expected)
+        at = bisect_right(self._starts, (wanted.offset, 1 << 63)) - 1
+        if at >= 0 and wanted.end <= self._starts[at].end:
+            return self._starts[at]
+        return wanted

@@ -1,0 +1,221 @@
+"""Checksums of data files: every changed byte is found, other readers and bytes are as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+import glaive
+from glaive.cli.verify import command
+from glaive.errors import CorruptFileError, GlaiveError, OptionError
+from glaive.file.comparison import compare_file
+from glaive.file.open import create_writer, open_reader
+from glaive.format.checksums import FileChecksums
+from glaive.format.fields import LanceSchema
+from glaive.io.checksums import checksum_function
+from glaive.io.local import LocalStore
+from glaive.io.uri import open_store
+
+ON = {"checksums": "true"}
+VERSIONS = ["2.0", "2.1", "2.2"]
+
+
+def rows(count: int) -> pa.Table:
+    random = np.random.default_rng(3)
+    return pa.table(
+        {
+            "number": random.integers(0, 2**62, count),
+            "text": pa.array([f"text {i % 97}" for i in range(count)]),
+            "list": pa.array([[i, None] if i % 3 else None for i in range(count)]),
+            "vector": pa.FixedSizeListArray.from_arrays(random.random(count * 4, "f4"), 4),
+        }
+    )
+
+
+def written(store: Any, table: pa.Table, version: str, *, checksums: bool = True) -> bytes:
+    schema = LanceSchema.from_arrow(table.schema)
+    writer = create_writer(store, "a.lance", schema, version, checksums=checksums)
+    writer.write(table)
+    writer.finish()
+    return bytes(store.get("a.lance").to_pybytes())
+
+
+def changed(data: bytes, trials: int) -> Iterator[tuple[int, bytes]]:
+    """The data with one bit changed, at some places spread over it."""
+    for at in np.linspace(0, len(data) - 1, trials).astype(int).tolist():
+        copy = bytearray(data)
+        copy[at] ^= 1 << at % 8
+        yield at, bytes(copy)
+
+
+@pytest.mark.spec("checksum-1", "checksum-2", "checksum-4", "rel-28")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_changed_byte_of_a_file_is_an_error_or_changes_no_value(
+    tmp_path: Path, version: str
+) -> None:
+    table = rows(500)
+    store = LocalStore(tmp_path)
+    data = written(store, table, version)
+    refused = 0
+    for at, damaged in changed(data, 150):
+        store.put("a.lance", [damaged])
+        try:
+            file = open_reader(store, "a.lance", verify="always")
+            bound = file.bind(file.schema.fields)
+            arrays = bound.read(0, bound.num_rows)
+        except GlaiveError:
+            refused += 1
+            continue
+        found = pa.Table.from_arrays(arrays, names=table.column_names)
+        assert found.equals(table.combine_chunks()), f"byte {at} changed a value"
+    assert refused > 100  # the others are padding
+
+
+@pytest.mark.spec("checksum-3")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_file_has_the_same_pages_with_and_without_checksums(tmp_path: Path, version: str) -> None:
+    table = rows(300)
+    store = LocalStore(tmp_path)
+    without, data = (written(store, table, version, checksums=on) for on in (False, True))
+    end = open_reader(store, "a.lance").container.global_ranges()[0].end  # type: ignore[attr-defined]  # of 2.x
+    assert data[:end] == without[:end]
+    overhead = len(data) - len(without)
+    assert 0 < overhead < 64 + 400
+
+
+@pytest.mark.interop
+@pytest.mark.spec("checksum-3")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_other_readers_read_files_with_checksums_and_rewrite_them_without(
+    tmp_path: Path, version: str
+) -> None:
+    import lance
+
+    table = rows(400)
+    place = tmp_path / "t.lance"
+    dataset = glaive.write_dataset(
+        table, place, data_storage_version=version, storage_options=ON, max_rows_per_file=100
+    )
+    theirs = lance.dataset(str(place))
+    assert theirs.to_table() == table
+    assert theirs.take([3, 399]) == table.take([3, 399])
+    theirs.optimize.compact_files()
+    newest = dataset.checkout_version(theirs.latest_version)
+    assert newest.to_table().sort_by("number") == table.sort_by("number")
+    (name,) = (file.path for fragment in newest.get_fragments() for file in fragment.data_files())
+    assert compare_file(LocalStore(place), f"data/{name}") is None
+
+
+@pytest.mark.spec("rel-28", "checksum-5")
+def test_the_error_names_file_column_page_and_remedy(tmp_path: Path) -> None:
+    place = tmp_path / "t.lance"
+    glaive.write_dataset(rows(4000), place, storage_options=ON)
+    (file,) = place.glob("data/*.lance")
+    layout = glaive.file.LanceFileReader(str(file)).layout()
+    buffer = layout.columns[0].pages[0].buffers[-1]
+    data = bytearray(file.read_bytes())
+    data[buffer.position + buffer.size // 2] ^= 4
+    file.write_bytes(data)
+    silent = glaive.dataset(place, verify=False).to_table()
+    assert not silent.equals(rows(4000)), "flat pages have no redundancy"
+    with pytest.raises(
+        CorruptFileError, match=rf"checksum.*{file.name}, column 0 'number', page 0.*restore it"
+    ):
+        glaive.dataset(place, verify=True).to_table()
+    with pytest.raises(CorruptFileError, match="page 0"):
+        glaive.dataset(place, verify=True).take([1])
+    reported = CliRunner().invoke(command, [str(place)])
+    assert reported.exit_code == 1
+    assert "page 0" in reported.output
+
+
+@pytest.mark.spec("rel-29")
+@pytest.mark.parametrize("files", [1, 16])
+def test_what_was_fetched_over_a_network_is_compared_without_being_asked(
+    tmp_path: Path, files: int
+) -> None:
+    table, uri = rows(480), f"memory://{tmp_path.name}-{files}/t"
+    glaive.write_dataset(table, uri, max_rows_per_file=480 // files)
+    store = open_store(uri)
+    name = next(iter(store.list("data"))).path
+    data = store.get(name).to_pybytes()
+    refused = 0
+    for at, damaged in changed(data, 60):
+        store.put(name, [damaged])
+        try:
+            found = glaive.dataset(uri).to_table()
+        except GlaiveError:
+            refused += 1
+            continue
+        assert found.equals(table), f"byte {at} changed a value"
+    assert refused > 30
+
+
+@pytest.mark.spec("rel-29")
+def test_a_part_of_a_buffer_is_read_with_the_whole_of_it_where_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    uri = f"memory://{tmp_path.name}-parts/t"
+    table = pa.table({"number": np.random.default_rng(1).integers(0, 2**62, 200_000)})
+    glaive.write_dataset(table, uri)
+    store = open_store(uri)
+    name = next(iter(store.list("data"))).path
+    data = bytearray(store.get(name).to_pybytes())
+    data[len(data) // 2] ^= 1
+    store.put(name, [bytes(data)])
+    assert glaive.dataset(uri).take([5]) == table.take([5])  # its chunk is not damaged
+    with pytest.raises(CorruptFileError, match="'number', page 0"):
+        glaive.dataset(uri, verify=True).take([5])
+
+
+@pytest.mark.spec("rel-30")
+def test_compaction_appends_and_new_columns_keep_checksums(tmp_path: Path) -> None:
+    place = tmp_path / "t.lance"
+    dataset = glaive.write_dataset(rows(300), place, max_rows_per_file=100, storage_options=ON)
+    plain = glaive.dataset(place)  # without the option
+    plain.optimize.compact_files()
+    compacted = [file.path for one in plain.get_fragments() for file in one.data_files()]
+    plain.update_config({"glaive.checksums": "true"})
+    plain = glaive.write_dataset(rows(50), place, mode="append")
+    plain.add_columns({"double": "number / 2"})
+    plain.create_scalar_index("number", "BTREE")
+    store = LocalStore(place)
+    names = [file.path for one in plain.get_fragments() for file in one.data_files()]
+    assert len(names) == 4
+    assert set(compacted) < set(names)
+    assert dataset.count_rows() == 300
+    assert all(compare_file(store, f"data/{name}") for name in names)
+    checked = CliRunner().invoke(command, [str(place)])
+    assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.spec("checksum-4")
+def test_damaged_checksums_are_an_error(tmp_path: Path) -> None:
+    own = checksum_function()
+    assert own is not None
+    store = LocalStore(tmp_path)
+    data = written(store, rows(10), "2.1")
+    start, size = open_reader(store, "a.lance").container.global_ranges()[-1]  # type: ignore[attr-defined]  # of 2.x
+    raw = data[start : start + size]
+    read = FileChecksums.parse(raw, 4, where="a")
+    assert read is not None
+    for wrong in (raw[:-20], raw[:20], b""):
+        with pytest.raises(CorruptFileError, match="checksums of a file"):
+            FileChecksums.parse(wrong, 4, where="a")
+    with pytest.raises(CorruptFileError, match="5 columns"):
+        FileChecksums.parse(raw, 5, where="a")
+    fewer = FileChecksums.build(1, [2], [[3], [], [], []], own)
+    store.put("a.lance", [data[: start + size - len(fewer)], fewer, data[start + size :]])
+    with pytest.raises(CorruptFileError, match="checksum"):
+        open_reader(store, "a.lance", verify="always")
+
+
+def test_options_of_checksums_are_true_or_false(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="checksums: expected true or false, found 'yes'"):
+        glaive.write_dataset(rows(3), tmp_path / "t.lance", storage_options={"checksums": "yes"})
