@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.encodings.fetch import Fetch
-from glaive.encodings.leaf import Layer, Leaf
-from glaive.encodings.levels.layers import level_limits
+from glaive.encodings.leaf import Layer, Leaf, Slots
+from glaive.encodings.levels.layers import level_limits, level_plan
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import (
     EncodedChunks,
@@ -132,7 +133,9 @@ def make_sample(
     if rep is not None:
         # What goes on within the innermost list is an item of it, and has a value.
         beginning = rng.integers(1, limits.max_rep + 1, entries).astype(np.uint16)
-        rep = np.where(visible | (rep > 0), rep, beginning)
+        # Nothing goes on within a list that is null or empty.
+        goes_on = visible & np.append(True, visible[:-1])
+        rep = np.where(goes_on | (rep > 0), rep, beginning)
     values = rng.integers(0, 2**63, int(visible.sum()), np.uint64)
     rows: list[list[Entry]] = []
     taken = iter(values.tolist())
@@ -171,6 +174,8 @@ def write(sample: Sample, encoding: ValueEncoding, *, large: bool) -> EncodedPag
 
 
 def entries_of(leaf: Leaf) -> list[Entry]:
+    if leaf.shape is not None:
+        return _entries_of_lists(leaf, leaf.shape)
     definition = leaf.definition
     if leaf.validity is not None:
         assert definition is None
@@ -191,6 +196,38 @@ def entries_of(leaf: Leaf) -> list[Entry]:
         (int(r), int(d), next(taken) if seen else None)
         for r, d, seen in zip(rep, definition, visible, strict=True)
     ]
+
+
+def _entries_of_lists(leaf: Leaf, shape: Sequence[Slots]) -> list[Entry]:
+    """The entries that lists of items would have as levels."""
+    items, lists, plan = shape[0], shape[-1], level_plan(leaf.layers)
+    assert lists.offsets is not None
+    assert len(lists.offsets) == leaf.rows + 1 == lists.count + 1
+    assert lists.offsets[0] == 0
+    assert lists.offsets[-1] == items.count == leaf.entries
+    values = [] if leaf.values is None else numbers(leaf.values)
+    assert len(values) == items.count
+    null_item, (null_list, empty_list) = plan[0][0], plan[-1]
+    found: list[Entry] = []
+    of_items = _valid(items)
+    for row, present in enumerate(_valid(lists)):
+        first, end = int(lists.offsets[row]), int(lists.offsets[row + 1])
+        if first == end:
+            found.append((1, empty_list if present else null_list, None))
+        for at in range(first, end):
+            level = 0 if of_items[at] else null_item
+            found.append((int(at == first), level, values[at]))
+    return found
+
+
+def _valid(slots: Slots) -> list[bool]:
+    if slots.validity is None:
+        assert not slots.null_count
+        return [True] * slots.count
+    bits = np.unpackbits(np.frombuffer(slots.validity, np.uint8), bitorder="little")
+    valid = bits[: slots.count].astype(bool)
+    assert slots.null_count == slots.count - valid.sum()
+    return valid.tolist()
 
 
 def numbers(block: Block) -> list[int]:

@@ -29,6 +29,7 @@ from tests.encodings.pages.mini_samples import (
 
 from glaive.arrow.blocks import Dictionary, FixedWidth
 from glaive.encodings.leaf import Leaf
+from glaive.encodings.levels.layers import level_limits
 from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.registry import read_encoding
@@ -174,15 +175,18 @@ def test_pages_of_the_reference_are_read_and_written_byte_for_byte(
         taken = storage.run_fetch(page.take(np.array([row], np.int64)))
         assert entries_of(taken) == expected[row]
 
-    definition = leaf.definition
-    if leaf.validity is not None:
-        levels = [level for _, level, _ in flatten(expected)]
-        definition = np.array(levels, np.uint16)
+    rep, definition = leaf.rep, leaf.definition
+    levels = np.array([entry[:2] for entry in flatten(expected)], np.uint16).T.copy()
+    if leaf.shape is not None:
+        limits = level_limits(leaf.layers)
+        rep, definition = levels[0], levels[1] if limits.max_def else None
+    elif leaf.validity is not None:
+        definition = levels[1]
     assert leaf.values is not None
     again = encode_mini_page(
         leaf.values,
         read_encoding(mini.value_compression, HERE),
-        leaf.rep,
+        rep,
         definition,
         leaf.layers,
         rows,
