@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.overtaken import open_overtaken
 
 import glaive
 from glaive.optimize import Compaction, CompactionMetrics
@@ -63,6 +65,9 @@ options = st.fixed_dictionaries(
         "excluded_fragment_ids": st.sampled_from([[0], [2], [1, 3]]),
     },
 )
+AROUND: Layout = [*[(10, 0, False)] * 2, (100, 0, False), *[(10, 0, False)] * 2]
+"""Two groups whose files become neighbours, with a target of 100 rows."""
+
 NARROW: dict[str, Any] = {"target_rows_per_fragment": 100, "max_bytes_per_file": 10**9}
 
 
@@ -75,7 +80,7 @@ NARROW: dict[str, Any] = {"target_rows_per_fragment": 100, "max_bytes_per_file":
 )
 # What a pass writes stands behind the others, which meet, and so do the last files of groups.
 @example([(10, 0, True), *[(10, 0, False)] * 2, (10, 0, True)], 0, False, "2.1", NARROW)
-@example([*[(10, 0, False)] * 2, (100, 0, False), *[(10, 0, False)] * 2], 0, False, "2.1", NARROW)
+@example(AROUND, 0, False, "2.1", NARROW)
 @example([(7, 1000, False)] * 3, 0, True, "2.1", NARROW | {"max_bytes_per_file": 500})
 @example(
     [(30, 100, False)] * 9,
@@ -133,8 +138,7 @@ def test_one_pass_is_enough_for_neighbours(tmp_path: Path) -> None:
 
 
 def test_the_counts_are_those_of_all_passes(tmp_path: Path) -> None:
-    layout = [*[(10, 0, False)] * 2, (100, 0, False), *[(10, 0, False)] * 2]
-    made = make(tmp_path / "t", layout)
+    made = make(tmp_path / "t", AROUND)
     done = made.optimize.compact_files(target_rows_per_fragment=100)
     assert [one.count_rows() for one in made.get_fragments()] == [100, 40]
     assert (done.fragments_removed, done.fragments_added) == (6, 3)
@@ -142,7 +146,34 @@ def test_the_counts_are_those_of_all_passes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["max_source_fragments", "max_source_rows", "max_source_bytes"])
 def test_limits_of_the_source_are_those_of_a_run(tmp_path: Path, limit: str) -> None:
-    layout = [*[(10, 0, False)] * 2, (100, 0, False), *[(10, 0, False)] * 2]
-    made = make(tmp_path / "t", layout)
+    made = make(tmp_path / "t", AROUND)
     made.optimize.compact_files(target_rows_per_fragment=100, **{limit: 10**6})
     assert [one.count_rows() for one in made.get_fragments()] == [100, 20, 20]
+
+
+def sizes(dataset: glaive.LanceDataset) -> list[int]:
+    return [fragment.count_rows() for fragment in dataset.get_fragments()]
+
+
+def test_what_another_writer_adds_meanwhile_is_left_to_the_next_compaction(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    make(tmp_path / "t", AROUND)
+    append = partial(glaive.write_dataset, rows(5, 0, 9), path, mode="append")
+    made = open_overtaken(path, append)
+    done = made.optimize.compact_files(target_rows_per_fragment=100)
+    assert (done.fragments_removed, done.fragments_added) == (4, 2)
+    assert sorted(sizes(made)) == [5, 20, 20, 100]
+    made.optimize.compact_files(target_rows_per_fragment=100)
+    assert sizes(made) == [100, 45]
+
+
+def test_a_later_pass_that_meets_another_writer_leaves_what_the_first_did(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    make(tmp_path / "t", AROUND)
+    made = open_overtaken(path, lambda: glaive.dataset(path).delete("id = 3"), number=4)
+    done = made.optimize.compact_files(target_rows_per_fragment=100)
+    assert (done.fragments_removed, done.fragments_added) == (4, 2)
+    newest = glaive.dataset(path)
+    assert sizes(newest) == [100, 19, 20]
+    newest.optimize.compact_files(target_rows_per_fragment=100)
+    assert sizes(newest) == [100, 39]
