@@ -47,14 +47,14 @@ def _search_level(
     return candidates
 
 
-def _choose(nodes: Nodes, candidates: list[Candidate], most: int, filled: int) -> list[Candidate]:
+def _choose(nodes: Nodes, candidates: list[Candidate], most: int) -> list[Candidate]:
     """The nearest first, each nearer to the query than to any chosen before; then the others."""
     chosen: list[Candidate] = []
     others: list[Candidate] = []
     for far, node in candidates:
         apart = not any(_distance(nodes, node, other) < far for _, other in chosen)
         (chosen if apart and len(chosen) < most else others).append((far, node))
-    return chosen + others[: max(0, filled - len(chosen))]
+    return chosen + others[: most - len(chosen)]
 
 
 def _store(lists: Lists, block: int, chosen: list[Candidate]) -> None:
@@ -73,8 +73,8 @@ def find_neighbors(graph: GrowingGraph, batch: Any) -> None:
             candidates = _search_level(graph, node, level, candidates, most)
             if level <= own_level:
                 block = int(graph.blocks(np.array([node], np.int32), level)[0])
-                chosen = _choose(graph.nodes, candidates, graph.neighbors, graph.neighbors)
-                _store(graph.lists(level), block, chosen)
+                lists = graph.lists(level)
+                _store(lists, block, _choose(graph.nodes, candidates, lists.nodes.shape[1]))
 
 
 def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
@@ -102,5 +102,5 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
             while entries and len(merged) < capacity + 256:
                 one = entries.pop(0)
                 _insert(merged, float(edges.distances[one]), int(edges.sources[one]))
-            have = _choose(graph.nodes, merged, capacity, capacity)
+            have = _choose(graph.nodes, merged, capacity)
         _store(lists, block, have)

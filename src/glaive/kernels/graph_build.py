@@ -76,8 +76,8 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
         lower_capacity=lower.nodes.shape[1], upper_nodes=address(upper.nodes),
         upper_distances=address(upper.distances), upper_counts=address(upper.counts),
         upper_capacity=upper.nodes.shape[1], entry=graph.entry, entry_level=entry_level,
-        neighbors=graph.neighbors, candidates=graph.candidates, stamps=address(scratch.stamps),
-        stamp=scratch.stamp, ids=address(scratch.ids), distances=address(scratch.distances),
+        candidates=graph.candidates, stamps=address(scratch.stamps), stamp=scratch.stamp,
+        ids=address(scratch.ids), distances=address(scratch.distances),
         fresh=address(scratch.fresh),
     )  # fmt: skip
     scratch.stamp = compiled.find_neighbors(*call)

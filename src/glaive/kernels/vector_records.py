@@ -68,7 +68,6 @@ class FindNeighbors(NamedTuple):
     upper_capacity: int
     entry: int
     entry_level: int
-    neighbors: int
     candidates: int
     stamps: int
     stamp: int

@@ -142,11 +142,11 @@ def search_level(
 @kernel
 def choose(
     vectors: int, size: int, kind: int, ids: int, distances: int, count: int, most: int,
-    filled: int, into_ids: int, into_distances: int,
+    into_ids: int, into_distances: int,
 ) -> int:  # fmt: skip
     """Choose nodes, the nearest first, that are nearer to the query than to any chosen before.
 
-    Places that are left below ``filled`` get the nearest of the others.
+    Places that are left get the nearest of the others.
     """
     chosen = 0
     for i in range(count):
@@ -168,7 +168,7 @@ def choose(
         node = load_i32(ids + i * 4)
         if node >= EXPANDED:
             put(ids + i * 4, node - EXPANDED)
-        elif chosen < filled:
+        elif chosen < most:
             put(into_ids + chosen * 4, node)
             store_f32(into_distances + chosen * 4, load_f32(distances + i * 4))
             chosen += 1
@@ -180,8 +180,8 @@ def find_neighbors(
     batch: int, batch_size: int, vectors: int, size: int, kind: int, levels: int, upper_of: int,
     lower_nodes: int, lower_distances: int, lower_counts: int, lower_capacity: int,
     upper_nodes: int, upper_distances: int, upper_counts: int, upper_capacity: int, entry: int,
-    entry_level: int, neighbors: int, candidates: int, stamps: int, stamp: int, ids: int,
-    distances: int, fresh: int,
+    entry_level: int, candidates: int, stamps: int, stamp: int, ids: int, distances: int,
+    fresh: int,
 ) -> int:  # fmt: skip
     """Write the lists of the nodes of a batch; returns the last stamp that was used."""
     for i in range(batch_size):
@@ -212,7 +212,7 @@ def find_neighbors(
                     block = load_i32(upper_of + node * 4) + level - 1
                     far = upper_distances
                 kept = choose(
-                    vectors, size, kind, ids, distances, count, neighbors, neighbors,
+                    vectors, size, kind, ids, distances, count, capacity,
                     nodes + block * capacity * 4, far + block * capacity * 4,
                 )  # fmt: skip
                 put(counts + block * 4, kept)
@@ -256,8 +256,7 @@ def link_back(
                 size_now += 1
                 edge += 1
             chosen = choose(
-                vectors, size, kind, ids, far, size_now, capacity, capacity,
-                own_ids, own_distances,
+                vectors, size, kind, ids, far, size_now, capacity, own_ids, own_distances,
             )  # fmt: skip
             count = np.int64(chosen)
         put(counts + block * 4, count)
