@@ -22,6 +22,24 @@ SCANS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "words": ({"full_text_query": "word5"}, ("MatchQuery",)),
     "vectors": ({"nearest": {"column": "v", "q": QUERY, "k": 5}}, ("ANNSubIndex",)),
+    "vectors of rows that pass": (
+        {
+            "nearest": {"column": "v", "q": QUERY, "k": 5},
+            "filter": "id = 5",
+            "prefilter": True,
+            "use_scalar_index": True,
+        },
+        ("ScalarIndexQuery", "ANNSubIndex"),
+    ),
+    "words of rows that pass": (
+        {
+            "full_text_query": "word5",
+            "filter": "id = 5",
+            "prefilter": True,
+            "use_scalar_index": True,
+        },
+        ("ScalarIndexQuery", "MatchQuery"),
+    ),
     "exact": (
         {"nearest": {"column": "v", "q": QUERY, "k": 5, "use_index": False}},
         ("KNNVectorDistance",),
@@ -59,3 +77,10 @@ def test_plans_have_the_names_of_steps(indexed: str, name: str) -> None:
 def test_a_step_that_is_not_made_is_not_named(indexed: str) -> None:
     plan = glaive.dataset(indexed).scanner(filter="id = 5", use_scalar_index=False).explain_plan()
     assert "ScalarIndexQuery" not in plan
+
+
+def test_the_time_that_a_filter_takes_before_a_search_is_reported(indexed: str) -> None:
+    options, _ = SCANS["vectors of rows that pass"]
+    said = glaive.dataset(indexed).scanner(columns=["id"], **options).analyze_plan()
+    assert "by index id_idx: about 1 rows of 1 fragments" in said
+    assert "find the rows that are searched: " in said

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
+from glaive.scan.indexed.steps import index_steps
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan, plan_searched
@@ -23,6 +24,7 @@ __all__ = ["analyze", "explain"]
 
 _STEPS = {
     "index": "search indices",
+    "prefilter": "find the rows that are searched",
     "search": "search",
     "find": "find rows in encoded columns",
     "decode": "decode columns of the filter and the order",
@@ -68,7 +70,7 @@ def _lines(query: Query) -> list[str]:
     if query.filter is not None:
         lines.append(f"filter: {query.filter.text}")
         lines += _terms(query.filter)
-        lines += _by_index(query)
+        lines += index_steps(snapshot, options, query.filter)
     if not query.is_searched:
         plan = plan_scan(snapshot, options)
         lines.append(f"scan: {plan.rows} rows of {len(plan.ranges)} fragments [LanceRead]")
@@ -92,24 +94,6 @@ def _terms(condition: Filter) -> list[str]:
         lines.append(f"by statistics and in encoded form: {', '.join(dict.fromkeys(direct))}")
     if other:
         lines.append(f"decoded and evaluated: {', '.join(other)}")
-    return lines
-
-
-def _by_index(query: Query) -> list[str]:
-    """Which indices are searched, and for how many fragments there is none."""
-    snapshot, condition = query.source.snapshot, query.filter
-    if condition is None or snapshot.manifest.index_section is None:
-        return []
-    from glaive.scan.indexed.choice import choose
-
-    lines = []
-    for chosen in choose(snapshot, query.options, condition.terms, Meter()):
-        names, covered = ", ".join(chosen.names), len(chosen.fragments)
-        scanned = snapshot.manifest.num_fragments - covered
-        lines.append(
-            f"by index {names}: about {chosen.estimate} rows of {covered} fragments; "
-            f"{scanned} fragments scanned [ScalarIndexQuery]"
-        )
     return lines
 
 

@@ -115,9 +115,10 @@ def search_graph(
         if number == level_count - 1:
             room = capacity
         count = search_level(
-            load_i64(level), load_i64(level + 8), load_i64(level + 16), load_i64(level + 24),
-            nodes, entry, number + 1, visited, kind, codes, width, query, terms, room, distances,
-            found, expanded,
+            offsets=load_i64(level), neighbors=load_i64(level + 8), rows=load_i64(level + 16),
+            row_of=load_i64(level + 24), nodes=nodes, entry=entry, stamp=number + 1,
+            visited=visited, kind=kind, codes=codes, width=width, query=query, terms=terms,
+            capacity=room, distances=distances, found=found, expanded=expanded,
         )  # fmt: skip
         entry = np.int64(load_u32(found))
     return count

@@ -20,6 +20,7 @@ from glaive.scan.full_text.queries import FullTextQuery, MatchQuery, PhraseQuery
 from glaive.scan.full_text.result import ADDED, SCORE, ScoredRows
 from glaive.scan.full_text.search import TextSearch
 from glaive.scan.full_text.text_query import TextQuery
+from glaive.scan.indexed.steps import index_steps
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.reporting import report
@@ -101,7 +102,9 @@ class FullTextScan:
         lines.append(f"full-text search: {self.query!r}, {best} by {SCORE} [{kind.__name__}]")
         lines += self._column_steps()
         if options.filter is not None and options.prefilter:
-            lines.append(f"filter of the rows searched: {self.views.filter(options.filter).text}")
+            condition = self.views.filter(options.filter)
+            lines.append(f"filter of the rows searched: {condition.text}")
+            lines += index_steps(self.views.snapshot, options, condition)
         return lines
 
     def _column_steps(self) -> Iterator[str]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.found_columns import FoundColumns, FoundValues
+from glaive.scan.indexed.steps import index_steps
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
@@ -142,6 +143,7 @@ class NearestScan:
         lines += self._search_steps()
         if self.prefilter is not None:
             lines.append(f"filter of the rows searched: {self.prefilter.text}")
+            lines += index_steps(self.views.snapshot, options, self.prefilter)
         return lines
 
     def _search_steps(self) -> list[str]:
