@@ -45,6 +45,30 @@ def merge(spark: SparkSession, uri: str) -> None:
     builder.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute(job_id=JOB)
 
 
+def merge_by_a_join(spark: SparkSession, uri: str) -> None:
+    source = spark.range(20, 28).selectExpr("id", "id * 2 as n").alias("s")
+    builder = table(spark, uri).alias("t").merge(source, "t.id = s.id")
+    builder.whenMatchedUpdate(set={"n": "s.n + t.n"}).whenNotMatchedInsertAll().execute(job_id=JOB)
+
+
+def convert(spark: SparkSession, uri: str) -> None:
+    """The table's place is empty before."""
+    source = Path(uri).parent / "parquet"
+    if not source.exists():
+        source.mkdir()
+        for part in range(2):
+            pq.write_table(pa.table({"id": [part], "n": [part * 3]}), source / f"{part}.parquet")
+    LanceTable.convertFrom(spark, "parquet", str(source), uri, job_id=JOB)
+
+
+def write(mode: Any) -> Work:
+    def run(spark: SparkSession, uri: str) -> None:
+        rows = spark.range(40, 44, numPartitions=2).selectExpr("id", "id + 1 as n")
+        glaive.spark.write(rows, uri, mode, job_id=JOB)
+
+    return run
+
+
 def columns_from(spark: SparkSession, uri: str) -> None:
     frame = spark.range(ROWS).selectExpr("id", "id + 5 as far")
     table(spark, uri).addColumnsFrom(frame, on="id", job_id=JOB)
@@ -90,6 +114,11 @@ KINDS: dict[str, Work] = {
     "delete all": lambda spark, uri: table(spark, uri).delete(job_id=JOB),
     "update": lambda spark, uri: table(spark, uri).update("n = 2", {"n": "n + 9"}, job_id=JOB),
     "merge": merge,
+    "merge by a join": merge_by_a_join,
+    "convertFrom": convert,
+    "write create": write("errorifexists"),
+    "write append": write("append"),
+    "write overwrite": write("overwrite"),
     "dropDuplicates": lambda spark, uri: table(spark, uri).dropDuplicates(
         ["n"], order_by="id", job_id=JOB
     ),
@@ -109,6 +138,10 @@ KINDS: dict[str, Work] = {
 }
 
 
+CREATING = {"convertFrom", "write create"}
+"""Jobs that find no table."""
+
+
 def rows(uri: str | Path) -> list[Row]:
     """All rows; bad records without the file that they are from."""
     try:
@@ -122,7 +155,10 @@ def rows(uri: str | Path) -> list[Row]:
 
 def versions_made(uri: str) -> list[int]:
     """The versions that the job made."""
-    opened = glaive.dataset(uri)
+    try:
+        opened = glaive.dataset(uri)
+    except DatasetNotFoundError:
+        return []
     found = []
     for version in opened.versions():
         manifest = opened.checkout_version(version["version"]).manifest
@@ -174,6 +210,9 @@ def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
 ) -> None:
     if kind == "publish":
         table(spark, str(base)).createBranch("checked").update("n = 3", {"n": "n + 30"})
+    if kind in CREATING:
+        shutil.rmtree(base)
+        base.mkdir()
     work, before = KINDS[kind], rows(base)
 
     def fresh(name: str) -> str:

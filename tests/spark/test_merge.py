@@ -15,6 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 import glaive
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark import LanceTable
+from glaive.spark.jobs.merge_rows import RowClause
+from glaive.spark.jobs.small_merge import KEY, SmallMerge
 from glaive.spark.lance_table.merge_keys import equalities
 from glaive.table.key_filter import hash_keys, key_filter, may_share_keys
 from glaive.table.load import read_transaction
@@ -253,3 +255,45 @@ def test_a_merge_by_the_primary_key_says_which_keys_it_inserted(
     for number, inserted in ((18, False), (20, True), (21, True)):
         one = key_filter(ids, hash_keys([pa.array([number])]))
         assert may_share_keys(message.inserted_rows, one) == inserted
+
+
+SOURCE = """SELECT * FROM VALUES
+    (2L, 20, 'x'), (300L, 5, 'far'), (NULL, 6, 'none'), (NULL, 7, NULL), (-1L, 8, 'low'),
+    (9L, 90, 'new'), (9L, 91, 'twice'), (3L, 30, NULL) AS v(key, n, text)"""
+
+
+def test_one_task_does_what_a_join_does(spark: SparkSession, uri: str) -> None:
+    rows = pa.table({"key": pa.array([1, 2, 3, None], pa.uint8()), "n": [1, 2, 3, 4]})
+    rows = rows.append_column("text", pa.array(["a", "b", "c", "d"]))
+    found = {}
+    for name, condition in (("one task", None), ("a join", "true")):
+        glaive.write_dataset(rows, f"{uri}.{name}", max_rows_per_file=2)
+        table = LanceTable.forPath(spark, f"{uri}.{name}").alias("t")
+        source = spark.sql(SOURCE).where("key is null or key between 0 and 255").alias("s")
+        merge = table.merge(source, "s.key = t.key").whenMatchedUpdateAll(condition)
+        counts = merge.whenNotMatchedInsertAll().execute()
+        table_rows = glaive.dataset(f"{uri}.{name}").to_table().to_pylist()
+        counts.pop("version")
+        found[name] = counts, sorted(map(repr, table_rows))
+    assert found["one task"] == found["a join"]
+    assert found["one task"][0]["num_inserted_rows"] == 4
+
+
+def test_rows_of_the_source_that_share_a_key_are_deletions_of_one_row(
+    table: LanceTable, spark: SparkSession, uri: str
+) -> None:
+    source = spark.sql(SOURCE).alias("s")
+    merge = table.merge(source, "t.id = s.key").whenMatchedDelete()
+    assert merge.execute()["num_deleted_rows"] == 3
+    assert not {2, 3, 9} & seen(uri).keys()
+
+
+def test_a_task_gives_up_a_source_that_is_too_large(uri: str) -> None:
+    glaive.write_dataset(ROWS, uri)
+    batch = pa.record_batch({f"{KEY}0": [1] * 2, "text": ["x" * (1 << 20)] * 2})
+    task = SmallMerge(1, (pa.field("id", pa.int64()),), (RowClause("insert", ("text",)),), None, 0)
+    before_it = sorted(Path(uri).rglob("*"))
+    read = iter([batch] * 100)
+    assert task.execute(glaive.dataset(uri), read) is None
+    assert len([*read]) > 50
+    assert sorted(Path(uri).rglob("*")) == before_it

@@ -1,4 +1,4 @@
-"""Which datasets a frame reads, from its logical plan.
+"""Which datasets a frame reads, and how large it is, from its logical plan.
 
 Spark tells a Python source nothing of the plan around it. The plan is looked at in the process of
 the user: through the JVM of a classic session, or as the client of Spark Connect keeps it, where
@@ -15,7 +15,7 @@ from glaive.spark.options import Options, from_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["frame_sources"]
+__all__ = ["frame_sources", "planned_bytes"]
 
 NAMES = ("lance", "glaive")
 """Names of the source."""
@@ -29,6 +29,18 @@ def frame_sources(frame: DataFrame) -> list[Options]:
     if hasattr(frame, "_plan"):
         return [from_spark(options) for options in _of_client(plan._plan)]  # noqa: SLF001  # no public way
     return [from_spark(options) for options in _of_jvm(plan._jdf)]  # noqa: SLF001  # same
+
+
+def planned_bytes(frame: DataFrame) -> int | None:
+    """The size of a frame as Spark's planner estimates it; ``None`` with Spark Connect.
+
+    An enormous number where Spark does not know.
+    """
+    if hasattr(frame, "_plan"):
+        return None
+    plan: Any = frame
+    optimized = plan._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # no public way
+    return int(optimized.stats().sizeInBytes())
 
 
 def _of_jvm(frame: Any) -> Iterator[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Run the tasks of a merge on its joined frame, and commit what they wrote."""
+"""Run the tasks of a merge on their frame, and commit what they wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from glaive.errors import SchemaError
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
 from glaive.spark.assignable import refuse_unassignable
-from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
+from glaive.spark.jobs.merge_rows import MergedRows, RowClause
+from glaive.spark.jobs.worker import RowTask
 from glaive.spark.types import spark_arrow_schema
 from glaive.table.key_filter import Filter
 from glaive.table.operations.update import Update
@@ -27,37 +28,51 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
     from glaive.format.manifest import Manifest
 
-__all__ = ["commit_merge"]
+__all__ = ["commit_merge", "written_rows"]
 
 
-def commit_merge(
-    opened: OpenedVersion,
-    joined: DataFrame,
-    clauses: Sequence[RowClause],
-    job: Job,
-    primary_key: tuple[str, ...] = (),
-) -> tuple[Manifest, None]:
-    """Write the rows of a joined frame, and commit them.
+def written_rows(opened: OpenedVersion, rows: DataFrame, task: RowTask, job: Job) -> list[Any]:
+    """Run the task of a merge on each partition of a frame; nothing is committed.
 
     Parameters
     ----------
-    joined
-        Columns :data:`CLAUSE`, :data:`ADDRESS`, perhaps :data:`ROW_ID`, and the values.
-    clauses
-        By number.
-    primary_key
-        Columns of the primary key if the merge is by it: then another writer who inserts the same
-        key is a conflict.
+    rows
+        As the task needs them, with the values in columns with the names of the table's.
+
+    Returns
+    -------
+    list
+        What the task returned for each partition, in no order.
 
     Raises
     ------
     SchemaError
-        A value can never fit its column; or a row is changed twice.
+        A value can never fit its column.
     """
     runner: Any = job.runner  # that of a session
-    _check_types(opened, joined)
-    task = MergeRows(opened.manifest.version, tuple(clauses), primary_key)
-    parts: list[MergedRows] = runner.run_on_rows(opened, joined, task)
+    _check_types(opened, rows)
+    parts: list[Any] = runner.run_on_rows(opened, rows, task)
+    return parts
+
+
+def commit_merge(
+    opened: OpenedVersion,
+    parts: Sequence[MergedRows],
+    clauses: Sequence[RowClause],
+    job: Job,
+) -> tuple[Manifest, None]:
+    """Commit what tasks wrote.
+
+    Parameters
+    ----------
+    clauses
+        By number.
+
+    Raises
+    ------
+    SchemaError
+        A row is changed twice.
+    """
     rows = RowsByFragment()
     only_deletes = all(clause.action == "delete" for clause in clauses)
     for part in parts:

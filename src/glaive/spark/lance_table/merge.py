@@ -7,12 +7,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from glaive.dataset.merging.clauses import primary_key
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark.jobs.job import SparkJob
-from glaive.spark.jobs.merge_commit import commit_merge
-from glaive.spark.jobs.merge_rows import RowClause
+from glaive.spark.jobs.merge_commit import commit_merge, written_rows
+from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
+from glaive.spark.jobs.small_merge import SmallMerge
 from glaive.spark.lance_table.merge_join import Clause, JoinedRows
-from glaive.spark.lance_table.merge_keys import equalities, evaluated_once, source_keys
+from glaive.spark.lance_table.merge_keys import (
+    equalities,
+    evaluated_once,
+    key_columns,
+    one_row_per_key,
+    source_keys,
+)
+from glaive.spark.lance_table.merge_small import (
+    is_for_one_task,
+    source_in_one_part,
+    takes_whole_rows,
+)
 from glaive.spark.types import stored_schema
 
 if TYPE_CHECKING:
@@ -138,10 +150,14 @@ class MergeBuilder:
 
         Notes
         -----
-        If the condition is a text that requires columns of both sides to be equal, and the source
-        has up to a million keys, tasks look for rows with these keys, by statistics and indices,
-        and Spark joins the source with what they find. Otherwise, and for rows that no source row
-        matches, Spark reads and joins all rows, of the columns that the condition and the clauses
+        If the condition is a text that requires nothing but equal columns, all clauses take whole
+        rows of the source without a condition, and source and table are small (16 MiB in the plan
+        of Spark, 32 million rows), one task gets the source and does all of it. With Spark Connect,
+        which tells no sizes, it is as for other merges: if the condition requires columns of both
+        sides to be equal, and the source has up to a million keys, tasks look for rows with these
+        keys, by statistics and indices, and Spark joins the source with what they find. Otherwise,
+        and for rows that no source row matches, Spark reads and joins all rows, of the columns that
+        the condition and the clauses
         name. Tasks read the other columns of updated rows by address, and write updated and
         inserted rows to new files. The source is evaluated once per attempt.
         """
@@ -152,29 +168,76 @@ class MergeBuilder:
         if self.evolves and job.made(self.dataset) is None:
             self._add_columns()
 
-        pairs, _ = equalities(self.condition, self.name)
-        if not pairs or any(clause.rows == "not matched by source" for clause in self.clauses):
-            return job.change(self.dataset, self._merge)
+        return job.change(self.dataset, self._merge)
 
-        def merge(opened: OpenedVersion, commit: Job) -> tuple[Manifest, Any]:
-            with evaluated_once(self.source):
-                keys = source_keys(self.source, pairs, opened.manifest.schema)
-                return self._merge(opened, commit, keys)
-
-        return job.change(self.dataset, merge)
-
-    def _merge(
-        self, opened: OpenedVersion, commit: Job, keys: pa.Table | None = None
-    ) -> tuple[Manifest, Any]:
-        """Join, write and commit; with the keys of the source where they are known."""
+    def _merge(self, opened: OpenedVersion, commit: Job) -> tuple[Manifest, Any]:
+        """Write what changes, and commit it."""
+        taken = [column for column in self.source.columns if column.startswith("__glaive_")]
+        if taken:
+            raise SchemaError(f"the source has a column {taken[0]!r}: names like it are reserved")
         clauses = self._resolved(opened)
-        joined = JoinedRows.of(
-            self.spark, opened, self.name, self.source, self.condition, clauses, keys
+        parts = self._by_one_task(opened, clauses, commit)
+        if parts is None:
+            parts = self._by_a_join(opened, clauses, commit)
+        return commit_merge(opened, parts, [clause.action for clause in clauses], commit)
+
+    def _by_one_task(
+        self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
+    ) -> list[MergedRows] | None:
+        """What one task writes; ``None`` if the merge is not for one."""
+        pairs, complete = equalities(self.condition, self.name)
+        plain = complete and all(map(takes_whole_rows, self.clauses))
+        if not plain or not is_for_one_task(opened, self.source):
+            return None
+        keys = key_columns(self.source, pairs, opened.manifest.schema)
+        if keys is None:
+            return None
+        frame = source_in_one_part(self._ranked(), clauses, [column for _, column in keys])
+        first = {clause.rows: at for at, clause in reversed([*enumerate(clauses)])}
+        task = SmallMerge(
+            opened.manifest.version,
+            tuple(field for field, _ in keys),
+            tuple(clause.action for clause in clauses),
+            matched=first.get("matched"),
+            unmatched=first.get("not matched"),
+            primary_key=self._primary_key(opened),
         )
-        frame = joined.frame(self.duplicates)
+        parts = written_rows(opened, frame, task, commit)
+        return None if None in parts else parts
+
+    def _by_a_join(
+        self, opened: OpenedVersion, clauses: tuple[Clause, ...], commit: Job
+    ) -> list[MergedRows]:
+        """What tasks write of a join; of the rows with keys of the source, where that is enough."""
+        pairs, _ = equalities(self.condition, self.name)
+        if not pairs or any(clause.rows == "not matched by source" for clause in clauses):
+            return self._joined(opened, clauses, commit, None)
+        with evaluated_once(self.source):
+            keys = source_keys(self.source, pairs, opened.manifest.schema)
+            return self._joined(opened, clauses, commit, keys)
+
+    def _joined(
+        self,
+        opened: OpenedVersion,
+        clauses: tuple[Clause, ...],
+        commit: Job,
+        keys: pa.Table | None,
+    ) -> list[MergedRows]:
+        joined = JoinedRows.of(
+            self.spark, opened, self.name, self._ranked(), self.condition, clauses, keys
+        )
+        frame = joined.frame()
         if keys is not None:  # few rows: as many files as are worth their cost
             frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
-        return commit_merge(opened, frame, joined.written(), commit, self._primary_key(opened))
+        actions = tuple(clause.action for clause in clauses)
+        task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))
+        return written_rows(opened, frame, task, commit)
+
+    def _ranked(self) -> DataFrame:
+        """The source, with one row for each of its keys if it is said which."""
+        if self.duplicates is None:
+            return self.source
+        return one_row_per_key(self.source, self.condition, self.name, *self.duplicates)
 
     def _primary_key(self, opened: OpenedVersion) -> tuple[str, ...]:
         """The columns of the primary key, if these are the keys of the merge."""

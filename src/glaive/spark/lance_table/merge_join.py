@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.references import branch_of
-from glaive.errors import OptionError, SchemaError
 from glaive.format.flags import Feature
 from glaive.spark.api import read
 from glaive.spark.frame import frame_schema
 from glaive.spark.jobs.match_rows import MatchTask
 from glaive.spark.jobs.merge_rows import ADDRESS, CLAUSE, ROW_ID, RowClause
 from glaive.spark.jobs.runner import SparkRunner
-from glaive.spark.lance_table.merge_keys import equalities
 from glaive.spark.options import Options
 from glaive.spark.types import spark_arrow_schema, to_spark
 
@@ -90,9 +88,6 @@ class JoinedRows:
 
         ``keys`` are those of the source: only rows that have one are joined.
         """
-        taken = [column for column in source.columns if column.startswith("__glaive_")]
-        if taken:
-            raise SchemaError(f"the source has a column {taken[0]!r}: names like it are reserved")
         used = _columns_named(opened, condition, clauses)
         if keys is None:
             target = target_frame(spark, opened, used, name)
@@ -101,18 +96,11 @@ class JoinedRows:
             target = matching_frame(spark, opened, used, name, keys)
         return cls(opened, target, source, name, condition, clauses)
 
-    def written(self) -> tuple[RowClause, ...]:
-        """The clauses as tasks need them."""
-        return tuple(clause.action for clause in self.clauses)
-
-    def frame(self, duplicates: tuple[Literal["first", "last"], str] | None) -> DataFrame:
+    def frame(self) -> DataFrame:
         """One row for each change: number of the clause, address, id, and values."""
         from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
-        source = self.source
-        if duplicates is not None:
-            source = self._without_duplicates(*duplicates)
-        source = source.withColumn(_SOURCE, F.lit(True))
+        source = self.source.withColumn(_SOURCE, F.lit(True))
         joined = self.target.join(source, _column(self.condition), self._kind())
         has_target = F.col(ADDRESS).isNotNull()
         has_source = F.col(_SOURCE).isNotNull()
@@ -147,26 +135,6 @@ class JoinedRows:
         if "not matched" in needed:
             return "right"
         return "left" if "not matched by source" in needed else "inner"
-
-    def _without_duplicates(self, keep: Literal["first", "last"], by: str) -> DataFrame:
-        """The source with one row for each of its keys."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
-
-        order = F.col(by).asc() if keep == "first" else F.col(by).desc()
-        rank = F.row_number().over(Window.partitionBy(*self._source_keys()).orderBy(order))
-        return self.source.withColumn(_NUMBER, rank).where(F.col(_NUMBER) == 1).drop(_NUMBER)
-
-    def _source_keys(self) -> list[str]:
-        pairs, complete = equalities(self.condition, self.name)
-        keys = [pair.other for pair in pairs]
-        if not complete or any(key not in self.source.columns for key in keys):
-            raise OptionError(
-                "onDuplicateSource: the condition of the merge must be a text of equalities of "
-                "columns of the table's alias and the source's, such as 't.id = s.id and "
-                f"t.day = s.day', found {self.condition!r}"
-            )
-        return keys
 
 
 def target_frame(

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from glaive.errors import OptionError
+from glaive.spark.jobs.small_merge import possible_keys
 from glaive.spark.types import spark_arrow_schema
 
 if TYPE_CHECKING:
@@ -23,10 +24,20 @@ if TYPE_CHECKING:
 
     from glaive.format.fields import LanceSchema
 
-__all__ = ["MAX_KEYS", "Equality", "equalities", "evaluated_once", "source_keys"]
+__all__ = [
+    "MAX_KEYS",
+    "Equality",
+    "equalities",
+    "evaluated_once",
+    "key_columns",
+    "one_row_per_key",
+    "source_keys",
+]
 
 MAX_KEYS: Final = 1 << 20
 """Keys of a source that this process holds; with more, Spark joins all rows of the table."""
+
+_RANK: Final = "__glaive_rank"
 
 _TOKEN: Final = re.compile(
     r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `[^`]*` | [^\W\d]\w* | \S""", re.VERBOSE | re.DOTALL
@@ -102,18 +113,41 @@ def source_keys(
     -----
     Runs the source once. Keys that no value of the column can equal are left out.
     """
+    known = _columns(stored)
+    found = key_columns(source, [pair for pair in pairs if pair.column.lower() in known], stored)
+    if found is None:
+        return None
+    values: Any = [column.alias(field.name) for field, column in found]
+    keys = source.select(*values).limit(MAX_KEYS + 1).toArrow()
+    if keys.num_rows > MAX_KEYS:
+        return None
+    fields = [field for field, _ in found]
+    _, columns = possible_keys(keys.columns, fields)
+    schema = pa.schema([field.with_nullable(True) for field in fields])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def key_columns(
+    source: DataFrame, pairs: Sequence[Equality], stored: LanceSchema
+) -> list[tuple[pa.Field[Any], Column]] | None:
+    """The columns of the table that a source has keys for, with these columns of the source.
+
+    Returns
+    -------
+    list or None
+        ``None`` if there are none, or columns do not have the same values on both sides.
+    """
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     columns = _columns(stored)
-    pairs = [pair for pair in pairs if pair.column.lower() in columns]
-    if not pairs:
+    if not pairs or any(pair.column.lower() not in columns for pair in pairs):
         return None
     named = [columns[pair.column.lower()] for pair in pairs]
     if len({field.name for field in named}) < len(named):
         return None
-    quoted = [f"`{pair.alias}`.`{pair.other}`" for pair in pairs]
-    values: Any = [F.col(text).alias(field.name) for text, field in zip(quoted, named, strict=True)]
+    keys = [F.col(f"`{pair.alias}`.`{pair.other}`") for pair in pairs]
+    values: Any = [key.alias(field.name) for key, field in zip(keys, named, strict=True)]
     try:
         selected = source.select(*values)
         sent = spark_arrow_schema(selected.schema)
@@ -121,12 +155,37 @@ def source_keys(
         return None
     if not all(_is_same(field, sent.field(field.name).type, selected.schema) for field in named):
         return None
-    keys = selected.limit(MAX_KEYS + 1).toArrow()
-    if keys.num_rows > MAX_KEYS:
-        return None
-    for field in named:
-        keys = _fitted(keys, field)
-    return keys
+    return list(zip(named, keys, strict=True))
+
+
+def one_row_per_key(
+    source: DataFrame,
+    condition: str | Column,
+    name: str | None,
+    keep: Literal["first", "last"],
+    by: str,
+) -> DataFrame:
+    """A source with the first or last row of each key by a column.
+
+    Raises
+    ------
+    OptionError
+        The condition requires more than equal columns.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    pairs, complete = equalities(condition, name)
+    keys = [pair.other for pair in pairs]
+    if not complete or any(key not in source.columns for key in keys):
+        raise OptionError(
+            "onDuplicateSource: the condition of the merge must be a text of equalities of "
+            "columns of the table's alias and the source's, such as 't.id = s.id and "
+            f"t.day = s.day', found {condition!r}"
+        )
+    order = F.col(by).asc() if keep == "first" else F.col(by).desc()
+    rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
+    return source.withColumn(_RANK, rank).where(F.col(_RANK) == 1).drop(_RANK)
 
 
 @contextmanager
@@ -161,21 +220,3 @@ def _is_same(field: pa.Field, sent: pa.DataType, schema: Any) -> bool:
         # Strings with a collation, and those of a fixed length, compare in other ways.
         return bool(schema[field.name].dataType.simpleString() == "string")
     return bool(types.is_date32(mine) and types.is_date32(sent))
-
-
-def _fitted(keys: pa.Table, field: pa.Field) -> pa.Table:
-    """Keys in the type of a column, without those that it cannot have."""
-    at = keys.schema.get_field_index(field.name)
-    column: Any = keys.column(at)
-    possible: Any = pc.is_valid(column)
-    if pa.types.is_integer(field.type) and column.type != field.type:
-        cast: Any = column.cast(field.type, safe=False)
-        zero: Any = 0
-        possible = pc.and_(possible, pc.equal(cast.cast(column.type, safe=False), column))
-        # A number below 0 may come back from an unsigned one.
-        possible = pc.and_(possible, pc.equal(pc.less(cast, zero), pc.less(column, zero)))
-        column = cast
-    else:
-        column = column.cast(field.type)
-    keys = keys.set_column(at, field.with_nullable(True), column)
-    return keys.filter(pc.fill_null(possible, False))
