@@ -16,7 +16,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-fast nightly simulate fuzz lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test docs test-fast nightly clients examples-types simulate fuzz lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -40,6 +40,14 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	$(BIN)/python -m tests.proof.simulate --schedules 1000000 --workers $(JOBS)
 	$(MAKE) fuzz
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
+	$(MAKE) clients examples-types
+
+clients: $(VENV)/.clients ## Ray, Daft, LanceDB and Hugging Face datasets, with `lance` given by glaive
+	HYPOTHESIS_PROFILE=nightly $(VENV)/clients/bin/python -m pytest -p no:cacheprovider \
+		tests/clients $(ARGS)
+
+examples-types: $(VENV)/.dev $(VENV)/.pyright ## pyright accepts the examples of README and guide
+	$(BIN)/python -m tests.docs.pyright_examples $(VENV)/pyright/bin/pyright
 
 simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes about two minutes of one core
 	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
@@ -125,6 +133,19 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --group fuzz
+	@touch $@
+
+$(VENV)/.clients: pyproject.toml | $(BIN)/python
+	@echo "Installing Ray, Daft, LanceDB and Hugging Face datasets (some hundred MB) ..."
+	@$(BIN)/python -m venv --clear $(VENV)/clients
+	@$(VENV)/clients/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(VENV)/clients/bin/python -m pip install --quiet --editable . --group clients
+	@touch $@
+
+$(VENV)/.pyright: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m venv --clear $(VENV)/pyright
+	@$(VENV)/pyright/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(VENV)/pyright/bin/python -m pip install --quiet --group pyright
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.progress import FragmentWriteProgress
 
 ROWS = pa.table({"a": [1, 2, 3]})
@@ -76,11 +76,15 @@ def test_a_table_without_a_place_is_not_found() -> None:
         glaive.dataset(namespace_client=Catalogue(None), table_id=TABLE)
 
 
-def test_what_is_not_served_says_so(tmp_path: Path) -> None:
+def test_a_manifest_read_elsewhere_says_which_version_is_opened(tmp_path: Path) -> None:
     place = str(tmp_path / "t")
-    glaive.write_dataset(ROWS, place)
-    with pytest.raises(UnsupportedFeatureError, match="not supported"):
-        glaive.LanceDataset(place, serialized_manifest=b"")
+    first = glaive.write_dataset(ROWS, place)
+    glaive.write_dataset(ROWS, place, mode="append")
+    message = first._ds.serialized_manifest()  # noqa: SLF001  # as Ray does
+    assert glaive.LanceDataset(place, serialized_manifest=message).count_rows() == 3
+    for wrong in (b"", b"\xff" * 20, "text"):
+        with pytest.raises(OptionError, match="serialized_manifest"):
+            glaive.LanceDataset(place, serialized_manifest=wrong)  # type: ignore[arg-type]  # a text
 
 
 def test_progress_is_told_of_fragments(tmp_path: Path) -> None:

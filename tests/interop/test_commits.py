@@ -256,8 +256,7 @@ class TestOperations:
 
 class TestTogether:
     def test_appends_make_one_version(self, path: str) -> None:
-        parts = [write_fragments(DATA, path, return_transaction=True) for _ in range(3)]
-        transactions = [one for one in parts if isinstance(one, Transaction)]
+        transactions = [write_fragments(DATA, path, return_transaction=True) for _ in range(3)]
         result = glaive.LanceDataset.commit_batch(glaive.dataset(path), transactions)
         assert result["dataset"].version == 2
         assert len(list(result["merged"].operation.fragments)) == 3

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 import pyarrow as pa
 
 from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.opening import find
+from glaive.dataset.opening import find, version_of_manifest
 from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
 from glaive.dataset.sampling import sample_positions, slice_length
 from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -119,11 +119,8 @@ class LanceDataset:
         manifest_store: ManifestStore | str | None = None,
         allow_external_blobs: bool | Sequence[str] | None = None,
     ) -> None:
-        if serialized_manifest is not None or namespace_client_managed_versioning:
-            raise UnsupportedFeatureError(
-                "LanceDataset: serialized_manifest and namespace_client_managed_versioning are not "
-                "supported. Leave them out: the manifest is read from the dataset."
-            )
+        if serialized_manifest is not None and version is None:
+            version = version_of_manifest(serialized_manifest)
         if namespace_client is not None or table_id is not None:
             from glaive.dataset.namespaces import find_table
 

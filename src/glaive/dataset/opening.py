@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from glaive.dataset.versions.history import find_version, version_as_of
-from glaive.errors import OptionError
+from glaive.errors import CorruptFileError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
@@ -16,7 +16,7 @@ from glaive.table.load import open_latest
 from glaive.table.manifest_store.protocol import ManifestStore
 from glaive.table.root import CommitLock, open_root
 
-__all__ = ["check_options", "find", "refuse_unknown"]
+__all__ = ["check_options", "find", "refuse_unknown", "version_of_manifest"]
 
 
 def find(
@@ -71,3 +71,25 @@ def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) ->
             hint = f"; did you mean {close[0]!r}?" if close else "."
             known_names = ", ".join(known)
             raise OptionError(f"{function}: unknown option {name!r}{hint} Known: {known_names}")
+
+
+def version_of_manifest(message: object) -> int:
+    """The version of a manifest that another process has read, which is read again.
+
+    Raises
+    ------
+    OptionError
+        It is no manifest.
+    """
+    from glaive.format.pb import table_pb2
+    from glaive.format.wire import parse
+
+    if not isinstance(message, bytes | bytearray | memoryview):
+        raise OptionError(f"serialized_manifest: expected bytes, found {type(message).__name__}")
+    try:
+        wire = parse(table_pb2.ManifestOutline(), bytes(message), "manifest", "the option")
+    except CorruptFileError as error:
+        raise OptionError(f"serialized_manifest: {error}") from error
+    if not 0 < wire.version < 1 << 63:
+        raise OptionError(f"serialized_manifest: expected a manifest, found version {wire.version}")
+    return int(wire.version)

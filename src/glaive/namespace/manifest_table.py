@@ -167,7 +167,7 @@ class ManifestTable:
             return
         change = write_fragments(table, opened, mode="overwrite", return_transaction=True)
         # Without retries an overwrite is refused if there is any newer version.
-        LanceDataset.commit(opened, change, max_retries=0)  # type: ignore[arg-type]  # a transaction was asked for
+        LanceDataset.commit(opened, change, max_retries=0)
 
 
 def _check_flags(opened: LanceDataset) -> None:

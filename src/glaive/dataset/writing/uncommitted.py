@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import pyarrow as pa
 
@@ -21,6 +21,40 @@ from glaive.dataset.writing.source import read_source
 from glaive.scan.session import Session
 
 __all__ = ["write_fragments"]
+
+
+@overload
+def write_fragments(
+    data: object,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[False] = False,
+    mode: str = "append",
+    storage_options: Mapping[str, str] | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    namespace_client: Any = None,
+    table_id: Sequence[str] | None = None,
+    session: Session | None = None,
+    **options: Unpack[FileKeywords],
+) -> list[FragmentMetadata]: ...
+
+
+@overload
+def write_fragments(
+    data: object,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[True],
+    mode: str = "append",
+    storage_options: Mapping[str, str] | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    namespace_client: Any = None,
+    table_id: Sequence[str] | None = None,
+    session: Session | None = None,
+    **options: Unpack[FileKeywords],
+) -> Transaction: ...
 
 
 @expose_keywords(FileKeywords)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from glaive.errors import OptionError
 from glaive.pipeline.step import DatasetName, Step, StepContext
@@ -47,5 +46,4 @@ class VacuumStep(Step):
 
     def run(self, context: StepContext) -> Mapping[str, int]:
         """Delete them."""
-        counts = context.table(self.target).vacuum(self.retention_hours)
-        return cast("dict[str, int]", counts)  # a frame is for dry runs only
+        return context.table(self.target).vacuum(self.retention_hours)

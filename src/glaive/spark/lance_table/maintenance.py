@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, overload
 
 import pyarrow as pa
 
@@ -38,6 +38,24 @@ class TableMaintenance(TableHandle):
         ``where(sql)`` limits it to fragments with matching rows.
         """
         return OptimizeBuilder(self._spark, self._latest())
+
+    @overload
+    def vacuum(
+        self,
+        retentionHours: float | None = None,
+        dryRun: Literal[False] = False,
+        *,
+        delete_unverified: bool = False,
+    ) -> dict[str, int]: ...
+
+    @overload
+    def vacuum(
+        self,
+        retentionHours: float | None = None,
+        *,
+        dryRun: Literal[True],
+        delete_unverified: bool = False,
+    ) -> DataFrame: ...
 
     def vacuum(
         self,

@@ -1,0 +1,65 @@
+"""``make examples-types``: pyright, which editors use, accepts the examples of README and guide.
+
+Each page is checked as one module. What is known to be no fault of the hints here is in
+:data:`FOREIGN`; a rule of it that finds nothing any more is an error, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.docs.test_examples import PAGES, ROOT, examples
+
+FOREIGN = {
+    r"is not defined$": "the page says in words what it is",
+    r"^(No overloads for \"table\"|Argument of type .* in function \"(table|record_batch)\")": (
+        "stubs of pyarrow take no mappings of several kinds of columns"
+    ),
+    r"SupportsRichComparison": "stubs of pyarrow: values may be None, which has no order",
+    r"(subscriptable|attribute of \"None\")": "hints of pyspark: first() may be None",
+    r"parameter \"obj\" of type \"Sized\"": "stubs of pyarrow: values may be None",
+}
+"""Messages of pyright by what they are due to."""
+
+
+def checked(folder: Path) -> list[dict[str, object]]:
+    """Errors of pyright in all pages."""
+    for page in PAGES:
+        code = "\n".join(one.code for one in examples(page) if ">>>" not in one.code)
+        name = re.sub(r"\W", "_", page.stem)
+        (folder / f"page_{name}.py").write_text(f"import glaive\n{code}", "utf-8")
+    settings = {"pythonVersion": "3.11", "extraPaths": [str(ROOT / "src")]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
+    pyright = [sys.argv[1], "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
+    run = subprocess.run(pyright, stdout=subprocess.PIPE, text=True, check=False)
+    found: list[dict[str, object]] = json.loads(run.stdout)["generalDiagnostics"]
+    return [one for one in found if one["severity"] == "error"]
+
+
+def main() -> int:
+    """Print what is wrong; 0 if nothing is."""
+    with TemporaryDirectory() as folder:
+        found = checked(Path(folder))
+    known: set[str] = set()
+    wrong = 0
+    for one in found:
+        message, file = str(one["message"]), Path(str(one["file"])).stem
+        rules = {rule for rule in FOREIGN if re.search(rule, message, re.MULTILINE | re.DOTALL)}
+        known |= rules
+        if not rules:
+            wrong += 1
+            print(f"{file}: {message}")
+    for rule in FOREIGN.keys() - known:
+        wrong += 1
+        print(f"nothing is found by the rule {rule!r} any more: remove it")
+    print(f"{len(PAGES)} pages, {len(found) - wrong} messages due to other packages, {wrong} wrong")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
