@@ -314,3 +314,21 @@ def test_what_is_written_reads_as_the_same(node: Node) -> None:
     text = render(node)
     assert parse(text) == node, text
     assert render(parse(text)) == text
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("opening", ["(", "[", "not ", "a = - ", "abs(", "a = 1 and (", "a."])
+def test_a_text_that_is_nested_too_deeply_is_refused_before_all_of_it_was_looked_at(
+    opening: str,
+) -> None:
+    with pytest.raises(FilterError, match=r"more than 128 parts|deeper than 128 levels"):
+        parse(opening * 100_000 + "\0, which is no token")
+
+
+def test_a_long_text_has_the_tree_of_its_tokens_wherever_they_were_split_off() -> None:
+    terms = [f"key = {number}" for number in range(2000)]
+    for before in range(4):
+        text = "(" * before + " or ".join(terms) + ")" * before
+        assert parse(text) == parse(" or ".join(terms) + "  ")
+        with pytest.raises(FilterError, match="ends where a value is expected"):
+            parse(text + " or")

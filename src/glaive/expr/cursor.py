@@ -9,7 +9,7 @@ import pyarrow as pa
 from glaive.errors import FilterError
 from glaive.expr.source_position import failure
 from glaive.expr.sqltypes import DECIMALS, SIMPLE, TIMED, sized
-from glaive.expr.tokens import Kind, Token, tokenize
+from glaive.expr.tokens import AHEAD, Kind, Token, Tokens
 from glaive.expr.tree import Literal
 
 __all__ = ["Cursor", "negated_number", "number_of"]
@@ -24,7 +24,8 @@ class Cursor:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = tokenize(text)
+        self._source = Tokens(text)
+        self.tokens = self._source.found
         self.next = 0
         self.depth = 0
         self.nodes = 0
@@ -43,8 +44,13 @@ class Cursor:
         """Return the current token and go to the next."""
         token = self.tokens[self.next]
         if token.kind is not Kind.END:
-            self.next += 1
+            self._skip(1)
         return token
+
+    def _skip(self, count: int) -> None:
+        self.next += count
+        if self.next >= self._source.limit:
+            self._source.more()
 
     def is_sign(self, sign: str) -> bool:
         """Whether the current token is this sign."""
@@ -54,7 +60,8 @@ class Cursor:
     def take(self, sign: str) -> bool:
         """Go past this sign if it is the current token; returns whether it was."""
         present = self.is_sign(sign)
-        self.next += present
+        if present:
+            self._skip(1)
         return present
 
     def expect(self, sign: str, after: str) -> None:
@@ -68,7 +75,8 @@ class Cursor:
             self.tokens[min(self.next + i, len(self.tokens) - 1)].upper == word
             for i, word in enumerate(words)
         )
-        self.next += len(words) if present else 0
+        if present:
+            self._skip(len(words))
         return present
 
     def token_text(self) -> str:
@@ -84,7 +92,8 @@ class Cursor:
     def is_typed_literal(self) -> bool:
         """Whether ``(digits) 'text'`` follows."""
         at = self.next + 1
-        while self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ",":
+        last = min(self.next + AHEAD, len(self.tokens)) - 2
+        while at < last and (self.tokens[at].kind is Kind.NUMBER or self.tokens[at].value == ","):
             at += 1
         return self.tokens[at].value == ")" and self.tokens[at + 1].kind is Kind.TEXT
 

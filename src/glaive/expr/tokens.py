@@ -10,7 +10,7 @@ from glaive.expr.constant_list import LONG_LIST
 from glaive.expr.source_position import failure
 from glaive.expr.tree import MAX_TEXT
 
-__all__ = ["Kind", "Token", "tokenize"]
+__all__ = ["AHEAD", "Kind", "Token", "Tokens"]
 
 
 class Kind(Enum):
@@ -60,40 +60,64 @@ _TOKEN = re.compile(
 _EDGE = re.compile(r"/\*|\*/")
 
 
-def tokenize(text: str) -> list[Token]:
-    """Split a text; the last token is the end.
+AHEAD = 64
+"""Tokens after the current one that a parser may look at."""
+
+_AT_A_TIME = 1024
+
+
+class Tokens:
+    """The tokens of a text, split off some at a time.
+
+    So a text that is refused early costs no more than what was read of it. ``found`` are those
+    split off so far; the last of all is the end. Until ``more`` is called, the parser may go on to
+    number ``limit``.
 
     Raises
     ------
     FilterError
         The text is too long, or has characters that are not part of a token.
     """
-    if len(text) > MAX_TEXT:
-        raise failure(
-            f"the filter has {len(text)} characters; at most {MAX_TEXT} are supported. Join with "
-            "a table of the values instead.",
-            "",
-            -1,
-        )
-    tokens: list[Token] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise failure(_unknown(text[at]), text, at)
-        group, end = str(match.lastgroup), match.end()
-        if group == "comment":
-            end = _comment_end(text, at)
-        elif group != "space":
-            tokens.append(_token(group, match.group(), text, at, end))
-            if tokens[-1].value == "(" and len(tokens) > 1 and tokens[-2].upper == "IN":
-                items = LONG_LIST.match(text, end)
-                if items is not None:
-                    tokens.append(Token(Kind.LIST, items.group(), end, items.end()))
-                    end = items.end()
-        at = end
-    tokens.append(Token(Kind.END, "", len(text), len(text)))
-    return tokens
+
+    __slots__ = ("_at", "_text", "found", "limit")
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_TEXT:
+            raise failure(
+                f"the filter has {len(text)} characters; at most {MAX_TEXT} are supported. Join "
+                "with a table of the values instead.",
+                "",
+                -1,
+            )
+        self._text, self._at = text, 0
+        self.found: list[Token] = []
+        self.limit = 0
+        self.more()
+
+    def more(self) -> None:
+        """Split off some more; without effect after the end."""
+        text, at, tokens = self._text, self._at, self.found
+        full = len(tokens) + _AT_A_TIME
+        while at < len(text) and len(tokens) < full:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise failure(_unknown(text[at]), text, at)
+            group, end = str(match.lastgroup), match.end()
+            if group == "comment":
+                end = _comment_end(text, at)
+            elif group != "space":
+                tokens.append(_token(group, match.group(), text, at, end))
+                if tokens[-1].value == "(" and len(tokens) > 1 and tokens[-2].upper == "IN":
+                    items = LONG_LIST.match(text, end)
+                    if items is not None:
+                        tokens.append(Token(Kind.LIST, items.group(), end, items.end()))
+                        end = items.end()
+            at = end
+        self._at, self.limit = at, len(tokens) - AHEAD
+        if at == len(text):
+            if not tokens or tokens[-1].kind is not Kind.END:
+                tokens.append(Token(Kind.END, "", at, at))
+            self.limit = len(tokens)
 
 
 def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:
