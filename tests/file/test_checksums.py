@@ -13,6 +13,10 @@ from click.testing import CliRunner
 
 import glaive
 from glaive.cli.verify import command
+from glaive.dataset.writing.commit import commit_plan
+from glaive.dataset.writing.fragments import write_fragments
+from glaive.dataset.writing.options import WriteOptions
+from glaive.dataset.writing.plan import plan_write
 from glaive.errors import CorruptFileError, GlaiveError, OptionError
 from glaive.file.comparison import compare_file
 from glaive.file.open import create_writer, open_reader
@@ -20,10 +24,24 @@ from glaive.format.checksums import FileChecksums
 from glaive.format.fields import LanceSchema
 from glaive.io.checksums import checksum_function
 from glaive.io.local import LocalStore
+from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
+from glaive.io.wrapped import WrappedStore
+from glaive.table.load import open_latest
 
 ON = {"checksums": "true"}
 VERSIONS = ["2.0", "2.1", "2.2"]
+
+
+class Remote(WrappedStore):
+    """A store that says that its bytes go over a network."""
+
+    is_remote = True
+
+
+def over_a_network(uri: str) -> glaive.LanceDataset:
+    store: ObjectStore = Remote(open_store(uri))
+    return glaive.LanceDataset.of(store, open_latest(store))
 
 
 def rows(count: int) -> pa.Table:
@@ -141,15 +159,16 @@ def test_what_was_fetched_over_a_network_is_compared_without_being_asked(
     tmp_path: Path, files: int
 ) -> None:
     table, uri = rows(480), f"memory://{tmp_path.name}-{files}/t"
-    glaive.write_dataset(table, uri, max_rows_per_file=480 // files)
-    store = open_store(uri)
+    store: ObjectStore = Remote(open_store(uri))
+    plan = plan_write(store, table.schema, WriteOptions(max_rows_per_file=480 // files))
+    commit_plan(plan, write_fragments(plan, table.to_batches()))
     name = next(iter(store.list("data"))).path
     data = store.get(name).to_pybytes()
     refused = 0
     for at, damaged in changed(data, 60):
         store.put(name, [damaged])
         try:
-            found = glaive.dataset(uri).to_table()
+            found = over_a_network(uri).to_table()
         except GlaiveError:
             refused += 1
             continue
@@ -163,13 +182,13 @@ def test_a_part_of_a_buffer_is_read_with_the_whole_of_it_where_that_was_asked_fo
 ) -> None:
     uri = f"memory://{tmp_path.name}-parts/t"
     table = pa.table({"number": np.random.default_rng(1).integers(0, 2**62, 200_000)})
-    glaive.write_dataset(table, uri)
+    glaive.write_dataset(table, uri, storage_options=ON)
     store = open_store(uri)
     name = next(iter(store.list("data"))).path
     data = bytearray(store.get(name).to_pybytes())
     data[len(data) // 2] ^= 1
     store.put(name, [bytes(data)])
-    assert glaive.dataset(uri).take([5]) == table.take([5])  # its chunk is not damaged
+    assert over_a_network(uri).take([5]) == table.take([5])  # its chunk is not damaged
     with pytest.raises(CorruptFileError, match="'number', page 0"):
         glaive.dataset(uri, verify=True).take([5])
 

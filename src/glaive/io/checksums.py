@@ -81,7 +81,7 @@ def verification(store: ObjectStore) -> Verification:
     """
     wanted = _switch(store, VERIFY, default=settings.verify)
     if wanted is None:
-        return "never" if store.is_local or checksum_function() is None else "fetched"
+        return "fetched" if store.is_remote and checksum_function() is not None else "never"
     if wanted and checksum_function() is None:
         raise MissingDependencyError(
             f"{store.uri}: comparing checksums needs the package xxhash. Install it "
@@ -106,7 +106,7 @@ def writes_checksums(store: ObjectStore, *, wanted: bool | None = None) -> bool:
     if wanted is None:
         wanted = _switch(store, WRITE, default=settings.checksums)
     if wanted is None:
-        return not store.is_local and checksum_function() is not None
+        return store.is_remote and checksum_function() is not None
     if wanted and checksum_function() is None:
         raise MissingDependencyError(
             f"{store.uri}: writing checksums needs the package xxhash. Install it "

@@ -87,6 +87,11 @@ class ObjectStoreAdapter(ObjectStore):
         return (self.reopen, (self.uri, dict(self.options)))
 
     @property
+    def is_remote(self) -> bool:
+        """Whether bytes go over a network: unless they are in the memory of this process."""
+        return not self._base.startswith("memory://")
+
+    @property
     def uri(self) -> str:
         """``scheme://bucket/prefix``."""
         return f"{self._base}/{self._prefix}" if self._prefix else self._base

@@ -187,6 +187,11 @@ class ObjectStore(ABC):
         """Counts of reads and writes; new counters if the store does not count."""
         return IoCounters()
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether bytes come and go over a network."""
+        return not self.is_local
+
     # ------------------------------------------------------------ directories
 
     @property

@@ -45,6 +45,10 @@ class WrappedStore(ObjectStore):
     def is_local(self) -> bool:
         return self.inner.is_local
 
+    @property
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
+
     def full(self, path: str) -> str:
         return self.inner.full(path)
 

@@ -44,6 +44,10 @@ class SimulatedStore(ObjectStore):
         return f"{self._bucket.uri}/{self._folder}" if self._folder else self._bucket.uri
 
     @property
+    def is_remote(self) -> bool:
+        return False
+
+    @property
     def counters(self) -> IoCounters:
         return self._counters
 
