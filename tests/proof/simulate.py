@@ -27,6 +27,7 @@ from typing import Any
 
 from tests.proof.simulated.changes import CHANGES, SCHEMA, Change, job, table
 from tests.proof.simulated.history import History, observed_store
+from tests.proof.simulated.spark_jobs import spark_job, stream
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.version import OpenedVersion
@@ -51,6 +52,7 @@ FIXED = {
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
 REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
+_CHANGES = [*CHANGES, (1, spark_job), (1, stream)]
 
 
 @cache
@@ -115,8 +117,8 @@ class Schedule:
             self.simulation.add(f"actor {name}", partial(self.act, own))
 
     def _draw(self, number: int) -> Change:
-        weights = [weight for weight, _ in CHANGES]
-        (make,) = self.rng.choices([make for _, make in CHANGES], weights)
+        weights = [weight for weight, _ in _CHANGES]
+        (make,) = self.rng.choices([make for _, make in _CHANGES], weights)
         return make(number, self.rng)
 
     def act(self, changes: list[Change], actor: Actor) -> None:

@@ -298,6 +298,9 @@ def _root_options(root: ObjectStore, home: Location, location: Location) -> Mapp
 def _open(root: ObjectStore, location: Location, options: Mapping[str, str]) -> ObjectStore:
     if location.is_local:
         return LocalStore(location.path, options)
+    beside = root.beside(location.uri)
+    if beside is not None:
+        return beside
     if location.is_fsspec and options is root.options:
         return open_sibling(root, location.uri)
     return open_store(location.uri, options)

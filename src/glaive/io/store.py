@@ -203,6 +203,10 @@ class ObjectStore(ABC):
         """A store of a folder of this one; ``None`` if folders are opened by their URI."""
         return None
 
+    def beside(self, uri: str) -> ObjectStore | None:
+        """A store of another location of the same system; ``None`` if it is opened by its URI."""
+        return None
+
     def names(self, prefix: str) -> Sequence[str] | None:
         """Names of all entries of a directory, including unfinished files, in any order.
 

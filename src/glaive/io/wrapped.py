@@ -88,6 +88,9 @@ class WrappedStore(ObjectStore):
     def below(self, path: str) -> ObjectStore | None:
         return self.inner.below(path)
 
+    def beside(self, uri: str) -> ObjectStore | None:
+        return self.inner.beside(uri)
+
     def head(self, path: str) -> ObjectMeta:
         return self.inner.head(path)
 

@@ -57,6 +57,13 @@ class SimulatedStore(ObjectStore):
     def below(self, path: str) -> SimulatedStore:
         return SimulatedStore(self._actor, self._key(path))
 
+    def beside(self, uri: str) -> SimulatedStore | None:
+        """A store of another folder of the bucket."""
+        start = self._bucket.uri
+        if uri.rstrip("/") != start and not uri.startswith(f"{start}/"):
+            return None
+        return SimulatedStore(self._actor, uri.removeprefix(start).strip("/"))
+
     def _key(self, path: str) -> str:
         return "/".join(part for part in (self._folder, path) if part)
 

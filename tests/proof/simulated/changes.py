@@ -185,6 +185,18 @@ def tag(number: int, _: random.Random) -> Change:
     return Change(number, "tag", lambda at, _: at.tags.create(f"tag-{number}"))
 
 
+def branch(number: int, rng: random.Random) -> Change:
+    """A branch of the version that was opened, and rows that are appended to it."""
+    rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
+
+    def run(at: LanceDataset, _: Change) -> None:
+        made = at.create_branch(f"branch-{number}")
+        made.insert(table(rows))
+        made.delete("key = 0")
+
+    return Change(number, "branch", run, rows=rows)
+
+
 def clean_up(number: int, rng: random.Random) -> Change:
     keep = rng.choice([1, 2, 3])
 
@@ -227,6 +239,7 @@ CHANGES: list[tuple[int, Callable[[int, random.Random], Change]]] = [
     (1, restore),
     (1, overwrite),
     (1, tag),
+    (1, branch),
     (3, clean_up),
     (2, read),
     (2, search),

@@ -121,6 +121,7 @@ class History:
         self.check_reads()
         self.check_what_remains()
         self.check_index()
+        self.check_branches()
 
     # ------------------------------------------------------------------ outcomes
 
@@ -142,7 +143,9 @@ class History:
             expect(len(versions) == 1, f"{job} was committed as versions {versions}")
         for change in self.changes:
             versions = made.get(change.number, [])
-            expect(len(versions) <= 1, f"{change} made versions {versions}")
+            # A restored version does not know that the change was made before.
+            again = [one for one in versions[1:] if not self._is_restored(versions[0], one)]
+            expect(not again, f"{change} made versions {versions}")
             if change.outcome == "refused":
                 expect(not versions, f"{change} was refused, and made version {versions}")
             if type(change.error) is StoreError and not (self.faults.late or change.retried):
@@ -150,6 +153,11 @@ class History:
                 expect(not there, f"{change} said that there is no version, and made {there}")
             if change.outcome == "done" and not (versions or change.job in jobs):
                 self._check_nothing_to_do(change)
+
+    def _is_restored(self, first: int, last: int) -> bool:
+        """Whether an older version was restored between two versions."""
+        authors = map(self.author, range(first + 1, last))
+        return any(change is not None and change.kind == "restore" for change in authors)
 
     def _check_nothing_to_do(self, change: Change) -> None:
         """A change that was acknowledged made no version: there was nothing to change."""
@@ -268,18 +276,32 @@ class History:
         Requests of a killed clean-up may still be under way. A clean-up that does not see a tag,
         as the listing is stale, does not keep its version.
         """
-        cleaned = [
-            (change.began, change.ended if change.outcome == "done" else math.inf)
-            for change in self.changes
-            if change.kind == "clean-up"
-        ]
         yield "origin", 1
         for change in self.changes:
-            if self.faults.stale or change.kind != "tag" or change.outcome != "done":
-                continue
-            if any(began < change.ended and change.began < ended for began, ended in cleaned):
+            if change.kind != "tag" or change.outcome != "done" or self._overlaps(change):
                 continue
             yield f"tag {change.number}", change.since
+
+    def check_branches(self) -> None:
+        """A branch has the rows of the version it was made from, and its own."""
+        for change in self.changes:
+            if change.kind != "branch" or change.outcome != "done" or self._overlaps(change):
+                continue
+            opened = LanceDataset.of(self.store, self.manifests[self.newest])
+            found = pairs(opened.checkout_version((f"branch-{change.number}", None)).to_table())
+            expected = {key: row.value for key, row in self.rows[change.since].items() if key}
+            expect_equal(found, sorted((expected | change.rows).items()))
+
+    def _overlaps(self, change: Change) -> bool:
+        """Whether a clean-up that may not have seen what a change made ran at the same time."""
+        cleaned = (
+            (other.began, other.ended if other.outcome == "done" else math.inf)
+            for other in self.changes
+            if other.kind == "clean-up"
+        )
+        return self.faults.stale > 0 or any(
+            began < change.ended and change.began < ended for began, ended in cleaned
+        )
 
     def check_index(self) -> None:
         """Searches by an index find what there is."""
