@@ -25,7 +25,18 @@ from functools import cache, partial
 from itertools import count
 from typing import Any
 
-from tests.proof.simulated.changes import CHANGES, SCHEMA, Change, job, table
+from tests.proof.simulated.changes import (
+    CHANGES,
+    SCHEMA,
+    Change,
+    append,
+    branch,
+    clean_up,
+    job,
+    overwrite,
+    restore,
+    table,
+)
 from tests.proof.simulated.history import History, observed_store
 from tests.proof.simulated.spark_jobs import spark_job, stream
 
@@ -52,7 +63,9 @@ FIXED = {
 COMMAND = [sys.executable, "-m", "tests.proof.simulate"]
 REPEAT = "python -m tests.proof.simulate --"
 _TRIES = 6
-_CHANGES = [*CHANGES, (1, spark_job), (1, stream)]
+_CHANGES = [*CHANGES, (2, spark_job), (2, stream)]
+_SEQUENCES = [(append, restore, append), (branch, overwrite, clean_up)]
+"""Changes that matter one after the other, by one actor."""
 
 
 @cache
@@ -111,6 +124,8 @@ class Schedule:
         with_jobs = rng.random() < 0.15
         for name in range(rng.choice([2, 2, 2, 3])):
             own = [self._draw(next(numbers)) for _ in range(rng.choice([1, 1, 2]))]
+            if name == 0 and self.rng.random() < 0.15:
+                own = [make(next(numbers), self.rng) for make in self.rng.choice(_SEQUENCES)]
             if with_jobs:
                 own.insert(0, job(next(numbers), self.first, rng))
             self.changes += own

@@ -7,7 +7,6 @@ bytes that cannot be parsed; these can, and say something else.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 
 __all__ = ["mutate_manifest", "mutate_message"]
@@ -141,9 +140,7 @@ def _sized(message: bytes) -> bytes:
     return len(message).to_bytes(4, "little") + message
 
 
-def mutate_manifest(
-    data: bytes, rng: random.Random, change: Callable[[bytes, random.Random], bytes] = mutate_message
-) -> bytes:
+def mutate_manifest(data: bytes, rng: random.Random) -> bytes:
     """A manifest file with its message, or one of the sections before it, changed."""
     position = int.from_bytes(data[-16:-8], "little")
     size = int.from_bytes(data[position : position + 4], "little")
@@ -152,9 +149,9 @@ def mutate_manifest(
     before, message = data[:position], data[position + 4 : position + 4 + size]
     if rng.random() < 0.3:  # a section: what comes first keeps its place
         first = int.from_bytes(before[:4], "little")
-        section = change(before[4 : 4 + first], rng)
+        section = mutate_message(before[4 : 4 + first], rng)
         if len(section) <= first and 4 + first <= len(before):
             section += b"\x7a" + _varint(max(0, first - len(section) - 2)) if first else b""
             section = section[:first].ljust(first, b"\0")
             return before[:4] + section + data[4 + first :]
-    return before + _sized(change(message, rng)) + data[-16:]
+    return before + _sized(mutate_message(message, rng)) + data[-16:]

@@ -118,6 +118,7 @@ class History:
         self.check_outcomes()
         for version in range(self.first + 1, self.newest + 1):
             self.check_step(version)
+        self.check_fragment_ids()
         self.check_reads()
         self.check_what_remains()
         self.check_index()
@@ -214,6 +215,17 @@ class History:
         if self._stable:
             self._check_lineage(version, change, before, after)
 
+    def check_fragment_ids(self) -> None:
+        """A new fragment has a number that none had before."""
+        used, before = set[int](), set[int]()
+        for version in range(1, self.newest + 1):
+            ids = set(self.manifests[version].fragment_ids.tolist())
+            change = self.author(version) if version > self.first else None
+            if change is None or change.kind != "restore":
+                again = (ids - before) & used
+                expect(not again, f"version {version} has numbers of fragments again: {again}")
+            used, before = used | ids, ids
+
     @property
     def _stable(self) -> bool:
         return self.manifests[1].uses(Feature.STABLE_ROW_IDS)
@@ -290,7 +302,7 @@ class History:
             opened = LanceDataset.of(self.store, self.manifests[self.newest])
             found = pairs(opened.checkout_version((f"branch-{change.number}", None)).to_table())
             expected = {key: row.value for key, row in self.rows[change.since].items() if key}
-            expect_equal(found, sorted((expected | change.rows).items()))
+            expect_equal(found, sorted({**expected, **change.rows}.items()))
 
     def _overlaps(self, change: Change) -> bool:
         """Whether a clean-up that may not have seen what a change made ran at the same time."""

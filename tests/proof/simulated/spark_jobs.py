@@ -7,8 +7,10 @@ and abort what was committed. No session of Spark is needed for that.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from tests.proof.simulated.changes import SCHEMA, Change, table
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.tasks import JOB
@@ -19,7 +21,6 @@ from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.sink import LanceStreamWriter
 from glaive.spark.write_job import WriteJob
 from glaive.spark.writer import LanceArrowWriter
-from tests.proof.simulated.changes import SCHEMA, Change, table
 
 _ATTEMPTS = 3
 """Times that Spark tries a task."""
@@ -51,8 +52,8 @@ def _driven(
     writer: Any,
     rows: Mapping[int, int],
     rng: random.Random,
-    commit: Callable[[Sequence[Any]], None],
-    abort: Callable[[Sequence[Any]], None],
+    commit: Callable[[list[Any]], None],
+    abort: Callable[[list[Any]], None],
 ) -> None:
     """What the driver of a job does, and what may go on after it."""
     messages = _tasks(writer, rows, rng)
@@ -82,7 +83,7 @@ def spark_job(number: int, rng: random.Random) -> Change:
 
     def run(at: LanceDataset, _: Change) -> None:
         writer = LanceArrowWriter(_job(at, own))
-        _driven(writer, rows, rng, lambda m: writer.commit(list(m)), lambda m: writer.abort(list(m)))
+        _driven(writer, rows, rng, writer.commit, writer.abort)
 
     return Change(number, "append", run, rows=rows, retried=True)
 
@@ -102,8 +103,8 @@ def stream(number: int, rng: random.Random) -> Change:
             tasks,
             rows,
             rng,
-            lambda messages: writer().commit(list(messages), batch),
-            lambda messages: writer().abort(list(messages), batch),
+            lambda messages: writer().commit(messages, batch),
+            lambda messages: writer().abort(messages, batch),
         )
         if rng.random() < 0.3:  # the checkpoint does not know yet: the batch is run again
             again = _tasks(tasks, rows, rng)
