@@ -341,6 +341,20 @@ def test_a_file_that_was_truncated_is_named_by_the_next_take(tmp_path: Path) -> 
     assert made.take([7, 60_000])["n"].to_pylist() == rows[[7, 60_000]].tolist()
 
 
+def test_texts_of_many_files_are_decoded_with_the_symbols_of_each(tmp_path: Path) -> None:
+    count, rows = 20, 1200
+    texts = pa.array([f"file {at // rows} {hash_of(at):x}" * 2 for at in range(count * rows)])
+    made = glaive.write_dataset(pa.table({"text": texts}), tmp_path / "t", max_rows_per_file=rows)
+    rng = np.random.default_rng(8)
+    for _ in range(4):
+        wanted = rng.integers(0, len(texts), 200).tolist()
+        assert made.take(wanted)["text"].combine_chunks() == texts.take(pa.array(wanted))
+
+
+def hash_of(number: int) -> int:
+    return number * 0x9E3779B97F4A7C15 % 2**48
+
+
 @pytest.fixture(scope="module")
 def scattered(tmp_path_factory: pytest.TempPathFactory) -> glaive.LanceDataset:
     return glaive.write_dataset(

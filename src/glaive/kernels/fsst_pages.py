@@ -23,7 +23,7 @@ from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
 from glaive.types import MAX_OFFSET, Int64s, Where
 
-__all__ = ["decode_pages", "decode_values", "exercise"]
+__all__ = ["decode_pages", "decode_values", "exercise", "stack_symbols"]
 
 _STREAM_BYTES: Final = 65_536
 """Codes up to which a run is decoded as one stream, with a checkpoint for every second code."""
@@ -67,11 +67,24 @@ def decode_pages(
             tables, chunks, data, (starts, sizes, counts), offset_bits, where
         )
     strings = Strings(data, offset_bits, data)
-    return _decode(tables, chunks, strings, (starts, starts, heads, sizes, counts), where)
+    columns = (starts, starts, heads, sizes, counts)
+    return _decode(stack_symbols(tables), chunks, strings, columns, where)
+
+
+def stack_symbols(tables: Sequence[SymbolTable]) -> Int64s:
+    """Words and lengths of symbols as kernels read them: ``int64``, shape ``(tables, 2, 256)``."""
+    stacked = np.empty((len(tables), 2, 256), np.int64)
+    for symbols, table in zip(stacked, tables, strict=True):
+        symbols[0], symbols[1] = table.words.view(np.int64), table.lengths
+    return stacked
 
 
 def decode_values(
-    tables: Sequence[SymbolTable], counts: Int64s, strings: Strings, where: Where
+    tables: Sequence[SymbolTable],
+    counts: Int64s,
+    strings: Strings,
+    where: Where,
+    stacked: Int64s | None = None,
 ) -> Strings:
     """Decode values of several pages, those of one page after the other.
 
@@ -84,6 +97,8 @@ def decode_values(
         The codes of all values.
     where
         File and column, for messages.
+    stacked
+        The tables by :func:`stack_symbols`, if they are at hand.
 
     Raises
     ------
@@ -93,6 +108,8 @@ def decode_values(
         Offsets descend or leave the data.
     """
     offsets, bits, data = strings
+    if stacked is not None and stacked.shape != (len(tables), 2, 256):
+        raise ValueError(f"{len(tables)} tables stacked as {stacked.shape}")
     if len(counts) != len(tables) or int(counts.min(initial=1)) < 1:
         raise ValueError(f"{len(tables)} pages with {counts} values")
     total = int(counts.sum())
@@ -107,11 +124,12 @@ def decode_values(
             parts.append((decode_strings(table, Strings(own, bits, data), count, where), count))
         return _joined(parts, bits)
     columns = (firsts * (bits // 8), np.zeros_like(firsts), ends[firsts], ends[stops], counts)
-    return _decode(tables, np.ones_like(counts), strings, columns, where)
+    symbols = stack_symbols(tables) if stacked is None else stacked
+    return _decode(symbols, np.ones_like(counts), strings, columns, where)
 
 
 def _decode(
-    tables: Sequence[SymbolTable],
+    symbols: Int64s,
     chunks: Int64s,
     strings: Strings,
     columns: Sequence[Int64s],
@@ -122,16 +140,13 @@ def _decode(
     offset_starts, bases, floors, limits, counts = columns
     sizes = limits - floors
     ends = np.cumsum(chunks)
-    symbols = np.empty((len(tables), 2, 256), np.int64)
-    for symbols_of_page, table in zip(symbols, tables, strict=True):
-        symbols_of_page[0], symbols_of_page[1] = table.words.view(np.int64), table.lengths
     capacity = _GROWTH * int(sizes.sum()) + 8 * int(sizes.max(initial=0)) + 64
     output = Output(int(counts.sum()), strings.offset_bits, capacity)
     checkpoints = new_checkpoints(_STREAM_BYTES)
     call = DecodeFsstPages(
         offsets=address(strings.offsets), data=address(strings.data),
         offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
-        limits=address(limits), counts=address(counts), ends=address(ends), pages=len(tables),
+        limits=address(limits), counts=address(counts), ends=address(ends), pages=len(symbols),
         tables=address(symbols), width=strings.offset_bits // 8, checkpoints=address(checkpoints),
         max_stream=_STREAM_BYTES, **output.arguments(),
     )  # fmt: skip
