@@ -97,7 +97,7 @@ def search(context: StepContext, question: str) -> dict[str, int]:
     table = context.table("album")
     vector = model()([question])[0].tolist()
     shown = ["path", "caption"]
-    near = table.search(vector, "embedding", 3, columns=shown, metric="cosine").collect()
+    near = table.search(vector, "embedding", 3, select=shown, metric="cosine").collect()
     words = table.searchText(question, "caption", 3, select=shown).collect()
     for title, rows in (("nearest", near), ("by words", words)):
         print(f"{question!r}, {title}:")  # noqa: T201  # the result of the example

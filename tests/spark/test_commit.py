@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from glaive.spark.options import Options
 from glaive.spark.write_job import plan_job
 from glaive.spark.writer import FragmentsWritten, LanceArrowWriter
 from glaive.table.load import open_latest, read_transaction
+from glaive.testing.crashes import killed_at_step
 
 FRAME = StructType([StructField("id", LongType())])
 
@@ -111,6 +114,36 @@ def test_a_repeated_commit_is_recognised(uri: str, overwrite: bool, exists: bool
 
     assert glaive.dataset(uri).version == 1 + exists
     assert ids(uri) == ([0] if exists and not overwrite else []) + [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["create", "append", "overwrite"])
+def test_a_commit_killed_before_any_change_of_a_file_is_finished_by_the_next_one(
+    tmp_path: Path, kind: str
+) -> None:
+    before = [] if kind == "create" else [0]
+    after = [0, 1, 2] if kind == "append" else [1, 2]
+    killed, step = True, 0
+    while killed:
+        step += 1
+        uri = str(tmp_path / f"{step}.lance")
+        if before:
+            create(uri, before)
+        writer = plan(uri, overwrite=kind == "overwrite")
+        messages = run(writer, [[1], [2]])
+
+        killed = killed_at_step(uri, partial(writer.commit, messages), step)
+
+        if before or [*Path(uri).glob("_versions/*.manifest")]:
+            assert ids(uri) in (before, after)
+        writer.commit(messages)
+        assert ids(uri) == after
+        assert glaive.dataset(uri).version == 1 + len(before)
+        dataset = glaive.dataset(uri)
+        dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+        dataset.validate()
+        assert len(data_files(uri)) == len(after)
+        assert not [*Path(uri).rglob(".*.tmp")]
+    assert step > 2
 
 
 def test_a_repeated_commit_is_recognised_after_other_writers(uri: str) -> None:

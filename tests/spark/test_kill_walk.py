@@ -1,7 +1,8 @@
 """A driver that is killed before any change of a file that it makes, in every kind of job.
 
 What it leaves is the table before the job, or the one after it. The same job run again makes the
-version, or returns the one that was made; then clean-up leaves no stray file.
+version, or returns the one that was made; then clean-up leaves no stray file. Frames that are
+written are committed by a process of Spark: see ``test_commit.py``.
 """
 
 from __future__ import annotations
@@ -61,14 +62,6 @@ def convert(spark: SparkSession, uri: str) -> None:
     LanceTable.convertFrom(spark, "parquet", str(source), uri, job_id=JOB)
 
 
-def write(mode: Any) -> Work:
-    def run(spark: SparkSession, uri: str) -> None:
-        rows = spark.range(40, 44, numPartitions=2).selectExpr("id", "id + 1 as n")
-        glaive.spark.write(rows, uri, mode, job_id=JOB)
-
-    return run
-
-
 def columns_from(spark: SparkSession, uri: str) -> None:
     frame = spark.range(ROWS).selectExpr("id", "id + 5 as far")
     table(spark, uri).addColumnsFrom(frame, on="id", job_id=JOB)
@@ -116,9 +109,6 @@ KINDS: dict[str, Work] = {
     "merge": merge,
     "merge by a join": merge_by_a_join,
     "convertFrom": convert,
-    "write create": write("errorifexists"),
-    "write append": write("append"),
-    "write overwrite": write("overwrite"),
     "dropDuplicates": lambda spark, uri: table(spark, uri).dropDuplicates(
         ["n"], order_by="id", job_id=JOB
     ),
@@ -138,7 +128,7 @@ KINDS: dict[str, Work] = {
 }
 
 
-CREATING = {"convertFrom", "write create"}
+CREATING = {"convertFrom"}
 """Jobs that find no table."""
 
 

@@ -15,6 +15,7 @@ import glaive
 from glaive.errors import (
     ColumnNotFoundError,
     DatasetExistsError,
+    FilterError,
     NotFoundError,
     OptionError,
     SchemaError,
@@ -46,9 +47,7 @@ def test_the_nearest_rows_are_those_that_pylance_finds(
     for number, use_index in ((42, True), (7, False)):
         nearest = {"column": "v", "q": VECTORS[number], "k": 5, "nprobes": 2}
         expected = lance.dataset(uri).to_table(["id", "_distance"], nearest=nearest).to_pylist()
-        found = table.search(
-            VECTORS[number], "v", 5, columns=["id"], nprobes=2, use_index=use_index
-        )
+        found = table.search(VECTORS[number], "v", 5, select=["id"], nprobes=2, use_index=use_index)
         assert found.columns == ["id", "_distance"]
         assert [row.id for row in found.collect()] == [row["id"] for row in expected]
     queries = spark.createDataFrame(
@@ -72,6 +71,10 @@ def test_queries_that_cannot_be_answered_are_refused(
         table.search(VECTORS[:2], "v")
     with pytest.raises(OptionError, match="k: "):
         table.search(VECTORS[0], "v", 0)
+    with pytest.raises(OptionError, match="unknown key 'nprobe'; did you mean 'nprobes'"):
+        table.search(VECTORS[0], "v", nprobe=3)
+    with pytest.raises(FilterError, match="idd"):
+        table.search(VECTORS[0], "v", filter="idd > 3")
     queries = spark.createDataFrame([(1, [0.0] * 8)], "id int, v array<float>")
     with pytest.raises(SchemaError, match="columns id are in both"):
         table.search(queries, "v")

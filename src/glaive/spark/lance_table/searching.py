@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.scan.nearest.options import NearestOptions
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.frame import frame_schema
 from glaive.spark.jobs.runner import dumps, pickled_dataset
@@ -41,7 +42,7 @@ class TableSearch(TableHandle):
         k: int = 10,
         *,
         query_column: str | None = None,
-        columns: Sequence[str] | None = None,
+        select: Sequence[str] | None = None,
         filter: str | None = None,
         **parameters: Any,
     ) -> DataFrame:
@@ -58,7 +59,7 @@ class TableSearch(TableHandle):
             Rows for each query.
         query_column
             The column of the frame; default: the one named as ``column``.
-        columns
+        select
             Columns of the table in the result; default: all but ``column``.
         filter
             Which rows may be found, in the language of filters.
@@ -84,14 +85,14 @@ class TableSearch(TableHandle):
         from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
         dataset = self._latest()
-        if columns is None:
-            columns = [name for name in dataset.lance_schema.names if name != column]
+        names = dataset.lance_schema.names
+        shown = tuple([name for name in names if name != column] if select is None else select)
         dataset.lance_schema.find(column)
+        # Tasks would refuse them as well, but at the first action of the frame.
+        NearestOptions.of({"column": column, "q": [0.0], "k": k, **parameters})
         if _is_frame(query):
             frame: Any = query
-            work = SearchedVectors(
-                query_column or column, column, k, tuple(columns), parameters, filter
-            )
+            work = SearchedVectors(query_column or column, column, k, shown, parameters, filter)
             return self._searched(frame, work, "_distance")
         vector = np.asarray(query, np.float32)
         if vector.ndim != 1:
@@ -102,7 +103,7 @@ class TableSearch(TableHandle):
         one = self._spark.range(1).select(
             F.array(*(F.lit(float(value)).cast("float") for value in vector)).alias(_QUERY)
         )
-        work = SearchedVectors(_QUERY, column, k, tuple(columns), parameters, filter)
+        work = SearchedVectors(_QUERY, column, k, shown, parameters, filter)
         return self._searched(one, work, "_distance").drop(_QUERY)
 
     def searchText(
@@ -197,7 +198,7 @@ class TableSearch(TableHandle):
 
         if work.queries not in queries.columns:
             raise ColumnNotFoundError.among(work.queries, queries.columns, where="the queries")
-        found = self._schema_of(work.columns).add(last, FloatType())
+        found = self._schema_of(work.columns, work.filter).add(last, FloatType())
         both = set(queries.columns) & set(found.names)
         if both:
             raise SchemaError(
@@ -213,8 +214,8 @@ class TableSearch(TableHandle):
         with as_glaive_errors():
             return queries.mapInArrow(run, schema)
 
-    def _schema_of(self, columns: Sequence[str]) -> Any:
-        options = Options(uri=self._dataset.uri, columns=tuple(columns))
+    def _schema_of(self, columns: Sequence[str], filter: str | None = None) -> Any:
+        options = Options(uri=self._dataset.uri, columns=tuple(columns), filter=filter)
         return to_spark(frame_schema(self._dataset, options))
 
 
