@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import find, version_of_manifest
+from glaive.dataset.progress_line import showing
 from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
 from glaive.dataset.sampling import sample_positions, slice_length
 from glaive.dataset.version import OpenDataset, OpenedVersion
@@ -624,6 +625,8 @@ class LanceDataset:
         conflict_retries: int = 10,
         retry_timeout: timedelta = timedelta(seconds=30),
         data_storage_version: str | None = None,
+        *,
+        progress: bool | None = None,
     ) -> dict[str, int]:
         """Update the matching rows and move this object to the new version.
 
@@ -637,6 +640,8 @@ class LanceDataset:
             As for :meth:`delete`.
         data_storage_version
             Format of the new files; default: that of the dataset.
+        progress
+            Show the rewritten rows on a line of the terminal, if there is one.
 
         Returns
         -------
@@ -660,7 +665,8 @@ class LanceDataset:
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
         change = (updates, where, data_storage_version)
-        count = with_retries(self, lambda at: update_where(at, *change), **limits)
+        with showing(progress, "update"):
+            count = with_retries(self, lambda at: update_where(at, *change), **limits)
         return {"num_rows_updated": count}
 
     def merge_insert(self, on: str | Iterable[str] | None = None) -> MergeInsertBuilder:
@@ -695,6 +701,8 @@ class LanceDataset:
         read_columns: Sequence[str] | None = None,
         reader_schema: pa.Schema | None = None,
         batch_size: int | None = None,
+        *,
+        progress: bool | None = None,
     ) -> None:
         """Add columns and move this object to the new version.
 
@@ -713,6 +721,8 @@ class LanceDataset:
             Schema of rows that have none.
         batch_size
             Maximum rows per call of a function; default: 8192.
+        progress
+            Show the rows on a line of the terminal, if there is one.
 
         Raises
         ------
@@ -730,7 +740,9 @@ class LanceDataset:
         """
         from glaive.dataset.columns.add_columns import add_columns
 
-        self.move_to(add_columns(self._at, transforms, read_columns, reader_schema, batch_size))
+        with showing(progress, "add columns"):
+            made = add_columns(self._at, transforms, read_columns, reader_schema, batch_size)
+        self.move_to(made)
 
     def drop_columns(self, columns: Sequence[str]) -> None:
         """Drop columns, or members of structs (``"s.x"``); moves to the new version.
@@ -863,6 +875,7 @@ class LanceDataset:
         progress_callback: Callable[[IndexProgress], object] | None = None,
         format_version: int | str | None = None,
         document_granularity: DocumentGranularity | str = "row",
+        progress: bool | None = None,
         **parameters: Any,
     ) -> None:
         """Build an index for filters or full-text search; move this object to the new version.
@@ -888,6 +901,8 @@ class LanceDataset:
             write parts of a full-text index under one; see :meth:`merge_index_metadata`.
         progress_callback
             Called with the rows that were read so far.
+        progress
+            Show the rows that were read on a line of the terminal, if there is one.
         format_version, document_granularity
             Of full-text indices: 1, 2 or 3; and whether a row or each element of its list is
             a document.
@@ -912,8 +927,9 @@ class LanceDataset:
 
         given = text_parameters(parameters, format_version, document_granularity)
         task = index_task(self._at, column, index_type, name, given, fragment_ids, index_uuid)
-        progress = progress_callback
-        self.move_to(create_index(self._at, task, replaces=replace, train=train, progress=progress))
+        how: Any = {"replaces": replace, "train": train, "progress": progress_callback}
+        with showing(progress, f"index {column}"):
+            self.move_to(create_index(self._at, task, **how))
 
     def create_index(
         self,
@@ -944,6 +960,7 @@ class LanceDataset:
         streaming_refine_passes: int | None = None,
         skip_transpose: bool = False,
         progress_callback: Callable[[IndexProgress], object] | None = None,
+        progress: bool | None = None,
         **parameters: Any,
     ) -> LanceDataset:
         """Build an index for vector search; move this object to the new version and return it.
@@ -957,7 +974,7 @@ class LanceDataset:
             ``IVF_HNSW_SQ`` or ``IVF_HNSW_PQ``; or a kind of :meth:`create_scalar_index`.
         metric
             ``L2``, ``cosine``, ``dot`` or ``hamming``.
-        name, replace, train, fragment_ids, index_uuid, progress_callback
+        name, replace, train, fragment_ids, index_uuid, progress_callback, progress
             As for :meth:`create_scalar_index`.
         num_partitions, target_partition_size
             Partitions, or how many vectors one should have; by default by the kind.
@@ -990,8 +1007,9 @@ class LanceDataset:
         from glaive.dataset.indexing.create import create_index, vector_task
 
         task = vector_task(self._at, arguments)
-        progress = progress_callback
-        self.move_to(create_index(self._at, task, replaces=replace, train=train, progress=progress))
+        how: Any = {"replaces": replace, "train": train, "progress": progress_callback}
+        with showing(progress, f"index {task.column}"):
+            self.move_to(create_index(self._at, task, **how))
         return self
 
     def create_index_uncommitted(

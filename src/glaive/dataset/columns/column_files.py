@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -137,7 +138,8 @@ def for_each(
                 write_at(position)
         else:
             with ThreadPoolExecutor(count, "glaive-columns") as pool:
-                tasks = [pool.submit(write_at, position) for position in wanted]
+                # In copies of the context, which has the line of the terminal.
+                tasks = [pool.submit(copy_context().run, write_at, at) for at in wanted]
                 try:
                     for task in tasks:
                         task.result()

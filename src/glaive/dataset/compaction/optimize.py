@@ -11,6 +11,7 @@ from glaive.dataset.compaction.passes import compact
 from glaive.dataset.compaction.plan import plan_compaction
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.compaction.task import CompactionPlan, CompactionTask
+from glaive.dataset.progress_line import showing
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset
@@ -100,12 +101,14 @@ class DatasetOptimizer:
         max_source_bytes: int | None = None,
         excluded_fragment_ids: Sequence[int] | None = None,
         data_storage_version: str | None = None,
+        progress: bool | None = None,
         **options: Any,
     ) -> CompactionMetrics:
         """Merge small neighbouring fragments and remove deleted rows.
 
         The options are those of :class:`glaive.dataset.compaction.options.CompactionOptions`;
-        defaults come from ``lance.compaction.*`` entries of the table's configuration.
+        defaults come from ``lance.compaction.*`` entries of the table's configuration. ``progress``
+        shows the rewritten rows on a line of the terminal, if there is one.
 
         Returns
         -------
@@ -148,7 +151,8 @@ class DatasetOptimizer:
             "data_storage_version": data_storage_version,
             **options,
         }
-        return Compaction.execute(self._dataset, given)
+        with showing(progress, "compact"):
+            return Compaction.execute(self._dataset, given)
 
     def enable_auto_cleanup(self, auto_cleanup_config: Mapping[str, int], **options: Any) -> None:
         """Clean up old versions automatically.
@@ -180,6 +184,7 @@ class DatasetOptimizer:
         num_indices_to_merge: int | None = None,
         index_names: Sequence[str] | None = None,
         retrain: bool = False,
+        progress: bool | None = None,
     ) -> None:
         """Index the rows that are in no index, and merge segments.
 
@@ -193,6 +198,8 @@ class DatasetOptimizer:
             Indices to work on; by default all that glaive knows.
         retrain
             Build the indices again, from all rows.
+        progress
+            Show a line of the terminal, if there is one.
 
         Raises
         ------
@@ -203,12 +210,13 @@ class DatasetOptimizer:
         """
         from glaive.dataset.indexing.optimize import optimize_indices
 
-        manifest = optimize_indices(
-            self._dataset.opened,
-            num_indices_to_merge=num_indices_to_merge,
-            index_names=index_names,
-            retrain=retrain,
-        )
+        with showing(progress, "optimize indices"):
+            manifest = optimize_indices(
+                self._dataset.opened,
+                num_indices_to_merge=num_indices_to_merge,
+                index_names=index_names,
+                retrain=retrain,
+            )
         if manifest is not None:
             self._dataset.move_to(manifest)
 

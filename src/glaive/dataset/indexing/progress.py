@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from glaive.dataset.indexing.source import CountRows
+from glaive.dataset.progress_line import current_line
 
 __all__ = ["IndexProgress", "reporting"]
 
@@ -46,17 +47,24 @@ class IndexProgress:
 def reporting(
     callback: Callable[[IndexProgress], object] | None, stage: str, total: int
 ) -> Iterator[CountRows | None]:
-    """Report a stage that reads so many rows, perhaps several times."""
-    if callback is None:
+    """Report a stage that reads so many rows, perhaps several times, and show it on the line."""
+    line = current_line()
+    if callback is None and line is None:
         yield None
         return
     done = 0
 
+    def tell(event: Literal["start", "progress", "complete"], rows: int) -> None:
+        if line is not None:
+            line.move_to(rows, total)
+        if callback is not None:
+            callback(IndexProgress(event, stage, rows, total, "rows"))
+
     def count_rows(rows: int) -> None:
         nonlocal done
         done = min(total, done + rows)
-        callback(IndexProgress("progress", stage, done, total, "rows"))
+        tell("progress", done)
 
-    callback(IndexProgress("start", stage, 0, total, "rows"))
+    tell("start", 0)
     yield count_rows
-    callback(IndexProgress("complete", stage, total, total, "rows"))
+    tell("complete", total)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from glaive.config import memory_size, settings
 from glaive.dataset.merging.clauses import MergeClauses, WriteMode, primary_key
+from glaive.dataset.progress_line import showing
 from glaive.dataset.rows.retry import RETRY_TIMEOUT, check_retries, with_retries
 from glaive.errors import ColumnNotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
@@ -155,7 +156,13 @@ class MergeInsertBuilder:
             "rows without it."
         )
 
-    def execute(self, data_obj: object, *, schema: pa.Schema | None = None) -> dict[str, int]:
+    def execute(
+        self,
+        data_obj: object,
+        *,
+        schema: pa.Schema | None = None,
+        progress: bool | None = None,
+    ) -> dict[str, int]:
         """Run the merge and move the dataset to the new version.
 
         Parameters
@@ -164,6 +171,8 @@ class MergeInsertBuilder:
             The source: anything that ``write_dataset`` accepts. Streams are read once.
         schema
             Schema of the source if it has none.
+        progress
+            Show the written rows on a line of the terminal, if there is one.
 
         Returns
         -------
@@ -195,7 +204,7 @@ class MergeInsertBuilder:
         from glaive.table.app_transactions import AppTransaction
 
         transaction = AppTransaction.of(self._properties)
-        with self._read(data_obj, schema) as source:
+        with showing(progress, "merge"), self._read(data_obj, schema) as source:
 
             def change(at: OpenedVersion) -> tuple[Any, dict[str, int]]:
                 if transaction is not None and transaction.is_applied(at.manifest):

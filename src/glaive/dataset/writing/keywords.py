@@ -37,7 +37,8 @@ class FileKeywords(TypedDict, total=False):
         Bytes of values that are buffered for pages, divided evenly among the columns, which
         limits their pages to that share. Not in format 0.1.
     progress
-        Its methods ``begin(fragment)`` and ``complete(fragment)`` are called for each file.
+        True shows the rows on a line of the terminal, if there is one. Of other objects the methods
+        ``begin(fragment)`` and ``complete(fragment)`` are called for each file.
     data_storage_version
         Format of the files: ``"0.1"``, ``"2.0"``, ``"2.1"``, ``"2.2"``, ``"2.3"``, ``"stable"``
         or ``"next"``; by default that of the dataset, else 2.2.
@@ -169,6 +170,8 @@ def write_options(
     for name in ("initial_bases", "target_bases"):
         if name in values:
             values[name] = tuple(values[name])
+    if isinstance(values.get("progress"), bool):
+        values["shows_progress"] = values.pop("progress")
     if "auto_cleanup_options" in values:
         values["auto_cleanup"] = values.pop("auto_cleanup_options")
     blobs = BlobOptions(

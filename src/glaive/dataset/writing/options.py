@@ -67,6 +67,7 @@ class WriteOptions:
     target_bases: tuple[str, ...] = ()
     target_all_bases: bool = False
     progress: Any = None
+    shows_progress: bool = False
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
     blobs: BlobOptions = field(default_factory=BlobOptions)
     full_files: int | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from glaive.dataset.fragments.metadata import FragmentMetadata
+from glaive.dataset.progress_line import note_rows
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.source import Rows
 from glaive.errors import StoreError, UnsupportedFeatureError
@@ -40,6 +41,7 @@ class RollingWriter:
                 writer.write(part)
                 self._rows += part.num_rows
                 start += part.num_rows
+                note_rows(part.num_rows)
                 if self._is_full(writer):
                     self.close()
                     break

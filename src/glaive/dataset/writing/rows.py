@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.dataset.opening import refuse_unknown
+from glaive.dataset.progress_line import showing
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.commit import commit_plan
@@ -88,7 +89,9 @@ def write_rows(
     columns = source if schema is None else schema
     opened = uri.opened if isinstance(uri, OpenDataset) else None
     plan = plan_write(store, columns, wanted, None if opened is None else opened.manifest)
-    manifest = commit_plan(plan, write_fragments(plan, rows))
+    with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
+        written = write_fragments(plan, rows)
+    manifest = commit_plan(plan, written)
     if allow_external_blobs is None and wanted.blobs.outside_bases and not plan.appends:
         # The caller has just allowed all of its references.
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))

@@ -12,6 +12,7 @@ from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.transactions import Transaction
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.namespaces import reach_table
+from glaive.dataset.progress_line import showing
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.bases import open_to_write
 from glaive.dataset.writing.fragments import write_fragments as write_files
@@ -118,7 +119,8 @@ def write_fragments(
     columns = source if schema is None else schema
     base = dataset_uri.opened.manifest if isinstance(dataset_uri, OpenDataset) else None
     plan = plan_write(store, columns, wanted, base)
-    fragments = [FragmentMetadata.of(fragment) for fragment in write_files(plan, rows)]
+    with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
+        fragments = [FragmentMetadata.of(fragment) for fragment in write_files(plan, rows)]
     return _transaction(plan, fragments) if return_transaction else fragments
 
 
