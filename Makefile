@@ -7,7 +7,9 @@ JOBS ?= 2
 ONLY ?=
 SCHEDULES ?= 10000
 SECONDS ?= 60
-TARGET ?= data-file manifest transaction index-section deletions row-ids filter substrait jsonb
+TARGET ?= data-file manifest transaction index-section deletions row-ids filter substrait jsonb fsst \
+	index-btree index-bitmap index-zonemap index-bloomfilter index-ngram index-label-list index-inverted \
+	index-ivf-flat index-ivf-pq index-ivf-sq index-ivf-rq index-ivf-hnsw-sq
 ARGS ?=
 # Files begin in the order of tests/conftest.py: the longest first.
 PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
+from tests.proof.coverage_indices import INDEX_TARGETS
 
 import glaive
 from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
@@ -22,12 +23,18 @@ from glaive.format.manifest import decode_manifest
 from glaive.format.paths import DATA, VERSIONS
 from glaive.format.rowids import decode_row_ids, decode_versions, encode_row_ids, encode_versions
 from glaive.format.transaction import decode_transaction
+from glaive.kernels.fsst import decode_one, decode_strings, encode_strings
+from glaive.kernels.fsst_train import train_symbols
+from glaive.kernels.strings import Strings
+from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
 from glaive.testing.simulated_bucket import Bucket
 from glaive.testing.simulated_store import SimulatedStore
 from glaive.testing.simulation import Faults, Simulation
+from glaive.types import Where
 
 ROWS = 1_000
 WHERE = "fuzz"
+_HERE = Where(WHERE)
 
 
 def read_data_file(data: bytes) -> None:
@@ -67,7 +74,28 @@ def read_row_ids(data: bytes) -> None:
         decode_row_ids(data[1:], ROWS, where=WHERE)
 
 
+def read_symbols(data: bytes) -> None:
+    """A table of FSST symbols, and texts in its codes: one alone, and the same one in parts."""
+    table, codes = SymbolTable.parse(data[:TABLE_BYTES], _HERE), data[TABLE_BYTES:]
+    ends = np.linspace(0, len(codes), 9).astype(np.int32)
+    for bounds in (ends[[0, -1]], ends):
+        strings = Strings(pa.py_buffer(bounds), 32, pa.py_buffer(codes))
+        decode_strings(table, strings, len(bounds) - 1, _HERE)
+    decode_one(table, codes, _HERE)
+
+
+def written_symbols() -> bytes:
+    """A table of symbols and the codes of texts, as :func:`read_symbols` reads them."""
+    urls = [f"https://example.org/{at % 13}/page/{at}" for at in range(400)]
+    offsets, data = pa.array(urls, pa.large_string()).buffers()[1:]
+    strings = Strings(offsets, 64, data)
+    table = train_symbols(strings)
+    return table.to_bytes() + encode_strings(table, strings, len(urls)).data.to_pybytes()
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
+    **INDEX_TARGETS,
+    "fsst": read_symbols,
     "data-file": read_data_file,
     "manifest": read_manifest,
     "transaction": lambda data: void(decode_transaction(data, where=WHERE)),
@@ -122,6 +150,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
     for ids in (np.arange(ROWS), np.arange(ROWS) * 3, np.arange(ROWS)[::-1]):
         yield "row-ids", b"r" + encode_row_ids(ids.astype(np.uint64))
     yield "row-ids", b"v" + encode_versions([(ROWS // 2, 1), (ROWS // 2, 4)])
+    yield "fsst", written_symbols()
     for text in (
         "a = 1 AND b IN ('x', NULL)",
         "NOT (lower(t) LIKE '%a_')",

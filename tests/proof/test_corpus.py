@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
+from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.proof.coverage_indices import INDEX_TARGETS, index_seeds
 from tests.proof.coverage_targets import TARGETS, is_accepted, seeds
+from tests.proof.wire_mutations import mutate_manifest
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 OUTCOMES: dict[str, str] = json.loads((CORPUS / "outcomes.json").read_text("utf-8"))
+
+
+@cache
+def valid() -> list[tuple[str, bytes]]:
+    return list(seeds())
 
 
 @pytest.mark.spec("rel-23", "rel-25")
@@ -27,6 +36,34 @@ def test_every_file_has_an_outcome_and_every_folder_a_target() -> None:
 
 
 def test_what_fuzzing_begins_with_is_valid() -> None:
-    begun = [(target, is_accepted(target, data)) for target, data in seeds()]
+    begun = [(target, is_accepted(target, data)) for target, data in valid()]
     assert all(accepted for _, accepted in begun)
     assert len({target for target, _ in begun}) >= 7
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(
+            target,
+            marks=[pytest.mark.nightly(reason="builds an index of vectors")]
+            if "ivf" in target
+            else [],
+        )
+        for target in INDEX_TARGETS
+    ],
+)
+def test_what_fuzzing_of_an_index_begins_with_is_valid(target: str) -> None:
+    begun = list(index_seeds(target))
+    assert begun
+    assert all(is_accepted(target, data) for data in begun)
+    assert not all(is_accepted(target, data[:1] + data[5:]) for data in begun)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_changed_manifest_stays_a_message_or_is_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    manifests = [data for target, data in valid() if target == "manifest"]
+    changed = [mutate_manifest(data, rng) for data in manifests]
+    assert changed != manifests
+    assert any(is_accepted("manifest", data) for data in changed)
