@@ -16,6 +16,14 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 OUTCOMES: dict[str, str] = json.loads((CORPUS / "outcomes.json").read_text("utf-8"))
 
 
+SCALAR = [target for target in INDEX_TARGETS if "ivf" not in target]
+VECTOR = [
+    pytest.param(target, marks=pytest.mark.nightly(reason="builds an index of vectors"))
+    for target in INDEX_TARGETS
+    if "ivf" in target
+]
+
+
 @cache
 def valid() -> list[tuple[str, bytes]]:
     return list(seeds())
@@ -41,18 +49,7 @@ def test_what_fuzzing_begins_with_is_valid() -> None:
     assert len({target for target, _ in begun}) >= 7
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param(
-            target,
-            marks=[pytest.mark.nightly(reason="builds an index of vectors")]
-            if "ivf" in target
-            else [],
-        )
-        for target in INDEX_TARGETS
-    ],
-)
+@pytest.mark.parametrize("target", [*SCALAR, *VECTOR])
 def test_what_fuzzing_of_an_index_begins_with_is_valid(target: str) -> None:
     begun = list(index_seeds(target))
     assert begun
