@@ -13,6 +13,9 @@ from weakref import WeakSet
 
 __all__ = ["IOStats", "IoCounters", "process_totals"]
 
+_closed: deque[tuple[int, int, int, int]] = deque()
+"""Read and write operations and bytes of counters that were dropped or reset."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IOStats:
@@ -55,9 +58,10 @@ class IoCounters:
         with _register:
             _open.add(self)
 
-    def __del__(self) -> None:
-        # Without a lock: it may run while this very thread holds one.
-        _closed.append((*self._read, *self._write))
+    def __del__(self, closed: deque[tuple[int, int, int, int]] = _closed) -> None:
+        # Without a lock: it may run while this very thread holds one. And without the global name,
+        # which is gone when the process ends.
+        closed.append((*self._read, *self._write))
 
     def add_read(self, operations: int, size: int) -> None:
         """Count reads of ``size`` bytes in all."""
@@ -96,9 +100,6 @@ class IoCounters:
 _register = Lock()
 _open: WeakSet[IoCounters] = WeakSet()
 """Counters of stores that are in use."""
-
-_closed: deque[tuple[int, int, int, int]] = deque()
-"""Read and write operations and bytes of counters that were dropped or reset."""
 
 
 def process_totals() -> IOStats:
