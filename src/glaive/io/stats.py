@@ -60,7 +60,7 @@ class IoCounters:
 
     def __del__(self, closed: deque[tuple[int, int, int, int]] = _closed) -> None:
         # Without a lock: it may run while this very thread holds one. And without the global name,
-        # which is gone when the process ends.
+        # which the end of the process removes first.
         closed.append((*self._read, *self._write))
 
     def add_read(self, operations: int, size: int) -> None:
