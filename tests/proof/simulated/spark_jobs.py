@@ -82,10 +82,13 @@ def spark_job(number: int, rng: random.Random) -> Change:
     A driver that was killed does not come back: run again, the write would be another job.
     """
     rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
-    own = f"job {number}"
+    planned: list[WriteJob] = []
+    """The job is planned once: what tries again is its tasks and its commit."""
 
     def run(at: LanceDataset, _: Change) -> None:
-        writer = LanceArrowWriter(_job(at, own))
+        if not planned:
+            planned.append(_job(at, f"job {number}"))
+        writer = LanceArrowWriter(planned[0])
         _driven(writer, rows, rng, writer.commit, writer.abort)
 
     return Change(number, "append", run, rows=rows)
