@@ -187,12 +187,13 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
         found = np.frombuffer(taken.values, np.uint16)[: taken.items]
         np.testing.assert_array_equal(found, sample.items[values])
         return
+    places = taken.places
+    assert places is not None
     before = np.cumsum(sample.counts) - sample.counts
-    ids = taken.ids[taken.slots]
-    np.testing.assert_array_equal(before[ids] + taken.positions, values)
-    np.testing.assert_array_equal(
-        sample.sizes[taken.ids] > taken.starts[0] - sample.starts[taken.ids], True
-    )
+    np.testing.assert_array_equal(before[places.ids[places.slots]] + places.positions, values)
+    begins, ends = sample.starts[places.ids], (sample.starts + sample.sizes)[places.ids]
+    assert (places.starts[0] > begins).all()
+    assert (places.starts[0] + places.sizes[0] <= ends).all()
 
 
 def test_a_row_over_many_chunks_is_taken() -> None:
@@ -262,3 +263,33 @@ def test_without_compiled_kernels_the_general_path_is_taken() -> None:
             sample.data, sample.starts, sample.sizes, sample.counts, sample.row_starts,
             sample.enters[:-1], sample.page,
         ) is None  # fmt: skip
+
+
+@given(SAMPLES, st.data())
+def test_numbers_of_dictionary_items_are_moved_and_checked(
+    sample: Sample, data: st.DataObject
+) -> None:
+    rows = np.arange(int(sample.row_starts[-1]))
+    bases, limits = np.arange(len(sample.sizes)) * 1000, np.full(len(sample.sizes), 1000)
+    table = ListPage(
+        sample.sizes,
+        sample.counts,
+        sample.row_starts,
+        sample.enters,
+        sample.page,
+        bases,
+        limits,
+    )
+    chunk_of = np.repeat(np.arange(len(sample.sizes)), sample.counts)
+    with force_tier("numba"):
+        taken = take_item_lists(sample.data, sample.starts, table, rows)
+        assert taken is not None
+        if taken.values is None:
+            return
+        found = np.frombuffer(taken.values, np.uint16)[: taken.items]
+        np.testing.assert_array_equal(found, sample.items + bases[chunk_of])
+        if not taken.items:
+            return
+        damaged = data.draw(st.integers(0, taken.items - 1))
+        limits[chunk_of[damaged]] = sample.items[damaged]
+        assert take_item_lists(sample.data, sample.starts, table, rows) is None

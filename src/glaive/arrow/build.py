@@ -39,6 +39,24 @@ Their number is a plain integer in the file, which no buffer size bounds.
 """
 
 
+_OFFSET_BITS = {
+    pa.string().id: 32,
+    pa.binary().id: 32,
+    pa.large_string().id: 64,
+    pa.large_binary().id: 64,
+}
+
+_PLAIN = frozenset(
+    kind.id
+    for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+        pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(),
+        pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us"),
+    )
+)  # fmt: skip
+"""Types whose values are words: a single row of them is not asked what else it could be."""
+
+
 def leaf_bits(kind: pa.DataType) -> int | None:
     """Bits of one value of a fixed-width leaf type; None for variable-width ones."""
     if offset_bits(kind) is not None:
@@ -53,11 +71,7 @@ def leaf_bits(kind: pa.DataType) -> int | None:
 
 def offset_bits(kind: pa.DataType) -> int | None:
     """Width of the offsets of a string or binary type; None for other types."""
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return 32
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return 64
-    return None
+    return _OFFSET_BITS.get(kind.id)
 
 
 def all_null(kind: pa.DataType, count: int) -> pa.Array:
@@ -117,6 +131,8 @@ def to_array(
     CapacityError
         There are more bytes than the type's offsets can count.
     """
+    if isinstance(block, FixedWidth) and kind.id in _PLAIN and block.bits == kind.bit_width:
+        return pa.Array.from_buffers(kind, block.count, [validity, block.values], null_count)
     if isinstance(block, Constant):
         return _repeat(block, kind, validity, null_count, where)
     if isinstance(kind, pa.BaseExtensionType):

@@ -12,10 +12,11 @@ Specification: "Levels" in ``docs/format/levels.md``, "Repetition index" in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from glaive.kernels._addresses import (
     KEEPS_ADDRESSES,
@@ -29,7 +30,7 @@ from glaive.kernels.records import ChunkRows, LevelPage, TakeItemLists, packed
 from glaive.memory import allocate, as_array
 from glaive.types import MAX_OFFSET, Flags, Int64s
 
-__all__ = ["ListPage", "TakenLists", "exercise", "take_item_lists"]
+__all__ = ["ItemPlaces", "ListPage", "TakenLists", "exercise", "take_item_lists"]
 
 TOO_MANY: Final = -2
 RESULTS: Final = 4
@@ -56,6 +57,9 @@ class ListPage:
         ``bool`` of shape ``(chunks + 1,)``: whether the chunk begins in the middle of a row.
     page
         Encodings and limits of the levels, and the encoding of values; ``max_rep`` is 1.
+    bases, limits
+        ``int64`` of shape ``(chunks,)``, both or none: values of a chunk that are read here are
+        below its limit, and its base is added to them.
     """
 
     sizes: Int64s
@@ -63,43 +67,66 @@ class ListPage:
     row_starts: Int64s
     enters: Flags
     page: LevelPage
+    bases: Int64s | None = None
+    limits: Int64s | None = None
     mean: int = field(init=False)
     """Values of a row, about."""
-    _records: tuple[Int64s, Int64s] | None = field(init=False)
+    _records: tuple[Int64s, Int64s] = field(init=False)
+    _places: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         chunks = len(self.sizes)
-        arrays = (self.sizes, self.counts, self.row_starts, self.enters)
+        arrays: list[NDArray[Any]] = [self.sizes, self.counts, self.row_starts, self.enters]
         if [len(array) for array in arrays] != [chunks, chunks, chunks + 1, chunks + 1]:
             raise ValueError(f"arrays of {[len(array) for array in arrays]} items")
+        if self.bases is not None and self.limits is not None:
+            if not len(self.bases) == len(self.limits) == chunks:
+                raise ValueError(f"{len(self.bases)} and {len(self.limits)} for {chunks} chunks")
+            arrays += [self.bases, self.limits]
         if not all(array.flags.c_contiguous for array in arrays):
             raise ValueError("arrays with gaps")
         rows = max(int(self.row_starts[-1]), 1)
         mean = max(int(self.counts.sum()) // rows, 0)
         object.__setattr__(self, "mean", min(mean, ROW_VALUES))
-        object.__setattr__(self, "_records", self._packed() if KEEPS_ADDRESSES else None)
+        self._pack()
 
     @property
-    def records(self) -> tuple[Int64s, Int64s]:
-        """The chunks and the page as arrays."""
-        return self._records or self._packed()
+    def places(self) -> tuple[int, int]:
+        """Addresses of the chunks and of the page as records."""
+        if not KEEPS_ADDRESSES:
+            self._pack()
+        return self._places
 
-    def _packed(self) -> tuple[Int64s, Int64s]:
+    def _pack(self) -> None:
         chunks = ChunkRows(
             sizes=address(self.sizes), counts=address(self.counts),
             row_starts=address(self.row_starts), enters=address(self.enters),
-            chunks=len(self.sizes),
+            chunks=len(self.sizes), bases=0 if self.bases is None else address(self.bases),
+            limits=0 if self.limits is None else address(self.limits),
         )  # fmt: skip
-        return packed(chunks), packed(self.page)
+        records = packed(chunks), packed(self.page)
+        object.__setattr__(self, "_records", records)
+        object.__setattr__(self, "_places", (address(records[0]), address(records[1])))
+
+
+class ItemPlaces(NamedTuple):
+    """Item j is number ``positions[j]`` of chunk ``ids[slots[j]]``.
+
+    Value buffer b of chunk ``ids[i]`` lies at ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
+    """
+
+    ids: Int64s
+    slots: Int64s
+    positions: Int64s
+    starts: Int64s
+    sizes: Int64s
 
 
 class TakenLists(NamedTuple):
     """Lists and their items, as in Arrow.
 
     ``offsets`` has ``rows + 1`` numbers of ``width`` bytes. Validity is a bitmap, None without
-    nulls. ``values`` are the items where the page says how to read them; else item j is number
-    ``positions[j]`` of chunk ``ids[slots[j]]``, and value buffer b of chunk ``ids[i]`` lies at
-    ``starts[b, i]`` and has ``sizes[b, i]`` bytes.
+    nulls. ``values`` are the items where the page says how to read them, else ``places`` are given.
     """
 
     items: int
@@ -110,11 +137,7 @@ class TakenLists(NamedTuple):
     item_validity: pa.Buffer | None
     null_items: int
     values: pa.Buffer | None
-    ids: Int64s
-    slots: Int64s
-    positions: Int64s
-    starts: Int64s
-    sizes: Int64s
+    places: ItemPlaces | None
 
 
 def take_item_lists(
@@ -149,16 +172,16 @@ def take_item_lists(
         raise ValueError(f"{len(starts)} chunks of {count}, or rows without a place")
     starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows, np.int64)
     order = None if order is None else np.ascontiguousarray(order, np.int64)
-    table, record = chunks.records
+    table, record = chunks.places
     buffers, word = page.value_buffers, page.value_bits >> 3
     room = min(count, ROW_CHUNKS * wanted + MORE_CHUNKS)
     capacity = wanted * (chunks.mean + 1) * 9 // 8 + MORE_VALUES
-    scratch = allocate(SETS_BYTES)
+    ids_at = RESULTS + PER_ROW * wanted
     while True:
-        ids_at = RESULTS + PER_ROW * wanted
-        memory = as_array(allocate(8 * (ids_at + (1 + 2 * buffers) * room)), np.int64)
+        numbers = ids_at + (1 + 2 * buffers) * room
+        memory = as_array(allocate(8 * numbers + SETS_BYTES), np.int64)
         base, row_bytes = address(memory), 8 * wanted
-        first, ids = base + 8 * RESULTS, base + 8 * ids_at
+        first, at_ids = base + 8 * RESULTS, base + 8 * ids_at
         width = 4 if capacity <= MAX_OFFSET else 8
         offsets = allocate((wanted + 1) * width)
         list_valid = allocate_bits(wanted) if page.null_list else None
@@ -171,16 +194,17 @@ def take_item_lists(
         places = None if word else as_array(allocate(16 * capacity), np.int64)
         slots = 0 if places is None else address(places)
         call = TakeItemLists(
-            data=address(data), data_size=data.size, starts=address(starts), table=address(table),
-            page=address(record), rows=address(rows),
+            data=address(data), data_size=data.size, starts=address(starts), table=table,
+            page=record, rows=address(rows),
             order=0 if order is None else address(order), wanted=wanted, begin=first,
             last=first + row_bytes, places=first + 2 * row_bytes, lengths=first + 3 * row_bytes,
             firsts=first + 4 * row_bytes, nulls=first + 5 * row_bytes, back=first + 6 * row_bytes,
-            ids=ids, buffer_starts=ids + 8 * room, buffer_sizes=ids + 8 * (1 + buffers) * room,
-            chunk_capacity=room, sets=address(scratch), taken=_given(taken),
-            taken_valid=_given(taken_valid), value_capacity=capacity, offsets=address(offsets),
-            width=width, list_valid=_given(list_valid), item_valid=_given(item_valid),
-            values=_given(values), slots=slots, positions=slots + 8 * capacity if slots else 0,
+            ids=at_ids, buffer_starts=at_ids + 8 * room,
+            buffer_sizes=at_ids + 8 * (1 + buffers) * room, chunk_capacity=room,
+            sets=base + 8 * numbers, taken=_given(taken), taken_valid=_given(taken_valid),
+            value_capacity=capacity, offsets=address(offsets), width=width,
+            list_valid=_given(list_valid), item_valid=_given(item_valid), values=_given(values),
+            slots=slots, positions=slots + 8 * capacity if slots else 0,
             result=base,
         )  # fmt: skip
         items = compiled.take_item_lists(*call)
@@ -191,16 +215,15 @@ def take_item_lists(
             return None
         room, capacity = max(room, used), max(capacity, needed)
     used, _, null_lists, null_items = memory[:RESULTS].tolist()
-    ranges = memory[ids_at + room :].reshape(2, buffers, room)[:, :, :used]
+    found = None
+    if places is not None:
+        ranges = memory[ids_at + room : numbers].reshape(2, buffers, room)[:, :, :used]
+        ids, positions = memory[ids_at : ids_at + used], places[capacity : capacity + items]
+        found = ItemPlaces(ids, places[:items], positions, ranges[0], ranges[1])
     return TakenLists(
         items, offsets, width, list_valid if null_lists else None, null_lists,
-        item_valid if null_items else None, null_items, values, memory[ids_at : ids_at + used],
-        _NONE if places is None else places[:items],
-        _NONE if places is None else places[capacity : capacity + items], ranges[0], ranges[1],
+        item_valid if null_items else None, null_items, values, found,
     )  # fmt: skip
-
-
-_NONE: Final = np.empty(0, np.int64)
 
 
 def _given(memory: pa.Buffer | None) -> int:

@@ -247,7 +247,8 @@ class ReadItemLists(NamedTuple):
 class ChunkRows(NamedTuple):
     """The chunks of a page with lists, and the rows in them; read from memory.
 
-    ``row_starts`` has an item more than there are ``chunks``, ``enters`` one byte each.
+    ``row_starts`` has an item more than there are ``chunks``, ``enters`` one byte each. Where
+    ``limits`` is not 0, values are below that of their chunk, and ``bases`` are added to them.
     """
 
     sizes: int
@@ -255,6 +256,8 @@ class ChunkRows(NamedTuple):
     row_starts: int
     enters: int
     chunks: int
+    bases: int
+    limits: int
 
 
 class TakeItemLists(NamedTuple):

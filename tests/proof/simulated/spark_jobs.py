@@ -77,10 +77,7 @@ def _driven(
 
 
 def spark_job(number: int, rng: random.Random) -> Change:
-    """A frame that is appended: once, whatever becomes of its tasks and drivers.
-
-    A driver that was killed does not come back: run again, the write would be another job.
-    """
+    """A frame that is appended: once, whatever becomes of its tasks and drivers."""
     rows = {1000 * number + at: rng.randrange(10) for at in range(2)}
     planned: list[WriteJob] = []
     """The job is planned once: what tries again is its tasks and its commit."""
@@ -91,7 +88,7 @@ def spark_job(number: int, rng: random.Random) -> Change:
         writer = LanceArrowWriter(planned[0])
         _driven(writer, rows, rng, writer.commit, writer.abort)
 
-    return Change(number, "append", run, rows=rows)
+    return Change(number, "append", run, rows=rows, retried=True)
 
 
 def stream(number: int, rng: random.Random) -> Change:

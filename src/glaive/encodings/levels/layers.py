@@ -17,6 +17,7 @@ __all__ = [
     "layer_steps",
     "level_limits",
     "level_plan",
+    "list_layers",
     "read_layers",
 ]
 
@@ -87,6 +88,12 @@ def level_plan(layers: tuple[Layer, ...]) -> list[tuple[int, int]]:
             empty = used
         plan.append((null, empty))
     return plan
+
+
+@lru_cache(maxsize=256)
+def list_layers(layers: tuple[Layer, ...]) -> tuple[bool, ...]:
+    """Which of ``layers`` are of lists."""
+    return tuple(layer.is_list for layer in layers)
 
 
 class LayerStep(NamedTuple):

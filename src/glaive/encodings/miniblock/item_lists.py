@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import FixedWidth
+from glaive.arrow.blocks import Block, Dictionary, FixedWidth
 from glaive.arrow.slices import count_bits, slice_bits
 from glaive.encodings.leaf import Layer, Slots
 from glaive.encodings.levels.layers import layer_steps
 from glaive.encodings.miniblock.chunk_table import ChunkTable, RowIndex
-from glaive.encodings.miniblock.chunks import ValuePieces
+from glaive.encodings.miniblock.chunks import Items, ValuePieces
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.kernels.item_lists import read_item_lists
-from glaive.kernels.list_takes import ListPage, take_item_lists
+from glaive.kernels.list_takes import ItemPlaces, ListPage, take_item_lists
 from glaive.kernels.records import LevelPage
 from glaive.memory import as_array
 from glaive.types import Int64s
@@ -29,6 +30,7 @@ from glaive.types import Int64s
 __all__ = ["ItemListReader", "ListCut", "ListPick"]
 
 WORD_BITS = (8, 16, 32, 64)
+INDEX_BITS = (32, 64)
 
 MAX_LAYERS = 3
 """Layers of a list, a struct and an item; with more, some may be of fixed-size lists."""
@@ -44,32 +46,41 @@ class ListCut(NamedTuple):
 
 
 class ListPick(NamedTuple):
-    """Selected lists, and their values, or where these are; chunk slots count in ``ids``."""
+    """Selected lists, and their values or where these are."""
 
     shape: tuple[Slots, ...]
     items: int
-    values: FixedWidth | None
-    ids: Int64s
-    slots: Int64s
-    places: Int64s
-    pieces: ValuePieces
+    values: Block | None
+    places: ItemPlaces | None
 
 
 class ItemListReader:
     """Reads lists out of any chunks of one page."""
 
-    __slots__ = ("_chunks", "_depth", "_index", "_page", "_table")
+    __slots__ = ("_chunks", "_depth", "_index", "_items", "_page", "_table")
 
-    def __init__(self, table: ChunkTable, index: RowIndex, page: LevelPage, depth: int) -> None:
+    def __init__(
+        self,
+        table: ChunkTable,
+        index: RowIndex,
+        page: LevelPage,
+        items: Items | None,
+        depth: int,
+    ) -> None:
         self._table = table
         self._index = index
         self._page = page
+        self._items = items
         self._depth = depth
         self._chunks: ListPage | None = None
 
     @classmethod
     def of(
-        cls, layout: MiniBlockLayout, table: ChunkTable, page: LevelPage | None
+        cls,
+        layout: MiniBlockLayout,
+        table: ChunkTable,
+        page: LevelPage | None,
+        items: Items | None,
     ) -> ItemListReader | None:
         """The reader of pages like these, if there is one."""
         *structs, outermost = layout.layers[1:] or layout.layers
@@ -80,14 +91,14 @@ class ItemListReader:
         if any(one != Layer.ALL_VALID_ITEM for one in structs):
             return None
         steps = layer_steps(layout.layers)
-        form, bits = (0, 0) if layout.dictionary else _value_form(layout.value)
+        form, bits = _value_form(layout.value, items)
         page = page._replace(
             null_list=steps[-1].null_level,
             null_item=steps[0].null_level,
             values=form,
             value_bits=bits,
         )
-        return cls(table, table.rows, page, len(layout.layers))
+        return cls(table, table.rows, page, items, len(layout.layers))
 
     def read(
         self, data: pa.Buffer, starts: Int64s, ids: slice, start: int, stop: int
@@ -126,24 +137,36 @@ class ItemListReader:
 
         ``starts`` has a place for every chunk of the page.
         """
-        if self._chunks is None:
-            table, index = self._table, self._index
-            self._chunks = ListPage(
-                table.sizes, table.counts, index.starts, index.enters, self._page
-            )
-        lists = take_item_lists(data, starts, self._chunks, rows, order)
+        chunks = self._chunks or self._list_page()
+        lists = take_item_lists(data, starts, chunks, rows, order)
         if lists is None:
             return None
-        values = None
+        values: Block | None = None
         if lists.values is not None:
-            values = FixedWidth(lists.values, self._page.value_bits, lists.items)
+            words = FixedWidth(lists.values, self._page.value_bits, lists.items)
+            items = self._items
+            values = words if items is None else Dictionary(words, items.block, lists.items)
         offsets = as_array(lists.offsets, f"<i{lists.width}")
         shape = self._shape(
             Slots(len(rows), lists.list_validity, lists.null_lists, offsets),
             Slots(lists.items, lists.item_validity, lists.null_items),
         )
-        pieces = ValuePieces(lists.starts, lists.sizes)
-        return ListPick(shape, lists.items, values, lists.ids, lists.slots, lists.positions, pieces)
+        return ListPick(shape, lists.items, values, lists.places)
+
+    def _list_page(self) -> ListPage:
+        """The chunks for takes, made at the first."""
+        table, index, items = self._table, self._index, self._items
+        bases = limits = None
+        if items is not None and self._page.values:
+            bases, limits = items.bases, items.limits
+            if bases is None or limits is None:
+                bases = np.zeros(table.chunks, np.int64)
+                limits = np.full(table.chunks, items.total)
+        chunks = ListPage(
+            table.sizes, table.counts, index.starts, index.enters, self._page, bases, limits
+        )
+        self._chunks = chunks
+        return chunks
 
     def _shape(self, lists: Slots, items: Slots) -> tuple[Slots, ...]:
         """The layers, inner-most first: structs between have no nulls."""
@@ -151,13 +174,19 @@ class ItemListReader:
         return (items, *structs, lists)
 
 
-def _value_form(codec: ValueEncoding) -> tuple[int, int]:
-    """Number and width of an encoding of values in ``LevelPage``; 0 for others."""
-    if isinstance(codec, Flat) and codec.bits in WORD_BITS and codec.num_buffers == 1:
-        return 1, codec.bits
-    if isinstance(codec, InlineBitpacking):
-        return 3, codec.bits
-    return 0, 0
+def _value_form(codec: ValueEncoding, items: Items | None) -> tuple[int, int]:
+    """Number and width of an encoding of values in ``LevelPage``; 0 for others.
+
+    Numbers of dictionary items must have room to count those of all pages.
+    """
+    if isinstance(codec, Flat) and codec.bits in WORD_BITS:
+        form = 1
+    elif isinstance(codec, InlineBitpacking):
+        form = 3
+    else:
+        return 0, 0
+    is_counted = items is None or items.bases is None or codec.bits in INDEX_BITS
+    return (form, codec.bits) if is_counted else (0, 0)
 
 
 def _cut(bitmap: pa.Buffer | None, first: int, count: int) -> tuple[pa.Buffer | None, int]:

@@ -6,13 +6,16 @@ lists see ``glaive.encodings.miniblock.lists``.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Constant, FixedWidth
 from glaive.arrow.buffers import take_bits
 from glaive.arrow.slices import count_bits, slice_bits
-from glaive.encodings.leaf import Leaf
+from glaive.encodings.leaf import Layer, Leaf, Slots
+from glaive.encodings.levels.layers import level_limits, level_plan
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
@@ -20,12 +23,13 @@ from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
+from glaive.kernels.bitpack import unpack_one_of_blocks
 from glaive.kernels.chunks import ChunkHeaders, count_levels
 from glaive.kernels.level_bits import LevelEncoding, unpack_level_bits, unpack_run_bits
 from glaive.memory import as_array
 from glaive.types import Int64s, UInt16s, Where
 
-__all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf"]
+__all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf", "row_shapes"]
 
 NULL_BIT = pa.py_buffer(b"\0")
 """Validity bitmap of a single null."""
@@ -89,8 +93,9 @@ class LevelReader:
             raise self.uneven(levels, count)
         codec = self._layout.definition
         if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
-            block = codec.take_one(data, [piece], levels, index, self._where)
-            level = int.from_bytes(memoryview(block.values), "little")
+            level = unpack_one_of_blocks(
+                data, start, size, levels, index, LEVEL_BITS, codec.width, self._where
+            )
         else:
             headers = ChunkHeaders(np.array([levels]), np.array([[start]]), np.array([[size]]))
             level = self.decode(codec, data, headers, 0).item(index)
@@ -159,6 +164,16 @@ class LevelReader:
             found=f"{levels}",
             where=self._where,
         )
+
+
+@lru_cache(maxsize=256)
+def row_shapes(layers: tuple[Layer, ...]) -> tuple[tuple[Slots, ...], ...]:
+    """What a row without lists looks like at each definition level."""
+    nulls = [null for null, _ in level_plan(layers)]
+    return tuple(
+        tuple(Slots(1, NULL_BIT, 1) if 0 < level == null else Slots(1, None, 0) for null in nulls)
+        for level in range(level_limits(layers).max_def + 1)
+    )
 
 
 def empty_leaf(layout: MiniBlockLayout) -> Leaf:

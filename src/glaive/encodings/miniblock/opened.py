@@ -62,5 +62,5 @@ class Opened:
         if not layout.limits.max_rep:
             return cls(table, items, reader, levels, None)
         lists = ListReader(layout, reader, levels, where)
-        item_lists = ItemListReader.of(layout, table, lists.page)
+        item_lists = ItemListReader.of(layout, table, lists.page, items)
         return cls(table, items, reader, levels, lists, item_lists)

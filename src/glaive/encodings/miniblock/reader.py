@@ -15,10 +15,11 @@ from glaive.arrow.blocks import Block
 from glaive.arrow.slices import slice_block
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
+from glaive.encodings.miniblock.chunks import ValuePieces
 from glaive.encodings.miniblock.filter import compact_chunks, find_in_chunks
-from glaive.encodings.miniblock.item_lists import ItemListReader, ListCut
+from glaive.encodings.miniblock.item_lists import ListCut
 from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf
+from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf, row_shapes
 from glaive.encodings.miniblock.lists import ListReader, RowCut
 from glaive.encodings.miniblock.opened import Opened
 from glaive.encodings.predicate import PagePredicate, RowBits
@@ -85,9 +86,13 @@ class MiniBlockReader(PageReader):
             row, at_hand = rows.item(0), self.page.at_hand
             if not 0 <= row < self.rows:
                 raise self._no_row(rows)
-            if at_hand is not None and not self.layout.limits.max_rep:
-                small = self.opened(at_hand)
-                return self._take_one(small, at_hand[1], row)
+            if at_hand is not None:
+                small = self.small or self.opened(at_hand)
+                if small.lists is None:
+                    return self._take_one(small, at_hand[1], row)
+                leaf = self._pick_item_lists(small, rows, None, at_hand[1])
+                if leaf is not None:
+                    return leaf
         elif not len(rows):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=False)
@@ -271,11 +276,9 @@ class MiniBlockReader(PageReader):
             if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
                 order = np.argsort(rows)
                 rows = rows[order]
-            if chunks is not None and small.item_lists is not None:
-                starts = table.offsets[:-1]
-                leaf = self._pick_item_lists(small, small.item_lists, rows, order, chunks, starts)
-                if leaf is not None:
-                    return leaf
+            leaf = None if chunks is None else self._pick_item_lists(small, rows, order, chunks)
+            if leaf is not None:
+                return leaf
             located = locate_rows(rows, table.rows.starts, table.rows.enters)
             pick = partial(self._pick_lists, small.lists, small, rows, located, order)
             return self._with_chunks(small, chunks, located.ids, pick)
@@ -319,12 +322,11 @@ class MiniBlockReader(PageReader):
         starts: NDArray[np.int64],
     ) -> Leaf:
         table, ids = small.table, located.ids
-        if small.item_lists is not None:
-            everywhere = np.zeros(table.chunks, np.int64)
-            everywhere[ids] = starts
-            leaf = self._pick_item_lists(small, small.item_lists, rows, order, data, everywhere)
-            if leaf is not None:
-                return leaf
+        everywhere = np.zeros(table.chunks, np.int64)
+        everywhere[ids] = starts
+        leaf = self._pick_item_lists(small, rows, order, data, everywhere)
+        if leaf is not None:
+            return leaf
         selected = lists.pick(data, starts, table, rows, located, order)
         values = None
         if len(selected.slots):
@@ -344,23 +346,24 @@ class MiniBlockReader(PageReader):
     def _pick_item_lists(
         self,
         small: Opened,
-        lists: ItemListReader,
         rows: NDArray[np.int64],
         order: NDArray[np.int64] | None,
         data: pa.Buffer,
-        starts: NDArray[np.int64],
+        starts: NDArray[np.int64] | None = None,
     ) -> Leaf | None:
-        """The rows, where ``lists`` can take them; ``starts`` are of all chunks."""
-        taken = lists.take(data, starts, rows, order)
+        """The rows, where one call can take them; ``starts`` are of all chunks, as in the page."""
+        if small.item_lists is None:
+            return None
+        starts = small.table.offsets[:-1] if starts is None else starts
+        taken = small.item_lists.take(data, starts, rows, order)
         if taken is None:
             return None
-        values: Block | None = taken.values
-        if not taken.items:
-            values = None
-        elif small.items is not None or values is None:
-            items = None if small.items is None else small.items.of(taken.ids)
-            counts = small.table.counts[taken.ids]
-            values = small.chunks.pick(data, taken.pieces, counts, items, taken.slots, taken.places)
+        values: Block | None = taken.values if taken.items else None
+        if taken.items and taken.places is not None:
+            ids, slots, places, *pieces = taken.places
+            items = None if small.items is None else small.items.of(ids)
+            counts = small.table.counts[ids]
+            values = small.chunks.pick(data, ValuePieces(*pieces), counts, items, slots, places)
         return Leaf(values, len(rows), taken.items, self.layout.layers, shape=taken.shape)
 
     def _take_one(self, small: Opened, data: pa.Buffer, row: int) -> Leaf:
@@ -376,7 +379,7 @@ class MiniBlockReader(PageReader):
         if layout.definition is not None:
             level = small.levels.one(data, pieces[0], levels, count, index)
             if not layout.nullable_item:
-                leaf.definition = np.array([level], np.uint16)
+                leaf.shape = row_shapes(layout.layers)[level]
             elif level:
                 leaf.validity, leaf.null_count = NULL_BIT, 1
         return leaf

@@ -8,6 +8,7 @@ from glaive.kernels.loops.bitpack import (
     BLOCK,
     fill_zero,
     inline_width,
+    load_word,
     place_of_value,
     store_word,
     value_of_block,
@@ -28,6 +29,7 @@ from glaive.kernels.loops.memory import (
     kernel_of,
     load_i64,
     load_u8,
+    load_u64,
     prefetch,
     set_bit,
     store_u32,
@@ -140,6 +142,23 @@ def take_run(
 
 
 @kernel
+def move_values(table: int, page: int, chunk: int, count: int, values: int) -> bool:
+    """Add the base of their chunk to values; False where one is beyond its limit."""
+    bases, limits = load_i64(table + TABLE.bases), load_i64(table + TABLE.limits)
+    if limits == 0:
+        return True
+    bits = load_i64(page + PAGE.value_bits)
+    base, limit = load_u64(bases + 8 * chunk), load_u64(limits + 8 * chunk)
+    for i in range(count):
+        at = values + i * (bits >> 3)
+        value = load_word(bits, at)
+        if value >= limit:
+            return False
+        store_word(bits, at, value + base)
+    return True
+
+
+@kernel
 def take_values(
     data: int, data_size: int, table: int, page: int, ids: int, slot: int, last: int, place: int,
     count: int, buffer_starts: int, buffer_sizes: int, target: int,
@@ -153,6 +172,8 @@ def take_values(
         if here > 0:
             start, size = load_i64(buffer_starts + 8 * slot), load_i64(buffer_sizes + 8 * slot)
             if not take_run(data, data_size, start, size, page, place, here, target):
+                return False
+            if not move_values(table, page, load_i64(ids + 8 * slot), here, target):
                 return False
             target += here * word
             count -= here

@@ -9,6 +9,7 @@ Specification: "Columns" in ``docs/format/schema.md``.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -36,7 +37,7 @@ class Node:
     those with 64-bit offsets, outer-most first. ``sizes``, in the order of ``layers``, are the
     dimensions of fixed-size lists of structs, and 1 for other layers. ``column`` is the
     physical column of a leaf, None when the file lacks it. ``members`` are the wanted members
-    of a packed struct, None for all.
+    of a packed struct, None for all. ``leaf_count`` leaves are below this node, or it is one.
     """
 
     kind: Kind
@@ -50,6 +51,11 @@ class Node:
     sizes: tuple[int, ...]
     column: int | None
     members: Members | None = None
+    leaf_count: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        below = sum(child.leaf_count for child in self.children)
+        object.__setattr__(self, "leaf_count", below or 1)
 
     @property
     def entries_per_row(self) -> int:

@@ -20,7 +20,7 @@ from glaive.arrow.blocks import Block, Dictionary, Struct
 from glaive.arrow.build import all_null, list_array, to_array
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.leaf import Layer, Leaf, Slots
-from glaive.encodings.levels.layers import LayerStep, layer_steps
+from glaive.encodings.levels.layers import LayerStep, layer_steps, list_layers
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
 from glaive.file.v2.reading.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
@@ -152,11 +152,10 @@ def _resolve(
     if node.kind == "empty" and len(leaf.layers) == 1 and not any(node.layers):
         # pylance does not write the layers around an empty struct.
         return _no_levels(node, leaf, claim)
-    steps = layer_steps(leaf.layers)
-    if tuple([step.is_list for step in steps]) != node.layers:
+    if list_layers(leaf.layers) != node.layers:
         raise _layers_mismatch(node, leaf, where)
     if leaf.shape is None:
-        done = _from_levels(node, leaf, steps, claim, where)
+        done = _from_levels(node, leaf, layer_steps(leaf.layers), claim, where)
     else:
         done = _from_shape(node, leaf.shape[:claim], where)
     count = done[0].slots
@@ -168,7 +167,7 @@ def _resolve(
         if leaf.values.count != count:
             raise _count_mismatch(count, leaf.values.count, where)
         values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
-    return values, [*([None] * (len(steps) - claim)), *done[::-1]]
+    return values, [*([None] * (len(node.layers) - claim)), *done[::-1]]
 
 
 def _no_levels(node: Node, leaf: Leaf, claim: int) -> tuple[pa.Array, list[_Resolved | None]]:
@@ -314,10 +313,9 @@ def _build(
         )
     children, first = [], 0
     for child in node.children:
-        own = sum(1 for _ in child.leaves())
-        below = resolved[first : first + own]
-        first += own
-        if all(leaf is None for leaf in below):
+        below = resolved[first : first + child.leaf_count]
+        first += child.leaf_count
+        if below.count(None) == len(below):
             array = all_null(child.type, layer.slots)
         else:
             array = _build(child, below, depth + 1, where)
