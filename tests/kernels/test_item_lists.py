@@ -171,8 +171,8 @@ def test_rows_are_taken_in_any_order(sample: Sample, data: st.DataObject) -> Non
     chunks = ListPage(sample.sizes, sample.counts, sample.row_starts, sample.enters, sample.page)
     with force_tier("numba"):
         ascending = bool((wanted[1:] >= wanted[:-1]).all())
-        places = None if ascending and data.draw(st.booleans()) else order
-        taken = take_item_lists(sample.data, sample.starts, chunks, wanted[order], places)
+        back = None if ascending and data.draw(st.booleans()) else order
+        taken = take_item_lists(sample.data, sample.starts, chunks, wanted[order], back)
     assert taken is not None
     entries = np.concatenate(
         [np.arange(sample.begins[row], sample.begins[row + 1]) for row in wanted]

@@ -128,7 +128,8 @@ class Options:
         Writing: how columns are encoded, as JSON: ``{"text": {"compression": "zstd"}}``.
     job
         Writing: a unique identifier of this write, stored in the transaction property
-        ``glaive.job``. Generated when omitted.
+        ``glaive.job``. Generated when omitted. It does not prevent a second write: ``txn_app_id``
+        does.
     max_rows_per_file, max_bytes_per_file, data_storage_version, enable_stable_row_ids
         Writing: as in :func:`glaive.write_dataset`.
     """

@@ -12,8 +12,7 @@ of fixed width have no length. Entries that lists leave without a value are a co
 only; so are nulls of variable width. Numbers in the row index have 1, 2, 4 or 8 bytes.
 
 Pages of fixed width without levels are plain arrays: reading and writing copies nothing. A
-take costs one request for these, and for the others one more for the row index entries it
-needs.
+take costs one request for these, and for the others one more, for entries of the row index.
 
 Specification: "Full-zip pages" in ``docs/format/pages.md``.
 """
@@ -187,10 +186,9 @@ class FullZipPage(PageReader):
 
     def page_signature(self) -> PageSignature | None:
         """Values of one width, without levels."""
-        plain = isinstance(self.values, Flat | FixedSizeList)
-        if self.index_width or self.entry.control or not plain:
-            return None
         width, values, layers = self.entry.width, self.values, self.layers
+        if self.index_width or self.entry.control or not isinstance(values, Flat | FixedSizeList):
+            return None
         return PageSignature((width, values, layers), partial(PlainRun, width, values, layers))
 
     def _fetch(self, rows: Int64s) -> Fetch[Leaf] | Leaf:
