@@ -2,7 +2,8 @@
 
 Vectors around centres (``--data clustered``), or of texts (``--data texts``): docstrings of the
 packages that are installed, by latent semantic analysis: words weighted by how rare they are, and
-projected on the main axes of what occurs together. Every index is searched in the same way, by
+projected on the main axes of what occurs together. Or your own (``--data FILE.npy``): an array with
+a vector in each row, as NumPy saves it. Every index is searched in the same way, by
 ``--searcher``; the row has recall@10 of each, and the mean difference over the queries with
 its standard error.
 """
@@ -101,6 +102,12 @@ def _of_texts(rows: int, queries: int, seed: int) -> tuple[Matrix, Matrix]:
     return vectors[:-queries], vectors[-queries:]
 
 
+def _of_file(path: str, rows: int, queries: int, seed: int) -> tuple[Matrix, Matrix]:
+    vectors = np.asarray(np.load(path, allow_pickle=False), np.float32)
+    order = np.random.default_rng(seed).permutation(len(vectors))[: rows + queries]
+    return vectors[order[:-queries]], vectors[order[-queries:]]
+
+
 def _nearest(vectors: Matrix, queries: Matrix) -> list[frozenset[int]]:
     """The rows nearest to each query: all are compared."""
     squares = np.einsum("ij,ij->i", vectors, vectors)
@@ -155,7 +162,9 @@ def differences(
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__)
-    parser.add_argument("--data", choices=("clustered", "texts"), default="clustered")
+    parser.add_argument(
+        "--data", default="clustered", metavar="clustered|texts|FILE.npy", help="which vectors"
+    )
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--dimension", type=int, default=128, help="of clustered vectors")
     parser.add_argument("--queries", type=int, default=500)
@@ -165,6 +174,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.data == "texts":
         vectors, queries = _of_texts(given.rows, given.queries, given.seed)
+    elif given.data != "clustered":
+        vectors, queries = _of_file(given.data, given.rows, given.queries, given.seed)
     else:
         size = given.rows, given.queries, given.dimension
         vectors, queries = _around_centres(*size, given.seed)
