@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
+from glaive.dataset.columns.checkpoint_file import checkpoint_file
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.errors import CapacityError, OptionError, SchemaError
 from glaive.format import fragment as stored
@@ -163,19 +162,9 @@ class Checkpoint:
             The file cannot be used.
         """
         checkpoint = cls(os.fspath(path), job)
-        with checkpoint._connected() as connection:
+        with checkpoint_file(checkpoint.path) as connection:
             connection.executescript(_TABLES)
         return checkpoint
-
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with closing(sqlite3.connect(self.path)) as connection, connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise OptionError(
-                f"checkpoint_file {self.path}: {error}. Choose another file, or delete this one."
-            ) from error
 
     def _work(self, fragment: Fragment) -> str:
         """The job for a fragment in its current state: other files or deletions change it."""
@@ -185,7 +174,7 @@ class Checkpoint:
     def batch(self, fragment: Fragment, start: int) -> pa.RecordBatch | None:
         """The stored result for the rows from ``start`` on, if any."""
         query = "SELECT result FROM batches WHERE work = ? AND start = ?"
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             row = connection.execute(query, (self._work(fragment), start)).fetchone()
         if row is None:
             return None
@@ -204,20 +193,20 @@ class Checkpoint:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         values = (self._work(fragment), start, sink.getvalue().to_pybytes())
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
 
     def file(self, fragment: Fragment) -> stored.DataFile | None:
         """The finished file of a fragment, if any."""
         query = "SELECT file FROM files WHERE work = ?"
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             row = connection.execute(query, (self._work(fragment),)).fetchone()
         return None if row is None else DataFile(**json.loads(row[0])).to_stored()
 
     def keep_file(self, fragment: Fragment, file: stored.DataFile) -> None:
         """Store a finished file; its batches are no longer needed."""
         work, text = self._work(fragment), json.dumps(DataFile.of(file).to_json())
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?)", (work, text))
             connection.execute("DELETE FROM batches WHERE work = ?", (work,))
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from glaive.dataset.columns.checkpoint_file import checkpoint_file
 from glaive.errors import OptionError
 
 __all__ = ["BatchUDFCheckpoint"]
@@ -47,18 +45,8 @@ class BatchUDFCheckpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             connection.executescript(_TABLES)
-
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with closing(sqlite3.connect(self.path)) as connection, connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise OptionError(
-                f"checkpoint file {self.path}: {error}. Choose another file, or delete this one"
-            ) from error
 
     def get_batch(self, info: BatchInfo) -> pa.RecordBatch | None:
         """The batch that was kept; None if there is none.
@@ -69,7 +57,7 @@ class BatchUDFCheckpoint:
             What the file has for it is no batch.
         """
         query = "SELECT result FROM kept_batches WHERE fragment_id = ? AND batch_index = ?"
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             row = connection.execute(query, tuple(info)).fetchone()
         if row is None:
             return None
@@ -88,19 +76,19 @@ class BatchUDFCheckpoint:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         values = (*info, sink.getvalue().to_pybytes())
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             connection.execute("INSERT OR REPLACE INTO kept_batches VALUES (?, ?, ?)", values)
 
     def get_fragment(self, fragment_id: int) -> str | None:
         """The text that was kept for a fragment; None if there is none."""
         query = "SELECT data FROM kept_fragments WHERE fragment_id = ?"
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             row = connection.execute(query, (fragment_id,)).fetchone()
         return None if row is None else str(row[0])
 
     def insert_fragment(self, fragment_id: int, fragment: str) -> None:
         """Keep the text of a finished fragment; its batches are no longer needed."""
-        with self._connected() as connection:
+        with checkpoint_file(self.path) as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO kept_fragments VALUES (?, ?)", (fragment_id, fragment)
             )
