@@ -292,7 +292,7 @@ class TestOpening:
             assert glaive.dataset(place, index_cache_size=10).count_rows() == ROWS
 
     def test_options_that_are_not_served_are_named(self, place: Path) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="serialized_manifest"):
+        with pytest.raises(OptionError, match="serialized_manifest: expected a manifest"):
             glaive.LanceDataset(place, serialized_manifest=b"")
         with pytest.raises(OptionError, match="did you mean 'version'"):
             glaive.dataset(place, vresion=1)

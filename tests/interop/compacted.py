@@ -74,9 +74,10 @@ def compacted(
     deleted: str | Callable[[Path], str] = "id % 7 = 0 AND id < 500",
     version: str = "2.2",
     stable: bool = False,
+    passes: int = 1,
     **types: Any,
 ) -> Copies:
-    """Make, index, delete, append, and compact with both."""
+    """Make, index, delete, append, and compact with both; glaive goes on until nothing is left."""
     copies = Copies(path / "before", path / "theirs", path / "ours")
     start = 0
     options = {"data_storage_version": version, "enable_stable_row_ids": stable}
@@ -90,7 +91,8 @@ def compacted(
     lance.dataset(copies.before).insert(rows(5000, 50, **types))
     for one in copies[1:]:
         shutil.copytree(copies.before, one)
-    lance.dataset(copies.theirs).optimize.compact_files()
+    for _ in range(passes):
+        lance.dataset(copies.theirs).optimize.compact_files()
     glaive.dataset(str(copies.ours)).optimize.compact_files()
     tables = [lance.dataset(one).to_table(with_row_address=True) for one in copies[1:]]
     assert tables[0] == tables[1]

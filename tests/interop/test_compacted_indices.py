@@ -507,11 +507,13 @@ def test_what_nobody_knows_is_not_moved_away_under(tmp_path: Path, odd: str, sta
     patch(path, change)
     found = []
     for library, copy in both(path):
-        library.dataset(copy).optimize.compact_files()
+        for _ in range(2):  # Fragments that it does not cover any more are merged: here at once.
+            library.dataset(copy).optimize.compact_files()
         fragments = [one.fragment_id for one in library.dataset(copy).get_fragments()]
         found.append((fragments, segments(copy)))
     assert found[0] == found[1]
-    assert found[0][0] == ([4, 5] if stable else [0, 1, 4])
+    left_behind = [6] if odd == "version" else [4, 5]
+    assert found[0][0] == (left_behind if stable else [0, 1, 4])
 
 
 @pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable-ids"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from google.protobuf import any_pb2
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
-from glaive.encodings.leaf import Leaf
+from glaive.encodings.leaf import Leaf, Slots
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.format.pb import encodings21_pb2 as pb
@@ -83,8 +84,31 @@ def values_of(block: Block | None) -> list[Any]:
     return np.frombuffer(block.values, f"<i{block.bits // 8}", block.count).tolist()
 
 
+def valid_of(slots: Slots) -> list[bool]:
+    if slots.validity is None:
+        return [True] * slots.count
+    bits = np.unpackbits(np.frombuffer(slots.validity, np.uint8), bitorder="little")
+    valid = bits[: slots.count].astype(bool)
+    assert slots.null_count == slots.count - valid.sum()
+    return valid.tolist()
+
+
 def rows_of(leaf: Leaf) -> list[Any]:
-    """Rebuild rows by hand: levels of a nullable item, or of a list of those."""
+    """Rebuild rows by hand: levels of a nullable item, or of a list of those, or its shape."""
+    if leaf.shape is not None:
+        items, lists = leaf.shape
+        assert lists.offsets is not None
+        assert len(lists.offsets) == leaf.rows + 1
+        found = [
+            value if valid else None
+            for value, valid in zip(values_of(leaf.values), valid_of(items), strict=True)
+        ]
+        return [
+            found[first:end] if valid else None
+            for (first, end), valid in zip(
+                pairwise(lists.offsets.tolist()), valid_of(lists), strict=True
+            )
+        ]
     definition = leaf.definition
     if leaf.validity is not None:
         bits = np.unpackbits(np.frombuffer(leaf.validity, np.uint8), bitorder="little")

@@ -166,7 +166,7 @@ class TestBranchesOfPylance:
         branches = glaive.dataset(path).branches
         with pytest.raises(CommitError, match="p/q start from it"):
             branches.delete("p")
-        with pytest.raises(CommitError, match="the tags t refer to its versions"):
+        with pytest.raises(CommitError, match="the tags t refer to versions of branch 'p/q'"):
             branches.delete("p/q")
         dataset.tags.delete("t")
         branches.delete("p/q")

@@ -175,7 +175,7 @@ def write(sample: Sample, encoding: ValueEncoding, *, large: bool) -> EncodedPag
 
 def entries_of(leaf: Leaf) -> list[Entry]:
     if leaf.shape is not None:
-        return _entries_of_lists(leaf, leaf.shape)
+        return _entries_of_shape(leaf, leaf.shape)
     definition = leaf.definition
     if leaf.validity is not None:
         assert definition is None
@@ -198,10 +198,11 @@ def entries_of(leaf: Leaf) -> list[Entry]:
     ]
 
 
-def _entries_of_lists(leaf: Leaf, shape: Sequence[Slots]) -> list[Entry]:
-    """The entries that lists of items would have as levels."""
+def _entries_of_shape(leaf: Leaf, shape: Sequence[Slots]) -> list[Entry]:
+    """The entries that a page without levels would have with them."""
     items, lists, plan = shape[0], shape[-1], level_plan(leaf.layers)
-    assert lists.offsets is not None
+    if lists.offsets is None:
+        return _entries_of_structs(leaf, shape)
     assert len(lists.offsets) == leaf.rows + 1 == lists.count + 1
     assert lists.offsets[0] == 0
     assert lists.offsets[-1] == items.count == leaf.entries
@@ -218,6 +219,18 @@ def _entries_of_lists(leaf: Leaf, shape: Sequence[Slots]) -> list[Entry]:
             level = 0 if of_items[at] else null_item
             found.append((int(at == first), level, values[at]))
     return found
+
+
+def _entries_of_structs(leaf: Leaf, shape: Sequence[Slots]) -> list[Entry]:
+    """The same without lists: the level of a row is that of its outer-most null."""
+    levels = [0] * leaf.rows
+    for slots, (null, _) in zip(shape, level_plan(leaf.layers), strict=True):
+        assert slots.count == leaf.rows == leaf.entries
+        levels = [
+            level if present else null for level, present in zip(levels, _valid(slots), strict=True)
+        ]
+    values: list[Any] = [None] * leaf.rows if leaf.values is None else numbers(leaf.values)
+    return [(0, level, value) for level, value in zip(levels, values, strict=True)]
 
 
 def _valid(slots: Slots) -> list[bool]:

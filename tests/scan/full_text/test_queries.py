@@ -69,7 +69,7 @@ def ids(dataset: Any, query: object, **options: Any) -> list[int]:
     ids=range(17),
 )
 def test_wrong_arguments_are_named(make: Any, option: str) -> None:
-    with pytest.raises(OptionError, match=f"^{option}:"):
+    with pytest.raises(OptionError, match=f"(^|: ){option}:"):
         make()
 
 
