@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.kernels._addresses import address, allocate_bits
+from glaive.kernels._list_chunks import ListChunks, sample_chunk
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import item_lists as compiled
 from glaive.kernels.native import list_levels as compiled_levels
@@ -88,12 +89,9 @@ def read_item_lists(
     chunks = len(starts)
     if not chunks or not use_compiled(64 * chunks):
         return None
-    for array in (sizes, counts, row_starts[1:], enters):
-        if len(array) != chunks:
-            raise ValueError(f"an array of {len(array)} items for {chunks} chunks")
-    starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
-    counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
-    enters = np.ascontiguousarray(enters)
+    starts, sizes, counts, row_starts, enters = ListChunks.of(
+        starts, sizes, counts, row_starts, enters
+    )
     # No memory is made for more than there are levels, by the headers of the chunks.
     total = compiled_levels.count_entries(address(data), data.size, address(starts), chunks)
     rows, values = int(row_starts[-1]) - int(row_starts[0]), int(counts.sum())
@@ -130,15 +128,5 @@ def read_item_lists(
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    # One chunk: two rows of two entries each, their plain levels, one value buffer.
-    header = np.array([4, 8, 8, 4], "<u2").tobytes()
-    rep = np.array([1, 0, 1, 0], "<u2").tobytes()
-    data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
-    page = LevelPage(
-        rep=1, rep_width=16, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=1,
-        visible_max=0, max_def=1, null_list=1,
-    )  # fmt: skip
-    rows = np.array([0, 2])
-    read_item_lists(
-        data, np.array([0]), np.array([32]), np.array([4]), rows, np.array([False]), page
-    )
+    data, chunk, page = sample_chunk(null_list=1)
+    read_item_lists(data, *chunk, page)

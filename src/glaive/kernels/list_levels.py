@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.kernels._addresses import address, allocate_with_slack
+from glaive.kernels._list_chunks import ListChunks, same_length, sample_chunk
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.chunks import max_levels
 from glaive.kernels.native import list_levels as compiled_list_levels
@@ -93,10 +94,9 @@ def read_levels(
     chunks = len(starts)
     if not chunks or not use_compiled(64 * chunks):
         return None
-    _same_length(chunks, sizes, counts, row_starts[1:], enters)
-    starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
-    counts, row_starts = np.ascontiguousarray(counts), np.ascontiguousarray(row_starts)
-    enters = np.ascontiguousarray(enters)
+    starts, sizes, counts, row_starts, enters = ListChunks.of(
+        starts, sizes, counts, row_starts, enters
+    )
     total = compiled_list_levels.count_entries(address(data), data.size, address(starts), chunks)
     if not chunks <= total <= max_levels(counts, row_starts, sizes, max_rep=page.max_rep):
         return None
@@ -226,9 +226,9 @@ def select_levels(
     chunks, wanted = len(ids), len(rows)
     if not wanted or not use_compiled(64 * chunks):
         return None
-    _same_length(chunks, starts)
-    _same_length(len(sizes), counts, row_starts[1:], enters[1:])
-    _same_length(wanted, begin, last)
+    same_length(chunks, starts)
+    same_length(len(sizes), counts, row_starts[1:], enters[1:])
+    same_length(wanted, begin, last)
     sizes, counts = np.ascontiguousarray(sizes), np.ascontiguousarray(counts)
     row_starts, enters = np.ascontiguousarray(row_starts), np.ascontiguousarray(enters)
     starts, rows = np.ascontiguousarray(starts), np.ascontiguousarray(rows)
@@ -304,25 +304,10 @@ def _permutation(order: Int64s, length: int) -> Int64s:
     return order
 
 
-def _same_length(length: int, *arrays: Int64s | Flags) -> None:
-    for array in arrays:  # a generator would take as long as the call of a kernel
-        if len(array) != length:
-            raise ValueError(f"arrays of {[len(array) for array in arrays]} items, not {length}")
-
-
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    # One chunk: two rows of two entries each, their plain levels, one value buffer.
-    header = np.array([4, 8, 8, 4], "<u2").tobytes()
-    rep = np.array([1, 0, 1, 0], "<u2").tobytes()
-    data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
-    page = LevelPage(
-        rep=1, rep_width=16, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=1,
-        visible_max=0, max_def=1,
-    )  # fmt: skip
-    zero, size, count = np.array([0]), np.array([32]), np.array([4])
-    row_starts, enters = np.array([0, 2]), np.zeros(2, np.bool_)
-    rows = np.array([0, 1])
-    read_levels(data, zero, size, count, row_starts, enters[:1], page)
-    located = locate_rows(rows, row_starts, enters)
-    select_levels(data, zero, size, count, row_starts, enters, rows, located, page, rows)
+    data, chunk, page = sample_chunk()
+    rows, enters = np.array([0, 1]), np.zeros(2, np.bool_)
+    read_levels(data, *chunk, page)
+    located = locate_rows(rows, chunk.row_starts, enters)
+    select_levels(data, *chunk[:4], enters, rows, located, page, rows)

@@ -18,11 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.kernels._addresses import (
-    KEEPS_ADDRESSES,
-    address,
-    allocate_bits,
-)
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits
+from glaive.kernels._list_chunks import sample_chunk
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.item_lists import SETS_BYTES
 from glaive.kernels.native import list_takes as compiled
@@ -233,15 +230,7 @@ def _given(memory: pa.Buffer | None) -> int:
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
-    # One chunk: two rows of two entries each, their plain levels, one value buffer.
-    header = np.array([4, 8, 8, 4], "<u2").tobytes()
-    rep = np.array([1, 0, 1, 0], "<u2").tobytes()
-    data = pa.py_buffer(header + rep + bytes(8) + bytes(8))
-    page = LevelPage(
-        rep=1, rep_width=16, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=1,
-        visible_max=0, max_def=1, null_list=1, values=1, value_bits=8,
-    )  # fmt: skip
-    sizes, counts, row_starts = np.array([32]), np.array([4]), np.array([0, 2])
-    chunks = ListPage(sizes, counts, row_starts, np.zeros(2, np.bool_), page)
-    rows = np.array([0, 1])
-    take_item_lists(data, np.array([0]), chunks, rows, rows)
+    data, chunk, page = sample_chunk(null_list=1, values=1, value_bits=8)
+    enters, rows = np.zeros(2, np.bool_), np.array([0, 1])
+    chunks = ListPage(chunk.sizes, chunk.counts, chunk.row_starts, enters, page)
+    take_item_lists(data, chunk.starts, chunks, rows, rows)

@@ -30,6 +30,39 @@ LINE = 64
 
 
 @kernel
+def first_chunk_of_row(row_starts: int, chunks: int, row: int, low: int) -> np.int64:
+    """The last chunk that begins with a row number of at most ``row``, from ``low`` on."""
+    low = np.int64(low)
+    # In steps that double: ascending rows are searched for from the chunk of the row before on.
+    high, step = low + 1, np.int64(1)
+    while high < chunks and load_i64(row_starts + 8 * high) <= row:
+        low = high
+        step += step
+        high += step
+    high = min(high, np.int64(chunks))
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if load_i64(row_starts + 8 * middle) <= row:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def last_chunk_of_row(row_starts: int, enters: int, chunks: int, row: int, first: int) -> np.int64:
+    """The chunk in which a row ends: it goes on in those that begin in the middle of it."""
+    end = np.int64(first)
+    while (
+        end + 1 < chunks
+        and load_u8(enters + end + 1) != 0
+        and load_i64(row_starts + 8 * end + 8) == row + 1
+    ):
+        end += 1
+    return end
+
+
+@kernel
 def locate_rows(
     rows: int, wanted: int, row_starts: int, enters: int, chunks: int, edges: int, begin: int,
     last: int, ids: int,
@@ -46,36 +79,12 @@ def locate_rows(
     first = np.int64(0)
     for i in range(wanted):
         row = load_i64(rows + 8 * i)
-        # Find the last chunk that begins with a row number of at most `row`. For ascending
-        # rows, search from the chunk of the row before on, in steps that double.
-        low = np.int64(0)
-        high = np.int64(chunks)
-        if row >= before:
-            low = first
-            step = np.int64(1)
-            while low + step < chunks and load_i64(row_starts + 8 * (low + step)) <= row:
-                low += step
-                step += step
-            high = min(low + step, high)
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if load_i64(row_starts + 8 * middle) <= row:
-                low = middle
-            else:
-                high = middle
-        first = low
+        first = first_chunk_of_row(row_starts, chunks, row, first if row >= before else 0)
         before = row
-        end = low
-        # The row continues in chunks that begin in the middle of it.
-        while (
-            end + 1 < chunks
-            and load_u8(enters + end + 1) != 0
-            and load_i64(row_starts + 8 * end + 8) == row + 1
-        ):
-            end += 1
-        store_u64(begin + 8 * i, low)
+        end = last_chunk_of_row(row_starts, enters, chunks, row, first)
+        store_u64(begin + 8 * i, first)
         store_u64(last + 8 * i, end)
-        store_u64(edges + 8 * low, load_i64(edges + 8 * low) + 1)
+        store_u64(edges + 8 * first, load_i64(edges + 8 * first) + 1)
         store_u64(edges + 8 * end + 8, load_i64(edges + 8 * end + 8) - 1)
     used = np.int64(0)
     cover = np.int64(0)

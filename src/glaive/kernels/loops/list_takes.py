@@ -23,6 +23,13 @@ from glaive.kernels.loops.level_sets import (
     put_validity,
 )
 from glaive.kernels.loops.list_levels import BROKEN, FLAT, INLINE, PAGE, TOO_MANY
+from glaive.kernels.loops.list_rows import (
+    AHEAD,
+    HEAD,
+    LINE,
+    first_chunk_of_row,
+    last_chunk_of_row,
+)
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
@@ -40,13 +47,6 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.records import ChunkRows, TakeItemLists, offsets_of
 
 TABLE = offsets_of(ChunkRows)
-AHEAD = 6
-"""Chunks whose first bytes are fetched ahead: the processor would wait for each of them."""
-
-HEAD = 320
-"""Bytes of a chunk in which header and levels usually lie."""
-
-LINE = 64
 GROUP = 16
 """Rows whose values are asked for before any is read."""
 
@@ -69,27 +69,8 @@ def locate_ascending(
         if row < before or row >= load_i64(row_starts + 8 * chunks):
             return BROKEN
         before = row
-        # From the chunk of the row before on, in steps that double.
-        high, step = low + 1, np.int64(1)
-        while high < chunks and load_i64(row_starts + 8 * high) <= row:
-            low = high
-            step += step
-            high += step
-        high = min(high, chunks)
-        while high - low > 1:
-            middle = (low + high) >> 1
-            if load_i64(row_starts + 8 * middle) <= row:
-                low = middle
-            else:
-                high = middle
-        end = low
-        # The row continues in chunks that begin in the middle of it.
-        while (
-            end + 1 < chunks
-            and load_u8(enters + end + 1) != 0
-            and load_i64(row_starts + 8 * end + 8) == row + 1
-        ):
-            end += 1
+        low = first_chunk_of_row(row_starts, chunks, row, low)
+        end = last_chunk_of_row(row_starts, enters, chunks, row, low)
         for chunk in range(max(low, top + 1), end + 1):
             if used < capacity:
                 store_u64(ids + 8 * used, chunk)
