@@ -1,4 +1,4 @@
-"""Time things in turn, so that a busy moment of the machine hits all of them alike."""
+"""Time things in turn, so that a busy moment of the machine hits all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``python -m benchmarks.recall``: what indices find that both libraries build alike.
+"""``python -m benchmarks.recall``: recall of indices that both libraries build with the same
+parameters.
 
 Vectors around centres (``--data clustered``), or of texts (``--data texts``): docstrings of the
 packages that are installed, by latent semantic analysis: words weighted by how rare they are, and

@@ -297,8 +297,8 @@ def _uuid(entry: table_pb2.IndexMetadata) -> UUID:
 def _stored_name(manifest: Manifest, column: str) -> str:
     """A path as the schema spells it, if it is not there as it is given."""
     schema = manifest.schema
-    alike = None if schema.field(column) else schema.field_case_insensitive(column)
-    return column if alike is None else path_of(manifest, alike.id())
+    field = None if schema.field(column) else schema.field_case_insensitive(column)
+    return column if field is None else path_of(manifest, field.id())
 
 
 def _one_column(column: object) -> str:

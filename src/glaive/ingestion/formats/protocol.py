@@ -64,7 +64,7 @@ class SourceFormat(ABC):
     def __init__(self, options: Mapping[str, object]) -> None: ...
 
     def described(self) -> tuple[str, dict[str, object]]:
-        """Name and settings, equal for readers that read alike."""
+        """Name and settings, equal for readers with the same result."""
         return self.name, vars(self)
 
     @abstractmethod

@@ -196,12 +196,12 @@ class TextSearch:
             leaves.append(part)
         column = self.column(leaves[0].column)
         tokens = [column.tokens(leaf.query, fuzzy=False) for leaf in leaves]
-        alike = all(
+        is_one_query = all(
             leaf.column == leaves[0].column
             and (len(found) == 1 or (found and (leaf.operator is FullTextOperator.AND) is every))
             for leaf, found in zip(leaves, tokens, strict=True)
         )
-        if not alike:
+        if not is_one_query:
             return None
         return column, TermQuery(tuple(token for found in tokens for token in found), every)
 

@@ -60,7 +60,9 @@ class BatchSearch:
             if vectors.valid is not None:
                 searched &= vectors.valid
         dimension = self._query.kind.dimension
-        start, size = 0, max(_FIRST_ROWS, 2 * self._query.count)
+        start, size = 0, _MOST_ROWS
+        if np.isinf(self._top.limits).any():
+            size = max(_FIRST_ROWS, 2 * self._query.count)
         while start < vectors.block.count:
             stop = min(vectors.block.count, start + size)
             values = vectors.block.values[start * dimension : stop * dimension]

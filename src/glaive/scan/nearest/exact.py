@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -45,18 +47,19 @@ class ExactSearch:
         query = self.query
         if query.answers >= _BATCH_QUERIES and BatchSearch.is_possible(query):
             batch = BatchSearch(query, top)
-            deque(self.scan.map(lambda rows: batch.search(self._load(rows)), stream=False), 0)
+            deque(self.scan.map(lambda rows: self._each(rows, batch.search), stream=False), 0)
         else:
-            deque(self.scan.map(lambda rows: self._search(rows, top), stream=False), 0)
+            one = partial(self._search, top)
+            deque(self.scan.map(lambda rows: self._each(rows, one), stream=False), 0)
 
-    def _load(self, selection: FragmentSelection) -> LoadedVectors:
+    def _each(self, selection: FragmentSelection, search: Callable[[LoadedVectors], None]) -> None:
+        """Search the vectors of some rows, part by part."""
         position = self.scan.run.source.snapshot.manifest.position_of(selection.bound.fragment.id)
-        loaded = load_vectors(selection, self.output, self.query.kind, position)
+        for loaded in load_vectors(selection, self.output, self.query.kind, position):
+            search(loaded)
         self.scan.run.meter.count("vectors_compared", selection.count * self.query.answers)
-        return loaded
 
-    def _search(self, selection: FragmentSelection, top: TopRows) -> None:
-        loaded = self._load(selection)
+    def _search(self, top: TopRows, loaded: LoadedVectors) -> None:
         for query in range(self.query.answers):
             distances = self.query.distances(loaded.vectors, query)
             if loaded.kept is not None:
