@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import subprocess
 import sys
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.errors import ColumnNotFoundError, FilterColumnError, FilterError, OptionError
+from glaive.expr import tree
 from glaive.expr.filters import Filter, bind_filter, bind_value
+from glaive.expr.split import merged
 from glaive.format.fields import LanceSchema
 
 BATCH = pa.record_batch(
@@ -189,6 +192,26 @@ def test_a_range_has_both_bounds() -> None:
     assert term.condition[1] == InRange(
         low=pa.scalar(1, pa.int32()), high=pa.scalar(3, pa.int32()), high_included=False
     )
+
+
+def test_bounds_are_paired_in_the_order_of_the_text() -> None:
+    text = "a > 1 and x < 5.0 and a > 2 and a < 9 and x > 1.0 and a < 8 and a < 7"
+    found = [(term.condition[0], term.condition[1]) for term in bound(text).terms]
+    ranges = [(path, _value(one.low), _value(one.high)) for path, one in found]
+    assert ranges == [("a", 1, 9), ("x", 1.0, 5.0), ("a", 2, 8), ("a", None, 7)]
+
+
+def _value(bound: Any) -> Any:
+    return None if bound is None else bound.as_py()
+
+
+@pytest.mark.spec("rel-25")
+def test_many_bounds_of_one_column_take_little_time() -> None:
+    least = InRange(low=pa.scalar(1, pa.int32()))
+    tests = [(tree.Literal(True, pa.bool_()), ("a", least))] * 20_000
+    started = time.process_time()
+    assert merged(tests) == tests
+    assert time.process_time() - started < 5, "minutes, were they compared with each other"
 
 
 def test_tests_without_a_condition_come_last() -> None:

@@ -14,7 +14,7 @@ from glaive.errors import FilterError
 from glaive.expr import tree
 from glaive.expr.parse import parse
 from glaive.expr.render import render
-from glaive.expr.tree import MAX_DEPTH, MAX_TEXT, Literal, Name, Node
+from glaive.expr.tree import MAX_DEPTH, MAX_JOINED, MAX_TEXT, Literal, Name, Node
 
 A, B, C = (Name((letter,)) for letter in "abc")
 ONE = Literal(1, pa.int64())
@@ -321,8 +321,19 @@ def test_what_is_written_reads_as_the_same(node: Node) -> None:
 def test_a_text_that_is_nested_too_deeply_is_refused_before_all_of_it_was_looked_at(
     opening: str,
 ) -> None:
-    with pytest.raises(FilterError, match=r"more than 128 parts|deeper than 128 levels"):
+    with pytest.raises(FilterError, match=r"more than (128 parts|20000 tests)|deeper than"):
         parse(opening * 100_000 + "\0, which is no token")
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("word", [" and ", " OR "])
+def test_a_text_that_joins_too_many_tests_is_refused_before_it_is_parsed(word: str) -> None:
+    with pytest.raises(FilterError, match=f"more than {MAX_JOINED} tests with AND and OR"):
+        parse(word.join(["a = 1"] * 100_000) + "\0, which is no token")
+    assert isinstance(parse(f"a in ('{word}', '{word * MAX_JOINED}')"), tree.InList)
+    assert parse(f"`{word * MAX_JOINED}` -- {word * MAX_JOINED}") == Name(
+        (word * MAX_JOINED,), exact=True
+    )
 
 
 def test_a_long_text_has_the_tree_of_its_tokens_wherever_they_were_split_off() -> None:

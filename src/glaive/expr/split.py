@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import Any
 
 import pyarrow as pa
@@ -115,29 +116,33 @@ def _alternatives(operands: tuple[Node, ...]) -> Test | None:
 def merged(tests: list[tuple[Node, Test | None]]) -> list[tuple[Node, Test | None]]:
     """Merge lower and upper bounds of one column into one range."""
     kept: list[tuple[Node, Test | None]] = []
+    half: dict[tuple[str, bool], deque[int]] = defaultdict(deque)
+    """Where in ``kept`` single bounds are, by column and whether they are lower ones."""
     for node, test in tests:
-        index = next((i for i, (_, other) in enumerate(kept) if _closes(other, test)), None)
-        if index is None or test is None:
+        side = _bound(test)
+        if test is None or side is None:
             kept.append((node, test))
             continue
+        path, is_lower = side
+        if not (opposite := half[path, not is_lower]):
+            half[side].append(len(kept))
+            kept.append((node, test))
+            continue
+        index = opposite.popleft()
         other_node, other = kept[index]
         if other is not None:
-            kept[index] = tree.both(other_node, node), (test[0], _range(other[1], test[1]))
+            kept[index] = tree.both(other_node, node), (path, _range(other[1], test[1]))
     return kept
 
 
-def _closes(first: Test | None, other: Test | None) -> bool:
-    """Whether one is the lower bound of a column and the other its upper bound."""
-    if first is None or other is None or first[0] != other[0]:
-        return False
-    a, b = first[1], other[1]
-    if not isinstance(a, InRange) or not isinstance(b, InRange):
-        return False
-    return (
-        (a.low is None) != (a.high is None)
-        and (a.low is None) != (b.low is None)
-        and ((b.low is None) != (b.high is None))
-    )
+def _bound(test: Test | None) -> tuple[str, bool] | None:
+    """The column that a test has one bound of, and whether that is the lower one."""
+    if test is None or not isinstance(test[1], InRange):
+        return None
+    bounds = test[1]
+    if (bounds.low is None) == (bounds.high is None):
+        return None
+    return test[0], bounds.high is None
 
 
 def _range(first: Condition, other: Condition) -> Condition:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from glaive.expr.constant_list import LONG_LIST
 from glaive.expr.source_position import failure
-from glaive.expr.tree import MAX_TEXT
+from glaive.expr.tree import MAX_JOINED, MAX_TEXT
 
 __all__ = ["AHEAD", "Kind", "Token", "Tokens"]
 
@@ -60,6 +60,15 @@ _TOKEN = re.compile(
 _EDGE = re.compile(r"/\*|\*/")
 
 
+_JOINED = re.compile(
+    r"""(?:'[^']*+')++|(?:"[^"]*+")++|(?:`[^`]*+`)++|--[^\n]*+"""
+    r"""|(?P<comment>/\*)|\b(?P<word>and|or)\b""",
+    re.IGNORECASE,
+)
+"""What joins tests, and what may contain such words without joining any."""
+
+_SHORTEST = len("a or")
+
 AHEAD = 64
 """Tokens after the current one that a parser may look at."""
 
@@ -89,6 +98,7 @@ class Tokens:
                 "",
                 -1,
             )
+        _check_joined(text)
         self._text, self._at = text, 0
         self.found: list[Token] = []
         self.limit = 0
@@ -118,6 +128,24 @@ class Tokens:
             if not tokens or tokens[-1].kind is not Kind.END:
                 tokens.append(Token(Kind.END, "", at, at))
             self.limit = len(tokens)
+
+
+def _check_joined(text: str) -> None:
+    """Refuse a text that joins too many tests before any of it is parsed."""
+    if len(text) < _SHORTEST * MAX_JOINED:
+        return
+    joined = 0
+    for match in _JOINED.finditer(text):
+        joined += match.lastgroup == "word"
+        if joined > MAX_JOINED:
+            raise failure(
+                f"the filter joins more than {MAX_JOINED} tests with AND and OR: compare with a "
+                "list (IN), or join with a table of the values instead",
+                text,
+                match.start(),
+            )
+        if match.lastgroup == "comment":  # what follows is counted while it is parsed
+            return
 
 
 def _token(group: str, raw: str, text: str, at: int, end: int) -> Token:

@@ -20,6 +20,7 @@ from glaive.arrow.scalars import scalar
 __all__ = [
     "FIRST_VALUE",
     "MAX_DEPTH",
+    "MAX_JOINED",
     "MAX_NODES",
     "MAX_TEXT",
     "And",
@@ -53,6 +54,9 @@ MAX_TEXT = 8 << 20
 
 MAX_NODES = 250_000
 """Names, constants and operations of a filter, items of IN lists included."""
+
+MAX_JOINED = 20_000
+"""Words AND and OR in a text: each term costs some 0.1 ms until rows are compared."""
 
 MAX_DEPTH = 128
 """Levels of a filter: each operator, call and pair of brackets is one. AND and OR of any
