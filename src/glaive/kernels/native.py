@@ -67,6 +67,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import postings as postings
     from glaive.kernels.loops import products as products
     from glaive.kernels.loops import rotation as rotation
+    from glaive.kernels.loops import row_takes as row_takes
     from glaive.kernels.loops import runs as runs
     from glaive.kernels.loops import spaced as spaced
     from glaive.kernels.loops import text_search as text_search
@@ -82,6 +83,7 @@ SHARED_SOURCES: Final = tuple(
     for name in (
         "records.py",
         "string_records.py",
+        "take_records.py",
         "text_records.py",
         "vector_records.py",
         "machine.py",

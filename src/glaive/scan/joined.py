@@ -19,6 +19,7 @@ from glaive.arrow.buffers import distinct
 from glaive.file.v2.prefetch import prefetch_rows
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
+from glaive.file.v2.reading.row_takes import ColumnTakes
 from glaive.scan.bound import BoundFragment
 from glaive.types import Flags, Int64s
 
@@ -86,6 +87,8 @@ class JoinedFragments:
     rows: Int64s
     are_whole: Flags
     columns: Sequence[FieldColumns | None]
+    together: ColumnTakes | None = field(init=False)
+    """All columns, for takes of few rows; None where some are taken fragment by fragment."""
     _trust: _Trust = field(init=False)
     is_all: bool = field(init=False)
     """Whether row i of the dataset is row i of the columns: nothing is missing or deleted."""
@@ -93,7 +96,10 @@ class JoinedFragments:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_trust", _Trust(np.zeros(len(self.rows))))
         in_order = np.array_equal(self.first_row, np.cumsum(self.rows) - self.rows)
-        is_all = in_order and bool(self.are_whole.all()) and all(self.columns)
+        columns = [column for column in self.columns if column is not None]
+        is_whole = len(columns) == len(self.columns)
+        object.__setattr__(self, "together", ColumnTakes(columns) if is_whole else None)
+        is_all = in_order and bool(self.are_whole.all()) and is_whole
         object.__setattr__(self, "is_all", is_all)
 
     @property

@@ -31,6 +31,7 @@ from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
 
 if TYPE_CHECKING:
+    from glaive.file.v2.reading.row_takes import ColumnTakes
     from glaive.scan.joined import JoinedFragments
 
 __all__ = ["take", "take_from", "take_physical"]
@@ -74,8 +75,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     driver = _Take(source, meter or Meter(), are_live=True)
     all_of_it = source.joined_before()
     if all_of_it is not None and all_of_it.is_all and meter is None:
-        takes = [column.take for column in all_of_it.columns if column is not None]
-        arrays = driver.joined_columns(all_of_it, None, wanted, takes)
+        arrays = driver.joined_columns(all_of_it, None, wanted, all_of_it.together)
         if arrays is not None:
             return _as_table(source, [arrays])
     first = int(np.searchsorted(starts, low, side="right")) - 1
@@ -169,10 +169,10 @@ class _Take:
             small = take_small(self.source, fragment, rows, self.meter)
             joined = None if small else self.joined(positions.tolist())
         if joined is not None:
-            takes = self.joined_takes(joined, positions)
-            if takes is not None:
+            together = self.taken_together(joined, positions)
+            if together is not None:
                 among_all = joined.numbers(fragment, rows)
-                arrays = self.joined_columns(joined, positions, among_all, takes)
+                arrays = self.joined_columns(joined, positions, among_all, together)
                 if arrays is not None:
                     return _as_table(self.source, [arrays])
                 joined = None  # it would fail again
@@ -219,16 +219,13 @@ class _Take:
             return None
         return source.joined(positions)
 
-    def joined_takes(
-        self, joined: JoinedFragments, positions: Int64s
-    ) -> Sequence[Callable[[Int64s], pa.Array]] | None:
-        """How to take each column; None if rows of these fragments need one itself."""
-        takes = [column.take for column in joined.columns if column is not None]
-        if len(takes) < len(joined.columns) or not joined.holds(positions):
+    def taken_together(self, joined: JoinedFragments, positions: Int64s) -> ColumnTakes | None:
+        """All columns; None if rows of these fragments need a fragment itself."""
+        if joined.together is None or not joined.holds(positions):
             return None
         if self.are_live and not bool(joined.are_whole[positions].all()):
             return None
-        return takes
+        return joined.together
 
     def take_joined(
         self, joined: JoinedFragments, jobs: list[_Job], numbers: Int64s | None
@@ -256,10 +253,12 @@ class _Take:
             array: pa.Array = concat_arrays(parts)
             return array if back is None else array.take(integer_array(back))
 
-        takes = [
-            partial(alone, at) if column is None else column.take
-            for at, column in enumerate(joined.columns)
-        ]
+        takes: ColumnTakes | Sequence[Callable[[Int64s], pa.Array]] | None = joined.together
+        if takes is None:
+            takes = [
+                partial(alone, at) if column is None else column.take
+                for at, column in enumerate(joined.columns)
+            ]
         return self.joined_columns(joined, positions, wanted, takes)
 
     def joined_columns(
@@ -267,23 +266,28 @@ class _Take:
         joined: JoinedFragments,
         positions: Int64s | None,
         wanted: Int64s | None,
-        takes: Sequence[Callable[[Int64s], pa.Array]],
+        takes: ColumnTakes | Sequence[Callable[[Int64s], pa.Array]] | None,
     ) -> _Chunk | None:
         """All columns of rows given by their number among those of the joined fragments.
 
-        ``takes`` takes them of each column; without ``positions``, which a meter counts, all
-        fragments are joined. None where it has to be done otherwise.
+        ``takes`` takes them of all columns, or of each; without ``positions``, which a meter
+        counts, all fragments are joined. None where it has to be done otherwise.
         """
-        if wanted is None:
+        if wanted is None or takes is None:
             self.meter.fallback("joined take", "a row is beyond its fragment")
             return None
 
-        run = gather if len(wanted) >= _THREADED_ROWS else map
+        many = len(wanted) >= _THREADED_ROWS
         try:
             if not joined.prepare(positions, wanted):
                 self.meter.fallback("joined take", "unknown what cold files have to read")
                 return None
-            arrays = list(run(lambda take: take(wanted), takes))
+            if isinstance(takes, Sequence):
+                arrays = list((gather if many else map)(lambda take: take(wanted), takes))
+            elif many:
+                arrays = gather(lambda take: take(wanted), takes.each)
+            else:
+                arrays = takes.take(wanted)
             if positions is not None:
                 self.meter.count("fragments_taken_joined", len(positions))
             return arrays

@@ -29,7 +29,7 @@ from glaive.kernels.level_bits import LevelEncoding, unpack_level_bits, unpack_r
 from glaive.memory import as_array
 from glaive.types import Int64s, UInt16s, Where
 
-__all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf", "row_shapes"]
+__all__ = ["NULL_BIT", "LevelReader", "Levels", "empty_leaf", "level_form", "row_shapes"]
 
 NULL_BIT = pa.py_buffer(b"\0")
 """Validity bitmap of a single null."""
@@ -183,6 +183,19 @@ def empty_leaf(layout: MiniBlockLayout) -> Leaf:
     if layout.definition is not None and not layout.nullable_item:
         definition = np.empty(0, np.uint16)
     return Leaf(None, 0, 0, layout.layers, rep, definition)
+
+
+def level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
+    """Number and width of an encoding of levels in ``LevelPage``; None for others."""
+    if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
+        return 1, LEVEL_BITS
+    if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
+        return 2, codec.width
+    if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
+        return 3, LEVEL_BITS
+    if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
+        return 4, LEVEL_BITS
+    return None
 
 
 def _bit_form(codec: ValueEncoding | None) -> tuple[LevelEncoding, int] | None:

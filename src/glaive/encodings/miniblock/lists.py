@@ -17,13 +17,8 @@ from glaive.arrow.buffers import spread
 from glaive.encodings.miniblock.chunk_table import ChunkTable, RowIndex
 from glaive.encodings.miniblock.chunks import ChunkReader, ValuePieces
 from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.levels import LevelReader, Levels
-from glaive.encodings.protocol import ValueEncoding
-from glaive.encodings.values.bitpack_inline import InlineBitpacking
-from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
-from glaive.encodings.values.flat import Flat
+from glaive.encodings.miniblock.levels import LevelReader, Levels, level_form
 from glaive.encodings.values.general import General
-from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import find_row, max_levels
 from glaive.kernels.list_levels import LocatedRows, read_levels, select_levels
@@ -79,8 +74,8 @@ class ListReader:
         limits = layout.limits
         self._all_visible = layout.definition is None or limits.visible_def == limits.max_def
         self._page: LevelPage | None = None
-        rep = _level_form(layout.rep)
-        definition = _level_form(layout.definition)
+        rep = level_form(layout.rep)
+        definition = level_form(layout.definition)
         if rep is not None and (definition is not None or layout.definition is None):
             self._page = LevelPage(
                 rep=rep[0],
@@ -268,19 +263,6 @@ class ListReader:
         last = np.cumsum(counts)
         slots = last.searchsorted(values, "right")
         return RowPick(rep, definition, slots, values - (last - counts)[slots], chunks.pieces)
-
-
-def _level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
-    """Number and width of an encoding of levels in ``LevelPage``; None for others."""
-    if isinstance(codec, Flat) and codec.bits == LEVEL_BITS:
-        return 1, LEVEL_BITS
-    if isinstance(codec, OutOfLineBitpacking) and codec.bits == LEVEL_BITS:
-        return 2, codec.width
-    if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
-        return 3, LEVEL_BITS
-    if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
-        return 4, LEVEL_BITS
-    return None
 
 
 def _index(table: ChunkTable) -> RowIndex:

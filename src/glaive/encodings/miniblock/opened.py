@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,12 @@ from glaive.encodings.miniblock.item_lists import ItemListReader
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import LevelReader
 from glaive.encodings.miniblock.lists import ListReader
+from glaive.kernels.row_takes import RowPages
 from glaive.types import Where
 
-__all__ = ["Dictionaries", "Opened"]
+__all__ = ["Dictionaries", "Opened", "without_chunks"]
+
+T = TypeVar("T")
 
 
 class Dictionaries(NamedTuple):
@@ -41,6 +45,7 @@ class Opened:
     lists: ListReader | None
     item_lists: ItemListReader | None = None
     evaluated: Evaluated | None = None
+    row_pages: RowPages | None = None
 
     @classmethod
     def of_pages(
@@ -64,3 +69,8 @@ class Opened:
         lists = ListReader(layout, reader, levels, where)
         item_lists = ItemListReader.of(layout, table, lists.page, items)
         return cls(table, items, reader, levels, lists, item_lists)
+
+
+def without_chunks(buffers: Sequence[T]) -> list[T]:
+    """The small buffers among those of a page."""
+    return [buffers[0], *buffers[2:]]

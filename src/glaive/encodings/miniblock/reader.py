@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,21 +20,22 @@ from glaive.encodings.miniblock.item_lists import ListCut
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf, row_shapes
 from glaive.encodings.miniblock.lists import ListReader, RowCut
-from glaive.encodings.miniblock.opened import Opened
+from glaive.encodings.miniblock.opened import Opened, without_chunks
+from glaive.encodings.miniblock.row_pages import row_pages
 from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
 from glaive.kernels.compact import DeletionMask
 from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.kernels.locate import locate_values
+from glaive.kernels.row_takes import RowPages
 from glaive.types import ByteRange
 
-__all__ = ["ONE_REQUEST", "MiniBlockReader", "without_chunks"]
+__all__ = ["ONE_REQUEST", "MiniBlockReader"]
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
 
-T = TypeVar("T")
 Then = Callable[[pa.Buffer, NDArray[np.int64]], Leaf]
 
 
@@ -96,6 +96,15 @@ class MiniBlockReader(PageReader):
         elif not len(rows):
             return empty_leaf(self.layout)
         return self._with_small(partial(self._take, rows), whole=False)
+
+    def row_pages(self) -> RowPages | None:
+        """Mapped pages for takes of several columns at once; None where these do without it."""
+        at_hand = self.page.at_hand
+        if at_hand is None:
+            return None
+        small = self.opened(at_hand)
+        small.row_pages = small.row_pages or row_pages(self.layout, small, at_hand[1])
+        return small.row_pages
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the chunks of a mapped page without lists, one by one in the cache."""
@@ -387,8 +396,3 @@ class MiniBlockReader(PageReader):
     def _no_row(self, rows: NDArray[np.int64]) -> RowIndexError:
         row = rows.min() if rows.min() < 0 else rows.max()
         return RowIndexError(f"row {row} of a page with {self.rows} rows (in {self.page.where})")
-
-
-def without_chunks(buffers: Sequence[T]) -> list[T]:
-    """The small buffers among those of a page."""
-    return [buffers[0], *buffers[2:]]

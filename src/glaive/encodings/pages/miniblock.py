@@ -31,9 +31,9 @@ import pyarrow as pa
 from glaive.encodings.memory import page_bytes
 from glaive.encodings.miniblock.chunk_table import PageClaims
 from glaive.encodings.miniblock.layout import MiniBlockLayout
-from glaive.encodings.miniblock.opened import Dictionaries, Opened
+from glaive.encodings.miniblock.opened import Dictionaries, Opened, without_chunks
 from glaive.encodings.miniblock.page_run import PageRun
-from glaive.encodings.miniblock.reader import MiniBlockReader, without_chunks
+from glaive.encodings.miniblock.reader import MiniBlockReader
 from glaive.encodings.protocol import NO_RANGES, MemoryRanges, PageBytes, PageSignature
 from glaive.encodings.registry import page_layout
 from glaive.types import Int64s

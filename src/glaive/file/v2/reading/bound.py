@@ -225,10 +225,19 @@ class FieldColumns(BoundField):
             steps.append(column.pages[at].read(start - base, stop - base))
         return join(steps, partial(self._finish, stop - start))
 
+    @property
+    def segments(self) -> Sequence[int]:
+        """First row of each range of rows in which every leaf has a single page; and all rows."""
+        return self._cuts
+
+    def finish(self, rows: int, leaves: list[Leaf]) -> pa.Array:
+        """The array of so many rows out of those of all leaves, depth first."""
+        return self._finish_flat(leaves[0]) if self._flat else self._finish(rows, leaves)
+
     def _finish_flat(self, leaf: Leaf) -> pa.Array:
         return unshred_flat(self.node, leaf, self._where)
 
-    def _finish(self, rows: int, leaves: list[Leaf | None]) -> pa.Array:
+    def _finish(self, rows: int, leaves: Sequence[Leaf | None]) -> pa.Array:
         if self._shapes is None:
             present = [column is not None for column in self.leaf_columns]
             self._shapes = Shapes.of(self.node, present)

@@ -16,11 +16,12 @@ import pyarrow as pa
 from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import open_page
 from glaive.errors import CorruptFileError
-from glaive.file.bound import BoundField, FileColumns
+from glaive.file.bound import BoundField
 from glaive.file.profile import FormatProfile
 from glaive.file.v2.reading.bound import Column, FieldColumns
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.reading.container import MAX_ROWS, Container
+from glaive.file.v2.reading.row_takes import PagedColumns
 from glaive.format.blobs import stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
@@ -85,7 +86,7 @@ class FileV2:
         fields: Sequence[Field],
         column_of: Mapping[int, int] | None = None,
         rows: int | None = None,
-    ) -> FileColumns:
+    ) -> PagedColumns:
         """Bind columns to fields; see :class:`glaive.file.protocol.FileReader`.
 
         With ``rows``, the number of rows, the schema is not read.
@@ -93,7 +94,7 @@ class FileV2:
         if column_of is None:
             column_of = self.column_numbers()
         count = self.num_rows if rows is None else rows
-        return FileColumns(self._bound(fields, column_of, count), count, self.reader)
+        return PagedColumns(self._bound(fields, column_of, count), count, self.reader)
 
     def _bound(
         self, fields: Sequence[Field], column_of: Mapping[int, int], rows: int

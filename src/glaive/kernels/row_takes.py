@@ -1,0 +1,288 @@
+"""Rows out of several columns without lists, in one call and one piece of memory.
+
+One call finds the chunk of each row, reads its header, level and value, and decodes or copies
+texts. As in ``list_takes``, None stands for damage and for processes that are not to use compiled
+kernels: then the general path is taken, which is what this one is compared with.
+
+Specification: "Chunks" in ``docs/format/pages.md``; "FSST" in ``docs/format/encodings.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from glaive.kernels._addresses import KEEPS_ADDRESSES, address
+from glaive.kernels._list_chunks import same_length
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import row_takes as compiled
+from glaive.kernels.records import LevelPage, packed
+from glaive.kernels.strings import Strings
+from glaive.kernels.symbols import MAX_SYMBOL_BYTES, SymbolTable
+from glaive.kernels.take_records import RowTable, TakenColumn, TakeRows
+from glaive.memory import allocate, as_array
+from glaive.types import MAX_OFFSET, Int64s, UInt8s
+
+__all__ = [
+    "CODES",
+    "STRINGS",
+    "RowColumns",
+    "RowItems",
+    "RowPages",
+    "TakenRows",
+    "exercise",
+    "join_symbols",
+    "take_rows",
+]
+
+STRINGS: Final = 5
+CODES: Final = 6
+"""Encodings of values in the ``LevelPage`` of a column of strings: plain, or in FSST codes."""
+
+TOO_LITTLE: Final = -2
+_SCRATCH: Final = 32 * 64
+"""Bytes that the kernel needs beside the result."""
+
+_TAKEN: Final = len(TakenColumn._fields)
+_PART_ROOM: Final = 5 * 64
+"""Bytes of a column for which there is room at first, beside those of its rows."""
+
+_TEXT_ROOM: Final = 64
+_LAST_TEXT_ROOM: Final = 2048
+"""Bytes of a text for which there is room at first: of each, and beside for the last."""
+
+
+class RowItems(NamedTuple):
+    """A dictionary of strings, or those of several pages, one after the other.
+
+    Values of chunk i are numbers below ``limits[i]``, counted from item ``bases[i]`` on.
+    """
+
+    strings: Strings
+    total: int
+    bases: Int64s
+    limits: Int64s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPages:
+    """Pages without lists of one column, for takes.
+
+    Parameters
+    ----------
+    data
+        Memory of all chunks.
+    offsets, sizes, firsts, counts
+        ``int64`` of shape ``(chunks,)``, ``firsts`` of ``(chunks + 1,)``: first byte and bytes of
+        each chunk, number of its first value and of all values, and its values.
+    first_chunks
+        ``int64`` of shape ``(pages + 1,)``: number of the first chunk of each page, and of all.
+    shift
+        Chunks have ``1 << shift`` values, but for the last of each page; -1 if they differ.
+    page
+        Encoding and limits of definition levels; a ``null_item`` where they only tell nulls;
+        encoding of values, which have ``value_bits``: ``STRINGS`` and ``CODES`` beside those of
+        ``LevelPage``.
+    symbols
+        For codes: those of all pages, by :func:`join_symbols`.
+    items
+        The dictionary, whose strings are then taken.
+    first_row
+        Number of the row that has value 0.
+    """
+
+    data: pa.Buffer
+    offsets: Int64s
+    sizes: Int64s
+    firsts: Int64s
+    counts: Int64s
+    first_chunks: Int64s
+    shift: int
+    page: LevelPage
+    symbols: UInt8s | None = None
+    items: RowItems | None = None
+    first_row: int = 0
+    _record: Int64s = field(init=False)
+    _starts: Int64s = field(init=False)
+
+    def __post_init__(self) -> None:
+        chunks, pages, items = len(self.sizes), len(self.first_chunks) - 1, self.items
+        same_length(chunks, self.offsets, self.counts, self.firsts[1:])
+        arrays: list[NDArray[Any]] = [self.offsets, self.sizes, self.firsts, self.counts]
+        if items is not None:
+            same_length(chunks, items.bases, items.limits)
+            arrays += [items.bases, items.limits]
+            width = items.strings.offset_bits >> 3
+            if not 0 <= items.total < items.strings.offsets.size // width:
+                raise ValueError(f"{items.total} items of {items.strings.offsets.size} bytes")
+        has_codes = self.page.values == CODES
+        if has_codes != (self.symbols is not None and self.symbols.shape == (pages, _SYMBOLS)):
+            raise ValueError(f"no symbols for {pages} pages, or some that are not used")
+        if self.symbols is not None:
+            arrays.append(self.symbols)
+        if pages < 1 or not all(array.flags.c_contiguous for array in arrays):
+            raise ValueError("no page, or arrays with gaps")
+        if int(self.first_chunks.min()) < 0 or int(self.first_chunks.max()) > chunks:
+            raise ValueError(f"pages from chunks {self.first_chunks} of {chunks}")
+        object.__setattr__(self, "_starts", self.firsts[self.first_chunks])
+        self._pack()
+
+    @property
+    def place(self) -> int:
+        """Address of the pages as a record."""
+        if not KEEPS_ADDRESSES:
+            self._pack()
+        return address(self._record)
+
+    @property
+    def text_bits(self) -> int:
+        """Bits of the offsets of what is taken, where these are strings; else 0."""
+        if self.items is not None:
+            return self.items.strings.offset_bits
+        return self.page.value_bits if self.page.values >= STRINGS else 0
+
+    def _pack(self) -> None:
+        page, items, symbols = self.page, self.items, self.symbols
+        record = RowTable(
+            data=address(self.data), data_size=self.data.size, offsets=address(self.offsets),
+            sizes=address(self.sizes), firsts=address(self.firsts), counts=address(self.counts),
+            chunks=len(self.sizes), starts=address(self._starts),
+            first_chunks=address(self.first_chunks), pages=len(self.first_chunks) - 1,
+            shift=self.shift, value_width=page.value_width, definition=page.definition,
+            def_width=page.def_width, max_def=page.max_def, nullable=page.null_item,
+            values=page.values, bits=page.value_bits,
+            symbols=0 if symbols is None else address(symbols), first_row=self.first_row,
+        )  # fmt: skip
+        if items is not None:
+            offsets, bits, data = items.strings
+            record = record._replace(
+                bases=address(items.bases), limits=address(items.limits), items=items.total,
+                item_width=bits >> 3, item_offsets=address(offsets), item_data=address(data),
+                item_data_size=data.size,
+            )  # fmt: skip
+        object.__setattr__(self, "_record", packed(record))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowColumns:
+    """Columns that are taken from together."""
+
+    columns: Sequence[RowPages]
+    _tables: Int64s = field(init=False)
+    _room: list[int] = field(init=False)
+    """Bytes of a row for which there is room, and of a column beside."""
+
+    def __post_init__(self) -> None:
+        texts = sum(column.text_bits > 0 for column in self.columns)
+        beside = _PART_ROOM * len(self.columns) + _LAST_TEXT_ROOM * texts
+        each = sum(16 + (column.text_bits or column.page.value_bits) for column in self.columns)
+        object.__setattr__(self, "_room", [(each >> 3) + 1 + _TEXT_ROOM * texts, beside])
+        self._place()
+
+    @property
+    def tables(self) -> int:
+        """Address of the addresses of the columns."""
+        if not KEEPS_ADDRESSES:
+            self._place()
+        return address(self._tables)
+
+    def _place(self) -> None:
+        places = [column.place for column in self.columns]
+        object.__setattr__(self, "_tables", np.array(places, np.int64))
+
+    def room(self, rows: int) -> int:
+        """Bytes that so many rows take, about: as many each as those taken last."""
+        return self._room[0] * rows + self._room[1]
+
+    def learn(self, rows: int, used: int) -> None:
+        """Note how many bytes rows took."""
+        self._room[0] = max(self._room[0], (used + (used >> 2)) // rows)
+
+
+class TakenRows(NamedTuple):
+    """Columns in one piece of memory.
+
+    ``parts`` has six numbers for each, those of a ``TakenColumn``.
+    """
+
+    memory: pa.Buffer
+    parts: list[list[int]]
+
+
+def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
+    """Take rows of several columns.
+
+    Costs 5 µs, and 20 to 100 ns for each value that is in no cache.
+
+    Parameters
+    ----------
+    columns
+        The pages of each column.
+    rows
+        ``int64``: row numbers, in any order; those of each column begin with its ``first_row``.
+
+    Returns
+    -------
+    TakenRows or None
+        None when a chunk is damaged or a row is none of a column, when the rows take 2 GiB or
+        more, or when compiled kernels are not to be used.
+    """
+    wanted, count = len(rows), len(columns.columns)
+    if not wanted or not count or not use_compiled(wanted * count):
+        return None
+    rows = np.ascontiguousarray(rows, np.int64)
+    numbers = as_array(allocate(_SCRATCH + 8 * _TAKEN * count), np.int64)
+    base, at = address(numbers), address(rows)
+    tables, room = columns.tables, columns.room(wanted)
+    while room <= MAX_OFFSET:
+        memory = allocate(room)
+        call = TakeRows(
+            tables=tables, columns=count, rows=at, wanted=wanted, memory=address(memory),
+            room=room, scratch=base + 8 * _TAKEN * count, taken=base,
+        )  # fmt: skip
+        used = compiled.take_rows(*call)
+        if used >= 0:
+            columns.learn(wanted, used)
+            return TakenRows(memory, numbers[: _TAKEN * count].reshape(count, _TAKEN).tolist())
+        if used != TOO_LITTLE:
+            return None
+        room *= 2
+    return None
+
+
+_SYMBOLS: Final = 256 * 8 + 256
+"""Bytes of the symbols of a page: 256 words, and the length of each."""
+
+
+def join_symbols(tables: Sequence[SymbolTable]) -> UInt8s:
+    """Symbols of pages as the kernel reads them: ``uint8``, shape ``(tables, 2304)``."""
+    joined = np.empty((len(tables), _SYMBOLS), np.uint8)
+    for symbols, table in zip(joined, tables, strict=True):
+        symbols[:2048] = table.words.view(np.uint8)
+        # Of a code without a symbol: more than any symbol has.
+        symbols[2048:] = np.minimum(table.lengths, MAX_SYMBOL_BYTES + 1)
+    return joined
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    # One chunk: two plain strings, behind their levels.
+    header = np.array([2, 4, 14], "<u2").tobytes().ljust(8, b"\0")
+    levels = np.array([0, 1], "<u2").tobytes().ljust(8, b"\0")
+    texts = np.array([12, 13, 14], "<u4").tobytes() + b"\0\1" + bytes(2)
+    data = pa.py_buffer(header + levels + texts)
+    page = LevelPage(
+        rep=0, rep_width=0, definition=1, def_width=16, value_buffers=1, value_width=2, max_rep=0,
+        visible_max=0, max_def=1, null_item=1, values=CODES, value_bits=32,
+    )  # fmt: skip
+    zero, chunk = np.array([0]), np.array([0, 1])
+    symbols = join_symbols([SymbolTable((b"abc", b"de"))])
+    pages = RowPages(
+        data, zero, np.array([data.size]), np.array([0, 2]), np.array([2]), chunk, -1, page, symbols
+    )
+    take_rows(RowColumns([pages]), np.array([1, 0]))
