@@ -174,6 +174,19 @@ def test_text_that_grows_more_than_a_sample_promised_is_decoded(bits: int) -> No
     assert back.offset_bits == bits
 
 
+@pytest.mark.parametrize("every", [2, 5, 200])
+def test_symbols_of_eight_bytes_are_decoded_whether_rare_or_frequent(every: int) -> None:
+    # One code after the other at every place of a group of four: a symbol, eight bytes, an escape.
+    codes = [bytes([4]) if n % every == 0 else bytes([n % 4]) for n in range(40_000)]
+    codes[1_001::97] = [b"\xffx"] * len(codes[1_001::97])
+    symbols = [TABLE.symbols[code[0]] if len(code) == 1 else b"x" for code in codes]
+    runs = range(0, len(codes), 37)
+    coded, expected = ([b"".join(part[n : n + 37]) for n in runs] for part in (codes, symbols))
+    for tier in TIERS:
+        with force_tier(tier):
+            assert values(decode_strings(TABLE, of(coded), len(coded), HERE)) == expected
+
+
 def test_text_that_does_not_shrink_is_encoded() -> None:
     noise = np.random.default_rng(3).integers(0, 256, (400, 100), np.uint8)
     given_values = [row.tobytes() for row in noise]

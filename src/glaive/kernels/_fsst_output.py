@@ -10,9 +10,9 @@ from glaive.kernels._addresses import address
 from glaive.kernels.string_records import DecodeState
 from glaive.kernels.strings import Strings, as_offsets
 from glaive.memory import allocate
-from glaive.types import MAX_OFFSET, UInt32s, Where
+from glaive.types import MAX_OFFSET, UInt32s, UInt64s, Where
 
-__all__ = ["Output", "damaged_codes", "new_checkpoints"]
+__all__ = ["Output", "damaged_codes", "new_checkpoints", "new_packed"]
 
 
 class Output:
@@ -59,6 +59,11 @@ class Output:
 def new_checkpoints(codes: int) -> UInt32s:
     """Memory for the checkpoints of a stream of at most so many codes."""
     return np.empty(codes // 2 + 8, np.uint32)
+
+
+def new_packed() -> UInt64s:
+    """Memory for symbols with their lengths in the top byte."""
+    return np.empty(256, np.uint64)
 
 
 def damaged_codes(part: str, where: Where) -> CorruptFileError:

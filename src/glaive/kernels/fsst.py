@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints
+from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints, new_packed
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import fsst as compiled_fsst
 from glaive.kernels.native import fsst_encode as compiled_fsst_encode
@@ -133,12 +133,12 @@ def _decode_compiled(
     starts, bases, floors, limits, counts = columns
     size = _estimate_size(table, strings.data, columns, work)
     output = Output(int(counts.sum()), strings.offset_bits, size)
-    checkpoints = new_checkpoints(_STREAM_BYTES)
+    checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
     call = DecodeFsst(
         offsets=address(strings.offsets), data=address(strings.data), offset_starts=address(starts),
         bases=address(bases), floors=address(floors), limits=address(limits),
         counts=address(counts), chunks=len(counts), width=strings.offset_bits // 8,
-        symbols=address(table.words), sizes=address(table.lengths),
+        symbols=address(table.words), sizes=address(table.lengths), packed=address(packed),
         checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
     )  # fmt: skip
     while (status := compiled_fsst.decode(*call)) != -1:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints
+from glaive.kernels._fsst_output import Output, damaged_codes, new_checkpoints, new_packed
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.fsst import decode_chunks, decode_strings
 from glaive.kernels.native import fsst_pages as compiled
@@ -142,13 +142,13 @@ def _decode(
     ends = np.cumsum(chunks)
     capacity = _GROWTH * int(sizes.sum()) + 8 * int(sizes.max(initial=0)) + 64
     output = Output(int(counts.sum()), strings.offset_bits, capacity)
-    checkpoints = new_checkpoints(_STREAM_BYTES)
+    checkpoints, packed = new_checkpoints(_STREAM_BYTES), new_packed()
     call = DecodeFsstPages(
         offsets=address(strings.offsets), data=address(strings.data),
         offset_starts=address(offset_starts), bases=address(bases), floors=address(floors),
         limits=address(limits), counts=address(counts), ends=address(ends), pages=len(symbols),
-        tables=address(symbols), width=strings.offset_bits // 8, checkpoints=address(checkpoints),
-        max_stream=_STREAM_BYTES, **output.arguments(),
+        tables=address(symbols), width=strings.offset_bits // 8, packed=address(packed),
+        checkpoints=address(checkpoints), max_stream=_STREAM_BYTES, **output.arguments(),
     )  # fmt: skip
     while (status := compiled.decode_pages(*call)) != -1:
         if status >= 0:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from glaive.errors import CorruptFileError
 from glaive.kernels._addresses import address
 from glaive.kernels._bounds import check_offset_chunks
-from glaive.kernels._fsst_output import new_checkpoints
+from glaive.kernels._fsst_output import new_checkpoints, new_packed
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.fsst import decode_chunks, encode_strings
 from glaive.kernels.native import fsst_search as compiled
@@ -95,14 +95,14 @@ def search_chunks(
         return _search_numpy(table, data, (starts, sizes, counts), offset_bits, test, where)
     bits = np.zeros((total + 7) // 8, np.uint8)
     scratch = pa.allocate_buffer(8 * _MAX_CODES + longest + _SLACK)
-    checkpoints = new_checkpoints(_MAX_CODES)
+    checkpoints, packed = new_checkpoints(_MAX_CODES), new_packed()
     patterns = np.frombuffer(b"".join(test.patterns) or b"\0", np.uint8)
     lengths = np.array([*map(len, test.patterns)] or [0], np.int64)
     call = SearchFsst(
         data=address(data), starts=address(starts), chunk_sizes=address(sizes),
         counts=address(counts), chunks=len(starts), width=width, symbols=address(table.words),
-        sizes=address(table.lengths), checkpoints=address(checkpoints), scratch=address(scratch),
-        patterns=address(patterns), pattern_sizes=address(lengths),
+        sizes=address(table.lengths), packed=address(packed), checkpoints=address(checkpoints),
+        scratch=address(scratch), patterns=address(patterns), pattern_sizes=address(lengths),
         pattern_count=len(test.patterns), begins=int(test.begins), ends=int(test.ends),
         target=address(bits),
     )  # fmt: skip

@@ -43,6 +43,7 @@ class DecodeFsst(NamedTuple):
     width: int
     symbols: int
     sizes: int
+    packed: int
     checkpoints: int
     max_stream: int
     out_width: int
@@ -85,6 +86,7 @@ class DecodeFsstPages(NamedTuple):
     pages: int
     tables: int
     width: int
+    packed: int
     checkpoints: int
     max_stream: int
     out_width: int
@@ -129,6 +131,7 @@ class SearchFsst(NamedTuple):
     width: int
     symbols: int
     sizes: int
+    packed: int
     checkpoints: int
     scratch: int
     patterns: int

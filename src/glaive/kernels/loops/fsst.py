@@ -23,45 +23,98 @@ from glaive.kernels.loops.offsets import load_offset, store_offset
 from glaive.kernels.records import offsets_of
 from glaive.kernels.string_records import DecodeFsst, DecodeState
 
-__all__ = ["decode", "end_of_value", "stream"]
+__all__ = ["decode", "end_of_value", "pack_symbols", "stream"]
 
 STATE = offsets_of(DecodeState)
 ESCAPE = 255
 NO_SYMBOL = 64
 INSIDE = 0x80000000
+GROUP = 4
+LONGEST = 8
+LENGTH_AT = np.uint64(56)
+ALONE = np.uint64(1 << 63)
+SAMPLE = 1024
+MANY_CODES = 16_384
+RARE = 64
+NOT_CHOSEN = -1
 
 
 @kernel
-def stream(p: int, stop: int, out: int, symbols: int, sizes: int, checkpoints: int) -> int:
+def pack_symbols(symbols: int, sizes: int, codes: int, count: int, packed: int) -> int:
+    """Write the symbols with their lengths in the top byte, if that pays; returns where, or 0.
+
+    Symbols of eight bytes leave no room for a length and are decoded one by one, which pays only
+    where few of ``codes``, a sample, stand for them.
+    """
+    long = np.int64(0)
+    count = min(count, SAMPLE)
+    for j in range(count):
+        long += load_i64(sizes + 8 * np.int64(load_u8(codes + j))) == LONGEST
+    if RARE * long > count:
+        return np.int64(0)
+    for code in range(256):
+        size = np.uint64(load_i64(sizes + 8 * code))
+        word = load_u64(symbols + 8 * code) | (size << LENGTH_AT)
+        store_u64(packed + 8 * code, word if size < LONGEST else ALONE)
+    return packed
+
+
+@kernel
+def stream(
+    p: int, stop: int, out: int, symbols: int, sizes: int, packed: int, checkpoints: int
+) -> int:
     """Decode codes to ``out`` across the ends of values; returns the bytes written, or -1.
 
-    ``checkpoints`` receives, for every second code byte, where its text begins (32 bits, counted
-    from ``out``); behind an escape, ``INSIDE`` and where the text ends. The end of a value costs
-    no branch that the processor could mispredict.
+    ``packed`` is what ``pack_symbols`` returned, or ``NOT_CHOSEN``. ``checkpoints`` receives, for
+    every second code byte, where its text begins (32 bits, counted from ``out``); behind an escape,
+    ``INSIDE`` and where the text ends. The end of a value costs no branch that the processor could
+    mispredict.
     """
-    start = p
     at = np.int64(0)
+    start = p
     while True:
-        while p + 4 <= stop:
-            word = np.int64(load_u32(p))
-            a = 8 * (word & 255)
-            b = 8 * ((word >> 8) & 255)
-            c = 8 * ((word >> 16) & 255)
-            d = 8 * (word >> 24)
-            second = at + load_i64(sizes + a)
-            third = second + load_i64(sizes + b)
-            fourth = third + load_i64(sizes + c)
-            end = fourth + load_i64(sizes + d)
-            if end - at >= NO_SYMBOL:
-                break
-            store_u64(checkpoints, at | (third << 32))
-            store_u64(out + at, load_u64(symbols + a))
-            store_u64(out + second, load_u64(symbols + b))
-            store_u64(out + third, load_u64(symbols + c))
-            store_u64(out + fourth, load_u64(symbols + d))
-            at = end
-            checkpoints += 8
-            p += 4
+        if packed > 0:
+            # Fewer loads. Codes are loaded as bytes: cutting a word up costs more.
+            while p + GROUP <= stop:
+                one = load_u64(packed + 8 * np.int64(load_u8(p)))
+                two = load_u64(packed + 8 * np.int64(load_u8(p + 1)))
+                three = load_u64(packed + 8 * np.int64(load_u8(p + 2)))
+                four = load_u64(packed + 8 * np.int64(load_u8(p + 3)))
+                if (one | two | three | four) >= ALONE:
+                    break
+                store_u32(checkpoints, at)
+                store_u64(out + at, one)
+                at += np.int64(one >> LENGTH_AT)
+                store_u64(out + at, two)
+                at += np.int64(two >> LENGTH_AT)
+                store_u32(checkpoints + 4, at)
+                store_u64(out + at, three)
+                at += np.int64(three >> LENGTH_AT)
+                store_u64(out + at, four)
+                at += np.int64(four >> LENGTH_AT)
+                checkpoints += 8
+                p += GROUP
+        else:
+            while p + GROUP <= stop:
+                word = np.int64(load_u32(p))
+                a = 8 * (word & 255)
+                b = 8 * ((word >> 8) & 255)
+                c = 8 * ((word >> 16) & 255)
+                d = 8 * (word >> 24)
+                second = at + load_i64(sizes + a)
+                third = second + load_i64(sizes + b)
+                fourth = third + load_i64(sizes + c)
+                end = fourth + load_i64(sizes + d)
+                if end - at >= NO_SYMBOL:
+                    break
+                store_u64(checkpoints, at | (third << 32))
+                store_u64(out + at, load_u64(symbols + a))
+                store_u64(out + second, load_u64(symbols + b))
+                store_u64(out + third, load_u64(symbols + c))
+                store_u64(out + fourth, load_u64(symbols + d))
+                at = end
+                checkpoints += 8
+                p += GROUP
         if p >= stop:
             break
         while True:
@@ -83,7 +136,7 @@ def stream(p: int, stop: int, out: int, symbols: int, sizes: int, checkpoints: i
                     store_u32(checkpoints, at | INSIDE)
                     checkpoints += 4
             else:
-                return -1
+                return np.int64(-1)
             if p >= stop or not (p - start) & 1:
                 break
     store_u32(checkpoints, at)
@@ -145,8 +198,8 @@ def _ends_of_values(
 @kernel_of(DecodeFsst)
 def decode(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
-    chunks: int, width: int, symbols: int, sizes: int, checkpoints: int, max_stream: int,
-    out_width: int, out_offsets: int, out: int, capacity: int, state: int,
+    chunks: int, width: int, symbols: int, sizes: int, packed: int, checkpoints: int,
+    max_stream: int, out_width: int, out_offsets: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
     """Decode the chunks from ``state`` on, a ``DecodeState``.
 
@@ -156,6 +209,7 @@ def decode(
     chunk = load_i64(state + STATE.chunk)
     done = load_i64(state + STATE.values)
     at = load_i64(state + STATE.size)
+    chosen = np.int64(NOT_CHOSEN)
     while chunk < chunks:
         n = load_i64(counts + 8 * chunk)
         source = offsets + load_i64(offset_starts + 8 * chunk)
@@ -177,7 +231,9 @@ def decode(
         p = base + first
         stop = base + last
         if first < last <= first + max_stream:
-            written = stream(p, stop, out + at, symbols, sizes, checkpoints)
+            if chosen == NOT_CHOSEN and (last - first) * (chunks - chunk) >= MANY_CODES:
+                chosen = pack_symbols(symbols, sizes, p, last - first, packed)
+            written = stream(p, stop, out + at, symbols, sizes, chosen, checkpoints)
             if written < 0:
                 return chunk
             if width == 4 and out_width == 4:

@@ -20,7 +20,7 @@ LENGTHS_AT = 2048
 @kernel_of(DecodeFsstPages)
 def decode_pages(
     offsets: int, data: int, offset_starts: int, bases: int, floors: int, limits: int, counts: int,
-    ends: int, pages: int, tables: int, width: int, checkpoints: int, max_stream: int,
+    ends: int, pages: int, tables: int, width: int, packed: int, checkpoints: int, max_stream: int,
     out_width: int, out_offsets: int, out: int, capacity: int, state: int,
 ) -> int:  # fmt: skip
     """Decode the chunks of page after page; see ``decode`` for ``state`` and the result.
@@ -33,8 +33,9 @@ def decode_pages(
         status = decode(
             offsets=offsets, data=data, offset_starts=offset_starts, bases=bases, floors=floors,
             limits=limits, counts=counts, chunks=load_i64(ends + 8 * page), width=width,
-            symbols=table, sizes=table + LENGTHS_AT, checkpoints=checkpoints, max_stream=max_stream,
-            out_width=out_width, out_offsets=out_offsets, out=out, capacity=capacity, state=state,
+            symbols=table, sizes=table + LENGTHS_AT, packed=packed, checkpoints=checkpoints,
+            max_stream=max_stream, out_width=out_width, out_offsets=out_offsets, out=out,
+            capacity=capacity, state=state,
         )  # fmt: skip
         if status != -1:
             return status

@@ -10,7 +10,13 @@ import numpy as np
 
 from glaive.kernels.loops.blocks import low_bits
 from glaive.kernels.loops.contains import candidates_64
-from glaive.kernels.loops.fsst import end_of_value, stream
+from glaive.kernels.loops.fsst import (
+    MANY_CODES,
+    NOT_CHOSEN,
+    end_of_value,
+    pack_symbols,
+    stream,
+)
 from glaive.kernels.loops.memory import (
     kernel,
     kernel_of,
@@ -84,7 +90,7 @@ def search_text(
 @kernel_of(SearchFsst)
 def search_chunks(
     data: int, starts: int, chunk_sizes: int, counts: int, chunks: int, width: int, symbols: int,
-    sizes: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
+    sizes: int, packed: int, checkpoints: int, scratch: int, patterns: int, pattern_sizes: int,
     pattern_count: int, begins: int, ends: int, target: int,
 ) -> int:  # fmt: skip
     """Search chunk after chunk; returns the number of the first damaged one, or -1.
@@ -92,6 +98,7 @@ def search_chunks(
     ``patterns`` follow each other; all bits of ``target`` are clear.
     """
     done = np.int64(0)
+    chosen = np.int64(NOT_CHOSEN)
     for i in range(chunks):
         source = data + load_i64(starts + i * 8)
         count = load_i64(counts + i * 8)
@@ -102,7 +109,9 @@ def search_chunks(
         codes = source + first
         text_size = np.int64(0)
         if first < last:
-            text_size = stream(codes, source + last, scratch, symbols, sizes, checkpoints)
+            if chosen == NOT_CHOSEN and (last - first) * (chunks - i) >= MANY_CODES:
+                chosen = pack_symbols(symbols, sizes, codes, last - first, packed)
+            text_size = stream(codes, source + last, scratch, symbols, sizes, chosen, checkpoints)
             if text_size < 0:
                 return i
         pattern = patterns
