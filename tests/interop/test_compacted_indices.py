@@ -73,7 +73,6 @@ KINDS = {
     "ngram": Kind("t", "NGRAM", "contains(t, 'text1')", holds_ids=True),
     "zonemap": Kind("a", IndexConfig("zonemap", ZONES), "a IN (1, 5, 12, 25)", rebuilt=False),
     "bloom": Kind("a", IndexConfig("bloomfilter", BLOOM), "a IN (1, 5, 12, 25)", rebuilt=False),
-    "fm": Kind("t", IndexConfig("fm", {}), "contains(t, 'ext1')", rebuilt=False),
     "json": Kind("j", IndexConfig("json", TO_BTREE), "json_get_int(j, 'x') IN (5, 12, 25)"),
     "json-bitmap": Kind("j", IndexConfig("json", TO_BITMAP), "json_get_int(j, 'x') IN (5, 25)"),
     "rtree": Kind("g", "RTREE", "a IN (1, 5)", rebuilt=False, holds_ids=True),

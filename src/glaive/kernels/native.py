@@ -70,7 +70,9 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import row_takes as row_takes
     from glaive.kernels.loops import runs as runs
     from glaive.kernels.loops import spaced as spaced
+    from glaive.kernels.loops import suffixes as suffixes
     from glaive.kernels.loops import text_search as text_search
+    from glaive.kernels.loops import wavelet as wavelet
     from glaive.kernels.loops import xxh64 as xxh64
 
 __all__ = ["SHARED_SOURCES", "is_loaded"]

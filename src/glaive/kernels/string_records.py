@@ -9,12 +9,15 @@ __all__ = [
     "DecodeFsstPages",
     "DecodeState",
     "EncodeFsst",
+    "FindPattern",
     "FindStrings",
     "FindTokens",
     "InvertTokens",
+    "LocateRows",
     "NumberRanges",
     "NumberStrings",
     "SearchFsst",
+    "SortSuffixes",
     "SymbolSlot",
     "TrainRound",
     "UnpackOffsets",
@@ -254,3 +257,49 @@ class InvertTokens(NamedTuple):
     positions: int
     position_ends: int
     sorted_positions: int
+
+
+class FindPattern(NamedTuple):
+    """For ``wavelet.find_pattern``."""
+
+    pattern: int
+    length: int
+    words: int
+    ranks: int
+    nodes: int
+    counts: int
+    path_starts: int
+    paths: int
+    rows: int
+    found: int
+
+
+class LocateRows(NamedTuple):
+    """For ``wavelet.locate_rows``."""
+
+    first: int
+    stop: int
+    words: int
+    ranks: int
+    nodes: int
+    counts: int
+    rows: int
+    samples: int
+    shift: int
+    most_steps: int
+    positions: int
+
+
+class SortSuffixes(NamedTuple):
+    """For ``suffixes.sort_substrings`` and ``suffixes.sort_suffixes``."""
+
+    text: int
+    width: int
+    size: int
+    symbols: int
+    starts: int
+    heads: int
+    minima: int
+    found_count: int
+    names: int
+    order: int

@@ -1,0 +1,287 @@
+"""Search a text by its Burrows-Wheeler transform, which is kept as a wavelet tree.
+
+The rows of a transform are the suffixes of the text, in their order; the transform has the byte
+before each. A node of the tree has a bit for each of some bytes of the transform: whether it
+is below the right child. So the number of a byte before a row is found by counting bits, level by
+level, and with it the row of the suffix that begins one byte earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from glaive.kernels._addresses import address
+from glaive.kernels._tier import use_compiled
+from glaive.kernels.native import wavelet as compiled
+from glaive.kernels.string_records import FindPattern, LocateRows
+from glaive.types import Int64s, UInt8s, UInt64s
+
+__all__ = ["SuffixSamples", "WaveletTree", "exercise", "find_pattern", "locate_rows"]
+
+_BLOCK_WORDS: Final = 8
+"""Words of bits that are counted one by one; those before are counted once."""
+
+_MOST_STEPS: Final = 256
+"""Steps back for each row that is located, on average: with one sample in 32 rows, about 32 are
+made. Texts that repeat themselves may take any number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaveletTree:
+    """A wavelet tree of bytes. What it is made of is checked once, here.
+
+    Parameters
+    ----------
+    words
+        ``uint64``: the bits of one node after the other, each from a word of its own on, lowest
+        bit first.
+    children
+        ``int64`` of shape ``(nodes, 2)``: node below a bit 0 and below a bit 1, or ``~symbol``.
+        Node 0 is the root; children come after their parents.
+    counts
+        ``int64`` of 257: bytes of the transform that are less than each; then all.
+
+    Raises
+    ------
+    ValueError
+        They do not fit each other.
+    """
+
+    words: UInt64s
+    children: Int64s
+    counts: Int64s
+    nodes: Int64s = field(init=False, repr=False)
+    """Of each node: first word, first of ``ranks``, and its children."""
+    ranks: Int64s = field(init=False, repr=False)
+    """Of each eight words of a node: set bits before them."""
+    path_starts: Int64s = field(init=False, repr=False)
+    """Of each byte: first of ``paths``; then all."""
+    paths: Int64s = field(init=False, repr=False)
+    """Steps from the root to each byte: twice the node, plus the bit."""
+    sizes: Int64s = field(init=False, repr=False)
+    """Bits of each node."""
+
+    def __post_init__(self) -> None:
+        counts, words = self.counts, self.words
+        good = counts.shape == (257,) and counts.dtype == np.int64 and words.dtype == np.uint64
+        good = good and words.ndim == 1 and words.flags.c_contiguous and counts.flags.c_contiguous
+        if not good or counts[0] != 0 or bool((counts[1:] < counts[:-1]).any()):
+            raise ValueError(f"{len(counts)} counts of bytes that do not ascend from 0")
+        children = self.children
+        if children.ndim != 2 or children.shape[1] != 2 or children.dtype != np.int64:
+            raise ValueError(f"children of shape {children.shape}")
+        paths = _paths(children)
+        present = np.diff(counts)
+        if any((present[symbol] > 0) != bool(path) for symbol, path in enumerate(paths)):
+            raise ValueError("leaves that are not the bytes of the text")
+        self._set("path_starts", np.cumsum([0, *map(len, paths)]))
+        self._set("paths", np.array([step for path in paths for step in path], np.int64))
+        sizes = np.zeros(len(children), np.int64)
+        for symbol, path in enumerate(paths):
+            np.add.at(sizes, np.array(path, np.int64) >> 1, present[symbol])
+        self._set("sizes", sizes)
+        used = (sizes + 63) >> 6
+        if int(used.sum()) != len(words):
+            raise ValueError(f"{len(words)} words of bits, where {int(used.sum())} are needed")
+        starts = np.cumsum(used) - used
+        blocks = used // _BLOCK_WORDS + 1
+        first_ranks = np.cumsum(blocks) - blocks
+        table = np.column_stack((starts, first_ranks, children)).astype(np.int64)
+        self._set("nodes", np.ascontiguousarray(table))
+        self._set("ranks", self._counted(used, starts, blocks, first_ranks))
+        right = np.zeros(len(children), np.int64)
+        for symbol, path in enumerate(paths):
+            ones = np.array([step >> 1 for step in path if step & 1], np.int64)
+            np.add.at(right, ones, present[symbol])
+        stored = self._ones()
+        if bool((stored != right).any()):
+            at = int(np.flatnonzero(stored != right)[0])
+            raise ValueError(f"{stored[at]} bits that are 1 in node {at}, not {right[at]}")
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _counted(self, used: Int64s, starts: Int64s, blocks: Int64s, firsts: Int64s) -> Int64s:
+        """The set bits before each eight words, from the beginning of the node on."""
+        ones = np.zeros(len(self.words) + 1, np.int64)
+        np.cumsum(np.bitwise_count(self.words), out=ones[1:])
+        node = np.repeat(np.arange(len(used)), blocks)
+        word = (np.arange(len(node)) - firsts[node]) * _BLOCK_WORDS + starts[node]
+        ranks: Int64s = ones[word] - ones[starts[node]]
+        return ranks
+
+    def _ones(self) -> Int64s:
+        """Set bits of each node, those behind its end left out."""
+        found = np.empty(len(self.sizes), np.int64)
+        for node in range(len(self.sizes)):
+            found[node] = np.count_nonzero(self.bits(node))
+        return found
+
+    def bits(self, node: int) -> UInt8s:
+        """The bits of a node, a byte each."""
+        size, start = int(self.sizes[node]), int(self.nodes[node, 0])
+        words = self.words[start : start + ((size + 63) >> 6)].view(np.uint8)
+        return np.unpackbits(words, count=size, bitorder="little")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the text."""
+        return int(self.counts[256])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        small = self.nodes.nbytes + self.paths.nbytes + self.path_starts.nbytes + self.sizes.nbytes
+        return int(self.words.nbytes + self.ranks.nbytes + self.counts.nbytes + small)
+
+    def transform(self) -> UInt8s:
+        """The Burrows-Wheeler transform: a byte for each row."""
+        made: dict[int, UInt8s] = {}
+        for node in range(len(self.sizes) - 1, -1, -1):
+            bits = self.bits(node).astype(np.bool_)
+            found = np.empty(len(bits), np.uint8)
+            for flags, child in zip((~bits, bits), self.children[node].tolist(), strict=True):
+                found[flags] = made.pop(child) if child >= 0 else np.uint8(~child)
+            made[node] = found
+        return made[0] if made else np.empty(0, np.uint8)
+
+
+def _paths(children: Int64s) -> list[list[int]]:
+    """The steps from the root to each byte; none for those that are no leaf."""
+    paths: list[list[int]] = [[] for _ in range(256)]
+    reached: list[list[int] | None] = [[]] + [None] * (len(children) - 1)
+    for node, pair in enumerate(children.tolist()):
+        path = reached[node]
+        if path is None:
+            raise ValueError(f"node {node} has no parent before it")
+        for bit, child in enumerate(pair):
+            step = [*path, 2 * node + bit]
+            known = node < child < len(children) and reached[child] is None
+            if known:
+                reached[child] = step
+            elif -256 <= child < 0 and not paths[~child]:
+                paths[~child] = step
+            else:
+                raise ValueError(f"child {child} of node {node} is not a node or a byte of its own")
+    return paths
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuffixSamples:
+    """Where the suffixes of some rows begin. Checked once, here.
+
+    Parameters
+    ----------
+    positions
+        ``int64``: that of each ``2 ** shift`` rows' first one.
+    shift
+        From 0 to 20.
+    rows
+        Rows, and bytes of the text.
+
+    Raises
+    ------
+    ValueError
+        They do not fit each other.
+    """
+
+    positions: Int64s
+    shift: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        positions, rows = self.positions, self.rows
+        good = positions.dtype == np.int64 and positions.ndim == 1 and 0 <= self.shift <= 20
+        good = good and positions.flags.c_contiguous and 0 <= rows < 1 << 48
+        if not good or len(positions) != (rows + (1 << self.shift) - 1) >> self.shift:
+            raise ValueError(f"{len(positions)} samples of {rows} rows")
+        if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < rows:
+            raise ValueError(f"samples beyond the {rows} bytes of the text")
+
+
+def find_pattern(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
+    """Rows of the suffixes that begin with a pattern, from the first to the one after the last.
+
+    Two counts of bits per byte of the pattern and level of the tree, whatever the text.
+    """
+    if not use_compiled(tree.size):
+        return _find_numpy(tree, pattern)
+    symbols, found = np.frombuffer(pattern, np.uint8), np.zeros(2, np.int64)
+    call = FindPattern(
+        pattern=address(symbols), length=len(symbols), words=address(tree.words),
+        ranks=address(tree.ranks), nodes=address(tree.nodes), counts=address(tree.counts),
+        path_starts=address(tree.path_starts), paths=address(tree.paths), rows=tree.size,
+        found=address(found),
+    )  # fmt: skip
+    compiled.find_pattern(*call)
+    low, high = found.tolist()
+    return low, high
+
+
+def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int) -> Int64s | None:
+    """Where the suffixes of the rows from ``first`` to ``stop`` begin in the text.
+
+    None where that takes too many steps, or the samples are of another text.
+
+    Raises
+    ------
+    ValueError
+        There are no such rows, or the samples are of fewer.
+    """
+    if not 0 <= first <= stop <= tree.size or samples.rows != tree.size:
+        raise ValueError(f"rows {first} to {stop} of {tree.size}, samples of {samples.rows}")
+    count = stop - first
+    most_steps = _MOST_STEPS * (count + _MOST_STEPS)
+    if not use_compiled(tree.size):
+        return _locate_numpy(tree, samples, first, stop, most_steps)
+    positions = np.empty(count, np.int64)
+    call = LocateRows(
+        first=first, stop=stop, words=address(tree.words), ranks=address(tree.ranks),
+        nodes=address(tree.nodes), counts=address(tree.counts), rows=tree.size,
+        samples=address(samples.positions), shift=samples.shift, most_steps=most_steps,
+        positions=address(positions),
+    )  # fmt: skip
+    return positions if compiled.locate_rows(*call) >= 0 else None
+
+
+def _find_numpy(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
+    transform = tree.transform()
+    low, high = 0, tree.size
+    for symbol in reversed(pattern):
+        if low >= high:
+            break
+        rows = np.flatnonzero(transform == symbol)
+        low, high = (np.searchsorted(rows, (low, high)) + tree.counts[symbol]).tolist()
+    return (low, high) if low < high else (0, 0)
+
+
+def _locate_numpy(
+    tree: WaveletTree, samples: SuffixSamples, first: int, stop: int, most_steps: int
+) -> Int64s | None:
+    before = np.empty(tree.size, np.int64)
+    before[np.argsort(tree.transform(), kind="stable")] = np.arange(tree.size)
+    rows = np.arange(first, stop)
+    steps = np.zeros(len(rows), np.int64)
+    mask = (1 << samples.shift) - 1
+    made = 0
+    while len(walking := np.flatnonzero(rows & mask)):
+        made += len(walking)
+        if made > most_steps:
+            return None
+        rows[walking] = before[rows[walking]]
+        steps[walking] += 1
+    positions = samples.positions[rows >> samples.shift] + steps
+    positions[positions >= tree.size] -= tree.size
+    return None if bool((positions >= tree.size).any()) else positions
+
+
+def exercise() -> None:
+    """Call every wrapper once with little data."""
+    counts = np.repeat([0, 1, 2], (98, 1, 158)).astype(np.int64)
+    tree = WaveletTree(np.ones(1, np.uint64), np.array([[~97, ~98]]), counts)
+    first, stop = find_pattern(tree, b"a")
+    locate_rows(tree, SuffixSamples(np.array([1, 0]), 0, 2), first, stop)
+    locate_rows(tree, SuffixSamples(np.array([1]), 1, 2), first, stop)
