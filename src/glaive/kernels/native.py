@@ -31,6 +31,7 @@ from glaive.kernels.machine import has_linked, link, processor
 
 if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` finds them
     from glaive.kernels.loops import bitpack as bitpack
+    from glaive.kernels.loops import byte_products as byte_products
     from glaive.kernels.loops import bytesplit as bytesplit
     from glaive.kernels.loops import chunks as chunks
     from glaive.kernels.loops import code_scan as code_scan

@@ -11,6 +11,7 @@ __all__ = [
     "RepairGraph",
     "ScanCodes",
     "SearchGraph",
+    "SelectLikely",
     "SelectNear",
 ]
 
@@ -140,6 +141,30 @@ class SelectNear(NamedTuple):
     start: int
     chunk: int
     capacity: int
+    masks: int
+    query_out: int
+    row_out: int
+
+
+class SelectLikely(NamedTuple):
+    """For ``byte_products.select_likely``; ``lanes``: five rows of ``padded`` numbers."""
+
+    rows: int
+    row_count: int
+    present: int
+    dimension: int
+    line: int
+    table: int
+    queries: int
+    offsets: int
+    factors: int
+    lanes: int
+    padded: int
+    start: int
+    chunk: int
+    capacity: int
+    codes: int
+    numbers: int
     masks: int
     query_out: int
     row_out: int

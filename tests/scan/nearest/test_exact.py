@@ -124,6 +124,27 @@ def test_a_batch_finds_what_its_queries_find_alone(
         assert own["_distance"].to_pylist() == alone[1]
 
 
+def test_a_batch_searches_vectors_of_several_pages_and_with_extreme_numbers(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    vectors = random.normal(size=(6000, 128)).astype(np.float32)
+    vectors[::7, 3] = 1e6  # beside which all others round to nothing
+    vectors[11, 5], vectors[12] = 1e20, 0
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 128)
+    path = tmp_path / "d.lance"
+    data = pa.table({"id": np.arange(6000), "v": column})
+    dataset = glaive.write_dataset(data, path, max_page_bytes=1 << 19)
+    dataset.delete("id in (2048, 3000)")
+    queries = vectors[[7, 500, 2047, 2048, 5999]] + random.normal(size=(5, 128)) / 9
+    near = {"column": "v", "q": queries, "k": 4}
+    for condition in (None, "id % 5 != 0", "id > 2100 and id < 5000"):
+        kept = dataset.to_table(["id"], condition)["id"].to_numpy()
+        found = dataset.to_table(["id"], condition, nearest=near, prefilter=True)
+        for number, query in enumerate(queries):
+            far = np.square(vectors[kept].astype(float) - query).sum(axis=1)
+            wanted = kept[np.argsort(far)[:4]]
+            assert found["id"].to_numpy()[4 * number : 4 * number + 4].tolist() == wanted.tolist()
+
+
 def test_vectors_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).normal(size=(40, DIMENSION)).astype(np.float32)
     vectors[3, 2], vectors[4] = np.nan, 0

@@ -29,6 +29,7 @@ __all__ = [
     "item_f64",
     "item_u8",
     "item_u16",
+    "item_u32",
     "kernel",
     "kernel_of",
     "kernel_with_sums",
@@ -46,6 +47,7 @@ __all__ = [
     "popcount",
     "prefetch",
     "put_f32",
+    "put_u8",
     "same_bytes",
     "set_bit",
     "square_root",
@@ -186,17 +188,25 @@ item_f32 = _item(ir.FloatType(), types.float32)
 item_f64 = _item(ir.DoubleType(), types.float64)
 item_u8 = _item(ir.IntType(8), types.uint8)
 item_u16 = _item(ir.IntType(16), types.uint16)
+item_u32 = _item(ir.IntType(32), types.uint32)
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def put_f32(_context: Any, first: Any, number: Any, value: Any) -> Any:
-    """Store a ``float32`` as item ``number`` from a first one on."""
+def _put(kind: Any, value: Any) -> Any:
+    """Store item ``number`` from a first one on: of integers the low bits."""
 
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        builder.store(args[2], _item_pointer(builder, ir.FloatType(), *args[:2])).align = 1
-        return _ctx.get_dummy_value()
+    def typer(_context: Any, first: Any, number: Any, word: Any) -> Any:
+        def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
+            item = builder.trunc(args[2], kind) if isinstance(kind, ir.IntType) else args[2]
+            builder.store(item, _item_pointer(builder, kind, *args[:2])).align = 1
+            return _ctx.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.float32), codegen
+        return types.void(types.int64, types.int64, value), codegen
+
+    return intrinsic(typer)
+
+
+put_f32 = _put(ir.FloatType(), types.float32)
+put_u8 = _put(ir.IntType(8), types.int32)
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types

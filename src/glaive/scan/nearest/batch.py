@@ -2,17 +2,20 @@
 
 A product of single precision is not exact enough to tell the nearest rows: distances of near
 vectors are small differences of large numbers. So it selects those that may be among the nearest,
-by a bound of its error, and their distances are computed one by one.
+by a bound of its error, and their distances are computed one by one. Products of bytes do so in a
+quarter of the time, unless they select too many.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.kernels.byte_products import MAX_DIMENSION, ByteQueries, is_quick, select_likely
 from glaive.kernels.distances import VectorBlock, measure_pairs, squared_norms
 from glaive.kernels.products import CHUNK, QueryTable, select_near
 from glaive.scan.nearest.loaded import LoadedVectors
@@ -29,6 +32,9 @@ _MOST_ROWS: Final = 1 << 14
 _CAPACITY: Final = 1 << 16
 """Pairs of a query and a row at a time whose distances are computed, at least."""
 
+_FAR_SHARE: Final = 0.05
+"""Share of pairs that are not near after all from which on bytes cost more than they save."""
+
 
 class BatchSearch:
     """Looks for the nearest rows of many queries, block by block. Threads may share one."""
@@ -40,9 +46,14 @@ class BatchSearch:
             self._matrix = queries.matrix.astype(np.float32)
             self._squares = np.square(queries.norms)
         self._table = QueryTable(self._matrix)
+        self._takes_bytes = query.kind.dimension <= MAX_DIMENSION
         self._capacity = max(_CAPACITY, CHUNK * len(self._matrix))
         # Of sums of so many products, in units of the sum of both squared lengths.
         self._error = np.float32(2 * (query.kind.dimension + 16) * np.finfo(np.float32).eps)
+
+    @cached_property
+    def _bytes(self) -> ByteQueries:
+        return ByteQueries(self._matrix)
 
     @classmethod
     def is_possible(cls, query: VectorQuery) -> bool:
@@ -85,10 +96,14 @@ class BatchSearch:
                 offsets[~searched], factors[~searched] = np.inf, 0
         end = 0
         while end < wide.count:
-            query_of, row_of, end = select_near(
-                wide.matrix, self._table, offsets, factors, self._limits(), end, self._capacity
-            )
-            self._add(loaded, start, block, query_of, row_of.astype(np.int64), searched)
+            begin, numbers = end, (offsets, factors, self._limits(), end, self._capacity)
+            if self._takes_bytes and is_quick((wide.count - begin) * self._matrix.size):
+                query_of, row_of, end = select_likely(wide.matrix, self._bytes, *numbers)
+            else:
+                query_of, row_of, end = select_near(wide.matrix, self._table, *numbers)
+            near = self._add(loaded, start, block, query_of, row_of.astype(np.int64), searched)
+            if len(row_of) - near > _FAR_SHARE * len(self._matrix) * (end - begin):
+                self._takes_bytes = False
 
     def _bounds(self, squares: Float32s) -> tuple[Float32s, Float32s]:
         """Per row: what to add to its products, and their factor.
@@ -144,8 +159,8 @@ class BatchSearch:
         query_of: NDArray[np.int32],
         row_of: Int64s,
         searched: Flags | None,
-    ) -> None:
-        """Compute distances of selected pairs, and keep what is near."""
+    ) -> int:
+        """Compute distances of selected pairs, and keep what is near; how many that is."""
         query, top = self._query, self._top
         if searched is not None:
             kept = searched[row_of]
@@ -155,3 +170,4 @@ class BatchSearch:
         near = np.flatnonzero(distances <= top.limits[query_of])
         if len(near):
             top.add(loaded.found(query_of[near], start + row_of[near], distances[near]))
+        return len(near)

@@ -226,7 +226,9 @@ def _vectors(given: Any) -> NDArray[Any]:
     try:
         numbers = np.asarray(_plain(given))
     except (ValueError, TypeError, pa.ArrowException) as error:
-        raise OptionError(f"nearest: q: expected numbers, all vectors of one length: {error}") from None
+        raise OptionError(
+            f"nearest: q: expected numbers, all vectors of one length: {error}"
+        ) from None
     if numbers.dtype.kind not in "fiub" or numbers.ndim not in (1, 2):
         raise OptionError(
             "nearest: q: expected a vector of numbers, or a list of vectors of one length, found "
