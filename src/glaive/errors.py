@@ -9,7 +9,8 @@ GlaiveError
 │   └── CapacityError                    values do not fit one array; fewer rows would
 ├── OptionError(ValueError, TypeError, OSError)   an option, or its value, does not exist
 │   ├── IndexExistsError(RuntimeError)   there is an index of this name already
-│   └── IndexKindError(UnsupportedFeatureError)   no such kind of index, or not of this type
+│   ├── IndexKindError(UnsupportedFeatureError)   no such kind of index, or not of this type
+│   └── TrainingError(RuntimeError)      clusters were not trained, or cannot be from so few vectors
 ├── CommitError(OSError)                 a write did not become a version
 │   ├── CommitConflictError              another writer changed the same thing
 │   ├── CommitContentionError            retries used up; nothing is wrong, try again
@@ -79,6 +80,7 @@ __all__ = [
     "RowIndexError",
     "SchemaError",
     "StoreError",
+    "TrainingError",
     "UnfinishedDatasetError",
     "UnsupportedFeatureError",
     "VersionNotFoundError",
@@ -212,6 +214,10 @@ class IndexExistsError(OptionError, RuntimeError):
 
 class IndexKindError(UnsupportedFeatureError, OptionError):
     """There is no such kind of index, or it does not index values of the column's type."""
+
+
+class TrainingError(OptionError, RuntimeError):
+    """Clusters were not trained yet, or there are too few vectors to train them from."""
 
 
 class CommitError(GlaiveError, OSError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -13,8 +12,7 @@ import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
-from glaive.dataset.open import dataset as open_dataset
-from glaive.dataset.sampled_batches import sampled_batches
+from glaive.dataset.sampled_batches import maybe_sample, reservoir_sampling
 from glaive.dataset.shuffled_batches import (
     BlockOrder,
     batches_at,
@@ -29,52 +27,14 @@ __all__ = [
     "FullScanSampler",
     "Sampler",
     "ShardedBatchSampler",
+    "ShardedFixedBatchSampler",
     "ShardedFragmentSampler",
     "ShuffledBlockSampler",
     "maybe_sample",
+    "reservoir_sampling",
 ]
 
 Columns = Sequence[str] | Mapping[str, str] | None
-
-
-def maybe_sample(
-    dataset: str | os.PathLike[str] | LanceDataset,
-    n: int,
-    columns: Sequence[str] | Mapping[str, str] | str | None,
-    batch_size: int = 10240,
-    max_takes: int = 2048,
-    filt: str | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Rows chosen at random, or all rows if there are not more than ``n``.
-
-    Parameters
-    ----------
-    dataset
-        A dataset, or where it is.
-    n
-        Number of rows.
-    columns
-        Names of columns, or expressions by name.
-    batch_size
-        Rows of a batch.
-    max_takes
-        Runs of neighbouring rows that ``n`` rows are taken as, at most.
-    filt
-        Rows to choose from. The ids of all that pass are held in memory.
-
-    Raises
-    ------
-    OptionError
-        A number is not positive.
-    """
-    opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
-    names = [columns] if isinstance(columns, str) else columns
-    for name, number in (("n", n), ("batch_size", batch_size), ("max_takes", max_takes)):
-        if number < 1:
-            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r}")
-    if n >= len(opened):
-        return iter(opened.to_batches(columns=names, batch_size=batch_size, filter=filt))
-    return sampled_batches(opened, n, names, batch_size, max_takes, filt)
 
 
 class Sampler(ABC):
@@ -267,6 +227,65 @@ class ShardedBatchSampler(_Sharded, Sampler):
                 yield batch.take(pa.array(order))
             else:
                 yield batch
+
+
+class ShardedFixedBatchSampler(ShardedBatchSampler):
+    """Positions of rows in batches: each process has neighbouring rows, the same in all passes.
+
+    Iterating yields lists of positions, as ``batch_sampler`` of a loader takes them; calling it
+    reads batches, as :class:`ShardedBatchSampler` does.
+
+    Parameters
+    ----------
+    rank, world_size, randomize, seed
+        As for :class:`ShardedBatchSampler`.
+    batch_size
+        Rows of a batch.
+    total_num_rows
+        Rows of the dataset.
+
+    Raises
+    ------
+    OptionError
+        There is no such rank, or ``batch_size`` is 0 and there are rows.
+    """
+
+    def __init__(  # pylance's parameters
+        self,
+        rank: int,
+        world_size: int,
+        randomize: bool = False,
+        seed: int = 0,
+        batch_size: int = 0,
+        total_num_rows: int = 0,
+    ) -> None:
+        super().__init__(rank, world_size, randomize, seed)
+        if batch_size < 0 or total_num_rows < 0 or (total_num_rows and not batch_size):
+            raise OptionError(
+                "batch_size and total_num_rows: expected positive numbers, found "
+                f"{batch_size} and {total_num_rows}"
+            )
+        per_process = -(-total_num_rows // world_size)
+        first = min(rank * per_process, total_num_rows)
+        self._rows = range(first, min(first + per_process, total_num_rows))
+        self._steps = max(1, batch_size)
+
+    def __len__(self) -> int:
+        return len(range(0, len(self._rows), self._steps))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        starts = np.arange(0, len(self._rows), self._steps)
+        if self._randomize:
+            np.random.default_rng([self._seed, self._epoch]).shuffle(starts)
+        for start in starts.tolist():
+            yield list(self._rows[start : start + self._steps])
+
+    @staticmethod
+    def from_torch(  # type: ignore[override]  # pylance's parameters
+        batch_size: int, total_num_rows: int, randomize: bool = False, seed: int = 0
+    ) -> ShardedFixedBatchSampler:
+        """For a process of ``torch.distributed``."""
+        return ShardedFixedBatchSampler(*_of_torch(), randomize, seed, batch_size, total_num_rows)
 
 
 class ShuffledBlockSampler(_Sharded, Sampler):

@@ -11,7 +11,12 @@ import pytest
 from tests.index.vector.sources import clustered, lists_of
 
 import glaive
-from glaive.errors import ColumnNotFoundError, CorruptFileError, OptionError
+from glaive.errors import (
+    ColumnNotFoundError,
+    CorruptFileError,
+    OptionError,
+    UnsupportedFeatureError,
+)
 from glaive.file import LanceFileWriter
 from glaive.indices import IndicesBuilder, IvfModel, PqModel
 from glaive.util import KMeans
@@ -183,7 +188,7 @@ def test_tables_are_made_of_vectors() -> None:
             vec_to_table(wrong)
     with pytest.raises(OptionError, match="names"):
         vec_to_table([[1]], ["a", "b"])
-    with pytest.raises(OptionError, match="data"):
+    with pytest.raises(UnsupportedFeatureError, match="data"):
         vec_to_table("text")  # type: ignore[arg-type]  # that is the point
     with pytest.raises(OptionError, match="ndim"):
         vec_to_table([[1, 2]], ndim=3, check_ndim=False)

@@ -14,8 +14,10 @@ from glaive.errors import OptionError
 from glaive.sampler import (
     FullScanSampler,
     ShardedBatchSampler,
+    ShardedFixedBatchSampler,
     ShardedFragmentSampler,
     maybe_sample,
+    reservoir_sampling,
 )
 
 ROWS = 100
@@ -103,3 +105,22 @@ def test_a_sample_of_more_rows_than_there_are_has_all(dataset: glaive.LanceDatas
 def test_samples_differ(dataset: glaive.LanceDataset) -> None:
     samples = {tuple(sorted(ids(maybe_sample(dataset, 20, ["id"])))) for _ in range(5)}
     assert len(samples) > 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 10, 23])
+def test_fixed_batches_are_neighbouring_rows_of_each_process(rows: int) -> None:
+    samplers = [ShardedFixedBatchSampler(rank, 3, True, 5, 4, rows) for rank in range(3)]
+    batches = [list(one) for one in samplers]
+    assert [len(one) for one in batches] == [len(one) for one in samplers]
+    assert all(len(one) <= 4 for share in batches for one in share)
+    assert sorted(row for share in batches for one in share for row in one) == list(range(rows))
+    assert batches == [list(one) for one in samplers]
+    with pytest.raises(OptionError, match="batch_size"):
+        ShardedFixedBatchSampler(0, 1, batch_size=0, total_num_rows=5)
+
+
+def test_a_sample_of_a_stream_is_of_its_items() -> None:
+    assert reservoir_sampling(iter("ab"), 3) == ["a", "b"]
+    chosen = reservoir_sampling(iter(range(1000)), 10)
+    assert len(set(chosen)) == 10
+    assert max(chosen) > 10

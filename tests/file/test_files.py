@@ -13,6 +13,7 @@ from tests.interop.cases import COLUMNS, table
 from glaive.errors import (
     ColumnNotFoundError,
     CorruptFileError,
+    ObjectNotFoundError,
     OptionError,
     RowIndexError,
     SchemaError,
@@ -222,3 +223,40 @@ def test_pylance_reads_the_same_global_buffers_and_the_other_way_round(tmp_path:
     assert [(c.num_pages, c.size_bytes) for c in columns] == [
         (c.num_pages, c.size_bytes) for c in expected
     ]
+
+
+def test_a_writer_tells_the_size_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.lance"
+    with LanceFileWriter(path, version="2.0") as writer:
+        writer.write_batch(pa.table({"a": [1, 2, 3]}))
+        assert writer.size_bytes is None
+    assert writer.size_bytes == path.stat().st_size
+    metadata = LanceFileReader(path).metadata()
+    parts = [
+        metadata.num_data_bytes,
+        metadata.num_global_buffer_bytes,
+        metadata.num_column_metadata_bytes,
+    ]
+    assert 0 < sum(parts) < path.stat().st_size
+    assert (metadata.major_version, metadata.minor_version) == (0, 3)
+
+
+def test_a_global_buffer_that_is_not_there_is_a_wrong_number(tmp_path: Path) -> None:
+    with LanceFileWriter(tmp_path / "a.lance") as writer:
+        writer.write_batch(pa.table({"a": [1]}))
+    reader = LanceFileReader(tmp_path / "a.lance")
+    for index in (-1, 1):
+        with pytest.raises(OptionError, match=f"has 1 global buffers, not {index}"):
+            reader.read_global_buffer(index)
+
+
+def test_a_session_reads_and_deletes_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"hello")
+    session = LanceFileSession(str(tmp_path))
+    assert session.read_range("a.txt", 1, 3) == b"ell"
+    for offset, length in ((3, 3), (9, 1), (-1, 2), (0, -1)):
+        with pytest.raises(OptionError, match=r"a\.txt has 5 bytes"):
+            session.read_range("a.txt", offset, length)
+    session.delete_file("a.txt")
+    with pytest.raises(ObjectNotFoundError, match=r"cannot delete .*a\.txt"):
+        session.delete_file("a.txt")

@@ -177,6 +177,7 @@ SQL = [
     'SELECT id, "group" FROM dataset WHERE id < 20 ORDER BY id',
     "SELECT count(*) AS n, sum(id) AS total FROM dataset WHERE \"group\" = 'g2'",
     "SELECT id + 1 AS more FROM dataset WHERE score IS NULL AND id < 300 ORDER BY id",
+    "SELECT id / 2 AS half, id % 2 AS rest FROM dataset WHERE id < 5 ORDER BY id",
 ]
 
 
@@ -203,6 +204,31 @@ def test_sql_options_are_those_of_pylance(uri: str, dataset: LanceDataset) -> No
 def test_wrong_sql_is_refused(dataset: LanceDataset, sql: str) -> None:
     with pytest.raises(OptionError, match="sql"):
         dataset.sql(sql).build().to_batch_records()
+
+
+def test_columns_keep_their_types_in_sql(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "text": pa.array(["a", None], pa.large_string()),
+            "items": pa.array([[["x"]], []], pa.large_list(pa.list_(pa.large_string()))),
+            "pair": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
+            "inner": pa.array([{"n": [1]}, None]),
+        }
+    )
+    lance.write_dataset(rows, tmp_path / "a.lance")
+    for sql in ("SELECT * FROM dataset", "SELECT text, count(*) AS n FROM dataset GROUP BY text"):
+        theirs, ours = (
+            lib.dataset(str(tmp_path / "a.lance")).sql(sql).build().to_stream_reader().read_all()
+            for lib in (lance, glaive)
+        )
+        assert str(ours.schema) == str(theirs.schema).replace(" not null", "")
+        assert ours.sort_by("text").to_pylist() == theirs.sort_by("text").to_pylist()
+
+
+def test_a_query_that_fails_while_it_runs_says_so(dataset: LanceDataset) -> None:
+    query = dataset.sql('SELECT CAST("group" AS integer) FROM dataset').build()
+    with pytest.raises(OptionError, match="sql: Conversion Error"):
+        query.to_batch_records()
 
 
 def test_sql_sees_the_dataset_only(dataset: LanceDataset, uri: str) -> None:

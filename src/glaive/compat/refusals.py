@@ -68,14 +68,6 @@ _MODELS = Absence(
     "Install the extra 'jieba' or 'icu' for these tokenizers",
     "check_lindera download_jieba download_lindera import_requests language_model_home main",
 )
-_TORCH_CLUSTERS = (
-    "clusters are computed on the processor",
-    "Use glaive.util.KMeans",
-)
-_BENCHES = (
-    "it belongs to pylance's own benchmarks",
-    "Compare neighbours with scanner(nearest={…, 'use_index': False})",
-)
 _TRANSFORM = Absence(
     "an inner step of add_columns, which takes functions, expressions and rows as they are",
     "Call dataset.add_columns(…)",
@@ -127,23 +119,6 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
             "PyFullTextQuery",
         ),
     ),
-    "glaive.torch.async_dataset": (
-        Absence(
-            "loaders have workers of their own",
-            "Use torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)",
-            "AsyncDataset async_dataset",
-        ),
-    ),
-    "glaive.torch.bench_utils": (
-        Absence(*_BENCHES, "ground_truth infer_vector_column recall sort_tensors"),
-    ),
-    "glaive.torch.distance": (
-        Absence(
-            *_TORCH_CLUSTERS,
-            "argmin_l2 cosine_distance dot_distance l2_distance pairwise_cosine pairwise_l2",
-        ),
-    ),
-    "glaive.torch.kmeans": (Absence(*_TORCH_CLUSTERS, "KMeans"),),
     "glaive.udf": (_TRANSFORM,),
     "glaive.util": (
         Absence(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from glaive.dataset.interop import ArrowDataset, ScannedDataset
+from glaive.dataset.query_types import with_declared_types
 from glaive.errors import MissingDependencyError, OptionError
 
 __all__ = ["SqlQuery", "SqlQueryBuilder"]
@@ -91,14 +92,23 @@ class SqlQuery:
                 f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
         # A query sees these tables and nothing else: no files, no network, no extensions.
-        connection = duckdb.connect(config={"enable_external_access": "false"})
+        config = {"enable_external_access": "false", "integer_division": "true"}
+        connection = duckdb.connect(config=config)
         for name, table in self._tables.items():
             connection.register(name, table)
+        schemas = [getattr(table, "schema", None) for table in self._tables.values()]
         try:
             relation = connection.sql(self._sql)
+            if relation is None:
+                raise OptionError("sql: expected a query that returns rows, such as SELECT")
+            reader = with_declared_types(relation.to_arrow_reader(self._batch_size), schemas)
         except duckdb.Error as error:
             raise OptionError(f"sql: {error}") from error
-        if relation is None:
-            raise OptionError("sql: expected a query that returns rows, such as SELECT")
-        reader: pa.RecordBatchReader = relation.to_arrow_reader(self._batch_size)
-        return reader
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from reader
+            except (duckdb.Error, OSError) as error:
+                raise OptionError(f"sql: {error}") from error
+
+        return pa.RecordBatchReader.from_batches(reader.schema, rows())

@@ -2,21 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataset.dataset import LanceDataset
+from glaive.dataset.open import dataset as open_dataset
+from glaive.errors import OptionError
 from glaive.types import Int64s
 
-if TYPE_CHECKING:
-    from glaive.dataset.dataset import LanceDataset
+__all__ = ["maybe_sample", "reservoir_sampling"]
 
-__all__ = ["sampled_batches"]
+T = TypeVar("T")
 
 
-def sampled_batches(
+def maybe_sample(
+    dataset: str | os.PathLike[str] | LanceDataset,
+    n: int,
+    columns: Sequence[str] | Mapping[str, str] | str | None,
+    batch_size: int = 10240,
+    max_takes: int = 2048,
+    filt: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows chosen at random, or all rows if there are not more than ``n``.
+
+    Parameters
+    ----------
+    dataset
+        A dataset, or where it is.
+    n
+        Number of rows.
+    columns
+        Names of columns, or expressions by name.
+    batch_size
+        Rows of a batch.
+    max_takes
+        Runs of neighbouring rows that ``n`` rows are taken as, at most.
+    filt
+        Rows to choose from. The ids of all that pass are held in memory.
+
+    Raises
+    ------
+    OptionError
+        A number is not positive.
+    """
+    opened = dataset if isinstance(dataset, LanceDataset) else open_dataset(dataset)
+    names = [columns] if isinstance(columns, str) else columns
+    for name, number in (("n", n), ("batch_size", batch_size), ("max_takes", max_takes)):
+        if number < 1:
+            raise OptionError(f"{name}: expected an integer from 1 on, found {number!r}")
+    if n >= len(opened):
+        return iter(opened.to_batches(columns=names, batch_size=batch_size, filter=filt))
+    return _sampled_batches(opened, n, names, batch_size, max_takes, filt)
+
+
+def reservoir_sampling(stream: Iterable[T], k: int) -> list[T]:
+    """``k`` items of a stream of unknown length, each with the same chance; all if it has fewer."""
+    random = np.random.default_rng()
+    chosen: list[T] = []
+    for number, item in enumerate(stream):
+        if len(chosen) < k:
+            chosen.append(item)
+            continue
+        place = int(random.integers(0, number + 1))
+        if place < k:
+            chosen[place] = item
+    return chosen
+
+
+def _sampled_batches(
     dataset: LanceDataset,
     count: int,
     columns: Sequence[str] | Mapping[str, str] | None,

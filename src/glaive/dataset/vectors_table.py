@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import OptionError
+from glaive.errors import OptionError, UnsupportedFeatureError
 
 __all__ = ["vec_to_table"]
 
@@ -37,11 +37,15 @@ def vec_to_table(
     ------
     OptionError
         Vectors are of several lengths, there is none, or there are other names than columns.
+    UnsupportedFeatureError
+        The data is of another type.
     """
     keys = list(data) if isinstance(data, Mapping) else None
     vectors = list(data.values()) if isinstance(data, Mapping) else data
     if not isinstance(vectors, list | tuple | np.ndarray):
-        raise OptionError(f"data: expected a dict, list or array, found {type(data).__name__}")
+        raise UnsupportedFeatureError(
+            f"data must be dict, list, or ndarray, got {type(data)} instead"
+        )
     default = ["vector"] if keys is None else ["id", "vector"]
     columns = default if names is None else [names] if isinstance(names, str) else list(names)
     if len(columns) != len(default):
@@ -50,9 +54,11 @@ def vec_to_table(
         raise OptionError("data: expected at least one vector")
     size = len(vectors[0]) if ndim is None else ndim
     if check_ndim:
-        wrong = next((len(vector) for vector in vectors if len(vector) != size), None)
+        wrong = next((vector for vector in vectors if len(vector) != size), None)
         if wrong is not None:
-            raise OptionError(f"data: expected vectors of {size} numbers, found one of {wrong}")
+            raise OptionError(
+                f"data: Expected {size} dimensions but got {len(wrong)} for {wrong!r:.60}"
+            )
     numbers = np.concatenate([np.asarray(vector, np.float32).reshape(-1) for vector in vectors])
     if size < 1 or len(numbers) != size * len(vectors):
         raise OptionError(f"ndim: {len(numbers)} numbers are not {len(vectors)} vectors of {size}")

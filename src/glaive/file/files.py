@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -180,8 +179,12 @@ class LanceFileReader:
         return self._results(self._batches(0, len(wanted), batch_size, wanted))
 
     def read_global_buffer(self, index: int) -> bytes:
-        """Bytes of a global buffer; 0 is the schema, added buffers follow."""
-        return bytes(self._v2().container.global_buffer(index).to_pybytes())
+        """Bytes of a global buffer; 0 is the schema, added ones follow, else OptionError."""
+        container = self._v2().container
+        count = container.footer.global_buffers
+        if not 0 <= index < count:
+            raise OptionError(f"index: {self._file_name()} has {count} global buffers, not {index}")
+        return bytes(container.global_buffer(index).to_pybytes())
 
     def layout(self) -> FileLayout:
         """The layout of the whole file: columns, pages, buffers, encodings."""
@@ -255,6 +258,7 @@ class LanceFileWriter:
 
     Notes
     -----
+    ``size_bytes`` is that of the finished file, None before :meth:`close`.
     As a context manager: closed when the block ends, aborted when it ends with an error.
     """
 
@@ -283,6 +287,7 @@ class LanceFileWriter:
         self._given = self._stored = pa.schema([])
         self._closed = False
         self._rows = 0
+        self.size_bytes: int | None = None
         self._metadata: dict[str, str] = {}
         self._buffers: list[bytes] = []
         if schema is not None:
@@ -351,7 +356,7 @@ class LanceFileWriter:
             )
         for key, value in self._metadata.items():
             self._writer.add_schema_metadata(key, value)
-        self._writer.finish()
+        self.size_bytes = self._writer.finish().size
         self._closed = True
         return self._rows
 
@@ -368,12 +373,7 @@ class LanceFileWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:

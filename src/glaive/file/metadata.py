@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from glaive.file.layout_values import BufferLocation, ColumnLayout, FileLayout, PageInfo
+from glaive.file.versions import profile_of
 
 if TYPE_CHECKING:
     from glaive.format.describe import EncodingNode
@@ -25,6 +26,9 @@ __all__ = [
     "file_metadata",
     "file_statistics",
 ]
+
+_TABLE_ENTRY = 16
+"""Bytes per column of the table of column metadata: a position and a size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,9 @@ class LanceFileMetadata:
     num_rows
         Rows.
     num_data_bytes
-        Bytes before the global buffers: pages, and padding between them.
+        Bytes of pages, and of padding between them and the global buffers.
     num_column_metadata_bytes
-        Bytes of the metadata of all columns.
+        Bytes of the metadata of all columns, with the table of where each is.
     num_global_buffer_bytes
         Bytes of the global buffers.
     global_buffers
@@ -72,7 +76,7 @@ class LanceFileMetadata:
     columns
         The physical columns.
     major_version, minor_version
-        Format version.
+        Format version, as the footer has it: 0.3 in files of 2.0.
     """
 
     schema: pa.Schema
@@ -104,16 +108,18 @@ class LanceFileStatistics:
 def file_metadata(layout: FileLayout) -> LanceFileMetadata:
     """The metadata of a file out of its layout."""
     buffers = [_descriptor(one) for one in layout.global_buffers]
+    buffers_size = sum(one.size for one in buffers)
+    major, minor = profile_of(layout.version).footer
     return LanceFileMetadata(
         schema=layout.schema.logical_schema(),
         num_rows=layout.num_rows,
-        num_data_bytes=min([layout.column_metadata.position, *(one.position for one in buffers)]),
-        num_column_metadata_bytes=layout.column_metadata.size,
-        num_global_buffer_bytes=sum(one.size for one in buffers),
+        num_data_bytes=layout.column_metadata.position - buffers_size,
+        num_column_metadata_bytes=layout.column_metadata.size + _TABLE_ENTRY * len(layout.columns),
+        num_global_buffer_bytes=buffers_size,
         global_buffers=buffers,
         columns=[_column(one) for one in layout.columns],
-        major_version=layout.version.major,
-        minor_version=layout.version.minor,
+        major_version=major,
+        minor_version=minor,
     )
 
 

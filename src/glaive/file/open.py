@@ -79,8 +79,8 @@ def open_reader(
         tail = reader.tail(TAIL_BYTES)
     except ObjectNotFoundError as error:
         raise DataFileMissingError(
-            f"data file {store.full(path)} does not exist. Restore it, or read a version of the "
-            "dataset that does not need it."
+            f"Not found: data file {store.full(path)} does not exist. Restore it, or read a "
+            "version of the dataset that does not need it."
         ) from error
     profile = profile_of_footer(*file_version(tail, reader.size, where=reader.path), reader.path)
     if isinstance(profile, LegacyProfile):

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from glaive.compat.absent import Absence, refuse_members
+from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.file.catalogue import catalogued_options
 from glaive.file.files import LanceFileReader, LanceFileWriter
 from glaive.io.uri import open_store
@@ -103,12 +104,21 @@ class LanceFileSession:
         return ListResult([f"{start}{folder}" for folder in sorted(folders)], objects)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Raw bytes of a file."""
-        buffers = self._store.open(path).read([ByteRange(offset, length)])
-        return bytes(buffers[0].to_pybytes())
+        """Raw bytes of a file; OptionError if it does not have them."""
+        source = self._store.open(path)
+        if offset < 0 or length < 0 or length > source.size - offset:
+            raise OptionError(
+                f"read_range: {path} has {source.size} bytes, which do not hold {length} from "
+                f"{offset} on"
+            )
+        return bytes(source.read([ByteRange(offset, length)])[0].to_pybytes())
 
     def delete_file(self, path: str) -> None:
-        """Delete a file; a missing file is not an error."""
+        """Delete a file; ObjectNotFoundError if there is none."""
+        if not self.contains(path):
+            raise ObjectNotFoundError(
+                f"cannot delete {self._store.full(path)}: there is no such file. Check the path."
+            )
         self._store.delete([path])
 
     def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:

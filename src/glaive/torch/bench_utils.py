@@ -1,10 +1,26 @@
-"""The names of ``lance.torch.bench_utils``, which are refused at their first use."""
+"""True neighbours and recall, under the names of ``lance.torch.bench_utils``.
+
+torch is imported when one of the names is used; without it they raise at their first use.
+"""
 
 from __future__ import annotations
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from typing import TYPE_CHECKING, Any
 
-__all__: list[str] = []
+from glaive.torch.installed import from_torch_module
 
-__getattr__ = absent_names(__name__, REFUSED[__name__], globals())
+if TYPE_CHECKING:
+    from glaive.torch.true_neighbours import ground_truth, infer_vector_column, recall, sort_tensors
+
+__all__ = [
+    "ground_truth",
+    "infer_vector_column",
+    "recall",
+    "sort_tensors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return from_torch_module(__name__, name, "glaive.torch.true_neighbours")

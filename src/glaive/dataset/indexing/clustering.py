@@ -5,12 +5,12 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.errors import OptionError
+from glaive.errors import OptionError, TrainingError
 from glaive.index.vector.kmeans import Clusters, Training, assign_all, train_clusters
 from glaive.index.vector.metric import metric_named, normalized
 from glaive.types import Float32s
@@ -49,9 +49,12 @@ class KMeans:
         for name, value in numbers.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name}: expected an integer from 1 on, found {value!r}")
-        self.k, self._max_iters, self._metric = k, max_iters, metric_named(metric_type)
-        if self._metric == "hamming":
-            raise OptionError("metric_type: expected l2, cosine or dot, found 'hamming'")
+        self.k, self._max_iters = k, max_iters
+        if metric_type.lower() not in ("l2", "euclidean", "cosine", "dot"):
+            raise OptionError(
+                f"Invalid metric_type: {metric_type}. Expected l2, euclidean, cosine or dot"
+            )
+        self._metric = metric_named(metric_type)
         self._clusters: Clusters | None = None
         if centroids is not None:
             self._clusters = Clusters(_matrix(centroids), self._metric)
@@ -66,9 +69,13 @@ class KMeans:
         """The centroids; None before training."""
         if self._clusters is None:
             return None
-        return pa.FixedShapeTensorArray.from_numpy_ndarray(self._clusters.centroids)
+        values = self._clusters.centroids
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+        kind = pa.fixed_shape_tensor(pa.float32(), [values.shape[1]])
+        centroids: Any = pa.FixedShapeTensorArray.from_storage(kind, vectors)
+        return centroids  # type: ignore[no-any-return]  # the stubs have another class
 
-    def fit(self, data: object) -> Self:
+    def fit(self, data: object) -> None:
         """Train the centroids.
 
         Parameters
@@ -79,25 +86,31 @@ class KMeans:
         Raises
         ------
         OptionError
-            It is something else, or there are fewer vectors than clusters.
+            It is something else.
+        TrainingError
+            There are fewer vectors than clusters.
         """
         vectors = self._fitting(data)
         if len(vectors) < self.k:
-            raise OptionError(f"data: expected at least {self.k} vectors, found {len(vectors)}")
+            raise TrainingError(
+                "KMeans: training does not have sufficient data points: "
+                f"n({len(vectors)}) is smaller than k({self.k})"
+            )
         training = Training(self._metric, self._max_iters)
         self._clusters = Clusters(train_clusters(vectors, self.k, training)[0], self._metric)
-        return self
 
     def predict(self, data: object) -> pa.Array[Any]:
         """The cluster of each vector; ``data`` as for :meth:`fit`.
 
         Raises
         ------
+        TrainingError
+            There are no centroids.
         OptionError
-            Nothing was trained, or the vectors have another dimension.
+            The vectors have another dimension.
         """
         if self._clusters is None:
-            raise OptionError("data: nothing was trained yet, call fit first")
+            raise TrainingError("KMeans must fit (train) first: call fit, or pass centroids")
         vectors = self._fitting(data)
         expected = self._clusters.centroids.shape[1]
         if vectors.shape[1] != expected:
@@ -120,9 +133,13 @@ def _matrix(data: Any) -> Float32s:
         if data.null_count or data.flatten().null_count:
             raise OptionError("data: expected vectors, found nulls")
         data = data.flatten().to_numpy(zero_copy_only=False).reshape(-1, data.type.list_size)
-    if not isinstance(data, np.ndarray) or data.ndim != 2 or data.dtype != np.float32:
-        found = f"{getattr(data, 'dtype', type(data).__name__)}"
-        raise OptionError(f"data: expected a matrix of float32 or fixed-size lists, found {found}")
+    if not isinstance(data, np.ndarray):
+        kinds = "a FixedSizeListArray, Tensor or numpy array"
+        raise OptionError(f"data: Data must be {kinds}, got: {type(data).__name__}")
+    if data.dtype != np.float32:
+        raise OptionError(f"data: Numpy array must be float32 type, got: {data.dtype}")
+    if data.ndim != 2:
+        raise OptionError(f"data: Numpy array must be a 2-D array, got {data.ndim}-D")
     if not np.isfinite(data).all():
         raise OptionError("data: expected finite numbers, found NaN or infinity")
     return np.ascontiguousarray(data)

@@ -1,0 +1,111 @@
+"""Clusters, distances and true neighbours in torch; a dataset that another process reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import OptionError, TrainingError
+from glaive.torch.async_dataset import async_dataset
+from glaive.torch.bench_utils import ground_truth, infer_vector_column, recall
+from glaive.torch.data import LanceDataset
+from glaive.torch.distance import cosine_distance, dot_distance, l2_distance, pairwise_l2
+from glaive.torch.kmeans import KMeans
+
+torch: Any = pytest.importorskip("torch", reason="install the 'loaders' group")
+
+VECTORS = np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32)
+FAR = [[0.0, 0.0, 0.0, 0.0], [50.0, 50.0, 50.0, 50.0]]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> glaive.LanceDataset:
+    values = VECTORS.copy()
+    values[200:] += 50
+    values[7] = np.nan
+    rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 4)})
+    return glaive.write_dataset(rows, tmp_path_factory.mktemp("torch") / "v.lance")
+
+
+def test_the_nearest_vector_is_the_first_of_all_pairs() -> None:
+    vectors, centroids = torch.from_numpy(VECTORS), torch.from_numpy(VECTORS[:9] + 0.1)
+    numbers, distances = l2_distance(vectors, centroids)
+    pairs = ((VECTORS[:, None] - VECTORS[None, :9] - 0.1) ** 2).sum(axis=2)
+    assert numbers.tolist() == pairs.argmin(axis=1).tolist()
+    np.testing.assert_allclose(distances, pairs.min(axis=1), rtol=1e-3)
+    np.testing.assert_allclose(pairwise_l2(vectors, centroids), pairs, rtol=1e-3, atol=1e-4)
+    norms = np.linalg.norm(VECTORS, axis=1)[:, None] * np.linalg.norm(centroids, axis=1)
+    dots = VECTORS @ centroids.numpy().T
+    assert cosine_distance(vectors, centroids)[0].tolist() == (dots / norms).argmax(1).tolist()
+    assert dot_distance(vectors, centroids)[0].tolist() == dots.argmax(axis=1).tolist()
+
+
+def test_vectors_that_are_not_numbers_have_no_nearest() -> None:
+    assert l2_distance(torch.tensor([[np.nan], [1.0]]), torch.tensor([[1.0]]))[0].tolist() == [
+        -1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(4), torch.zeros(1, 4, dtype=torch.float64)])
+def test_vectors_of_another_shape_or_type_are_refused(wrong: Any) -> None:
+    with pytest.raises(OptionError, match=r"2-D matrix|data types do not match"):
+        pairwise_l2(torch.zeros(2, 4), wrong)
+
+
+def test_clusters_are_trained_from_a_dataset(dataset: glaive.LanceDataset) -> None:
+    kmeans = KMeans(2, centroids=torch.tensor(FAR), device="cpu")
+    kmeans.fit(LanceDataset(dataset, batch_size=64, columns=["v"]))
+    clusters = kmeans.transform(dataset.to_table()["v"].combine_chunks())
+    assert clusters[:200].tolist() == [0] * 7 + [-1] + [0] * 192
+    assert clusters[200:].tolist() == [1] * 100
+    np.testing.assert_allclose(kmeans.centroids[1], VECTORS[200:].mean(axis=0) + 50, rtol=1e-4)
+
+
+def test_an_empty_cluster_gets_half_of_the_largest() -> None:
+    start = torch.tensor([[0.0, 0.0], [1e3, 1e3]])
+    kmeans = KMeans(2, centroids=start, device="cpu", max_iters=20)
+    kmeans.fit(torch.tensor([[1.0, 1.0], [1.0, 1.1], [5.0, 5.0], [5.0, 5.1]]))
+    assert sorted(kmeans.transform(torch.tensor([[1.0, 1.0], [5.0, 5.0]])).tolist()) == [0, 1]
+
+
+def test_clusters_cannot_be_trained_from_nothing() -> None:
+    for wrong in (VECTORS[:1], [torch.zeros(3, 4)]):
+        with pytest.raises(TrainingError):
+            KMeans(2, device="cpu").fit(wrong)
+    with pytest.raises(TrainingError, match="train"):
+        KMeans(2, device="cpu").transform(VECTORS)
+
+
+def test_true_neighbours_are_those_of_a_search(dataset: glaive.LanceDataset) -> None:
+    assert infer_vector_column(dataset) == "v"
+    found = ground_truth(dataset, "v", VECTORS[:3], k=5, batch_size=64, device="cpu")
+    options = {"columns": [], "with_row_id": True}
+    searched = [
+        dataset.to_table(nearest={"column": "v", "q": one, "k": 5}, **options)["_rowid"].to_pylist()
+        for one in VECTORS[:3]
+    ]
+    assert recall(np.array(searched), found).tolist() == [1, 1, 1]
+
+
+def test_another_process_reads_pass_after_pass() -> None:
+    create: Any = lambda: [1, 2, 3]  # noqa: E731  # a function for this once
+    with async_dataset(create, queue_size=2) as items:
+        assert list(items) == [1, 2, 3]
+        assert next(iter(items)) == 1
+        assert list(items) == [1, 2, 3]
+    with pytest.raises(OptionError, match="closed"):
+        list(items)
+
+
+def test_an_error_in_the_other_process_arrives(tmp_path: Path) -> None:
+    def create() -> Any:
+        return glaive.dataset(str(tmp_path / "none.lance"))
+
+    with async_dataset(create) as items, pytest.raises(ValueError, match="not found"):
+        list(items)
