@@ -92,7 +92,7 @@ class SqlQuery:
                 f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
         # A query sees these tables and nothing else: no files, no network, no extensions.
-        config = {"enable_external_access": "false", "integer_division": "true"}
+        config: dict[str, Any] = {"enable_external_access": "false", "integer_division": "true"}
         connection = duckdb.connect(config=config)
         for name, table in self._tables.items():
             connection.register(name, table)
