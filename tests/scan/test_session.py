@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +142,44 @@ def test_two_of_10000_columns_cost_memory_of_two(wide: str) -> None:
     assert two < 120_000
     opened.to_table()
     assert opened.session().size_bytes() > 100 * (two - 64 * 1024)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+@pytest.mark.spec("rel-31")
+def test_a_dataset_that_moves_on_lets_go_of_files_that_were_deleted(tmp_path: Path) -> None:
+    place = tmp_path / "t.lance"
+    dataset = glaive.write_dataset(TABLE, place, enable_stable_row_ids=True)
+    most = 0
+    for version in range(40):
+        dataset.insert(TABLE.slice(0, 500), mode="overwrite" if version % 4 == 0 else "append")
+        dataset.delete(f"id = {version}")
+        if version % 4 == 0:
+            dataset.create_scalar_index("id", "BTREE")
+        assert dataset.count_rows("id < 10 AND name != 'x'") > 0
+        assert dataset.to_table(filter="id = 499").num_rows == version % 4 + 1
+        dataset.cleanup_old_versions(timedelta(0), delete_unverified=True)
+        most = max(most, mapped_and_deleted(place))
+    assert most < 30  # of some 120 data and index files that were deleted
+    session = dataset.session()
+    assert len(session.cache) + len(session.index_cache) < 40
+    for _ in range(40):
+        dataset.checkout_latest()
+    assert mapped_and_deleted(place) == 0
+
+
+def mapped_and_deleted(place: Path) -> int:
+    """Maps of deleted files of a dataset; they hold space on the disk."""
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    return sum(str(place) in line and line.endswith("(deleted)") for line in lines)
+
+
+def test_moving_on_keeps_what_other_versions_need(tmp_path: Path) -> None:
+    session = glaive.Session()
+    dataset = glaive.write_dataset(TABLE, tmp_path / "t.lance", session=session)
+    old = dataset.checkout_version(1)
+    old.take([3])
+    for version in range(40):
+        dataset.update_config({"key": str(version)})
+    misses = session.misses
+    assert old.take([4])["id"].to_pylist() == [4]
+    assert session.misses == misses

@@ -181,6 +181,7 @@ class LanceDataset:
         """Move this object to another version of its branch."""
         # One assignment: other threads see the old version or the new one.
         self._at = self._at.at(manifest)
+        self._at.session.moved()
 
     # ------------------------------------------------------------ properties
 

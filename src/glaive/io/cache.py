@@ -83,6 +83,17 @@ class ByteCache(Generic[K, V]):
         self.put(key, value, size)
         return value
 
+    def discard(self, is_useless: Callable[[K], bool]) -> None:
+        """Remove the values of keys that nobody will ask for; other threads are not held up."""
+        with self._lock:
+            keys = list(self._entries)
+        useless = [key for key in keys if is_useless(key)]
+        with self._lock:
+            for key in useless:
+                entry = self._entries.pop(key, None)
+                if entry is not None:
+                    self.size -= entry[1]
+
     def clear(self) -> None:
         """Remove all values; the counters stay."""
         with self._lock:

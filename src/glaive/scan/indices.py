@@ -9,11 +9,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import numpy as np
 
 from glaive.errors import CorruptFileError
 from glaive.format.flags import Feature
+from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import IndexKind, OpenedIndex
@@ -62,7 +64,10 @@ class IndexedSegment:
 
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
-        return snapshot.store.uri, self.uuid
+        uri = snapshot.store.uri
+        if self.entry.HasField("base_id"):
+            return uri, self.uuid
+        return f"{uri}/{INDICES}/{UUID(bytes=self.uuid)}", self.uuid
 
 
 @dataclass(frozen=True, eq=False)

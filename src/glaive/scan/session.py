@@ -12,10 +12,17 @@ A second cache, with a budget of its own, keeps opened indices and what searches
 
 Columns that no kept fragment has are let go: of a file of 10,000 columns those are kept that
 are read.
+
+The first part of a key says what the entry is good for: the path of a file or a directory, or a
+weak reference to the one who will ask for it. Where that is no longer there, the entry is let go
+when a dataset moves on to another version: a deleted file that is mapped would keep its space on
+the disk, and the maps of a process are limited, whatever the budget of bytes.
 """
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -37,6 +44,12 @@ INDEX_CACHE_BYTES = 1024 * 1024 * 1024
 
 APART_BYTES = 32 * 1024 * 1024
 """Budget of a scan that is kept apart: several windows of rows use one opened fragment."""
+
+_ENTRIES_OF_A_MOVE = 16
+"""Entries that a move to another version may look at: some 2 µs each."""
+
+_MORE = 1.5
+"""All are looked at, too, where there are so many times as many as there were left before."""
 
 
 class Session:
@@ -64,7 +77,7 @@ class Session:
     (0, 0, 0)
     """
 
-    __slots__ = ("_budget", "cache", "index_cache")
+    __slots__ = ("_budget", "_left", "_moves", "cache", "index_cache")
 
     def __init__(
         self,
@@ -89,6 +102,7 @@ class Session:
         budget = metadata_cache_size_bytes
         self._budget = METADATA_CACHE_BYTES if budget is None else budget
         self.cache: ByteCache[Hashable, Any] = ByteCache(self._budget)
+        self._left = self._moves = 0
         for_indices = index_cache_size_bytes
         self.index_cache: ByteCache[Hashable, Any] = ByteCache(
             INDEX_CACHE_BYTES if for_indices is None else for_indices
@@ -152,6 +166,19 @@ class Session:
         found: FileReader = self.cache.get_or_load(key, load)
         return found
 
+    def moved(self) -> None:
+        """Note that a dataset moved to another version; at times, let go of what is useless.
+
+        All entries are looked at once there were moves or new entries enough to pay for it.
+        """
+        self._moves += 1
+        entries = len(self.cache) + len(self.index_cache)
+        if self._moves * _ENTRIES_OF_A_MOVE < entries < self._left * _MORE:
+            return
+        self.cache.discard(_is_useless)
+        self.index_cache.discard(_is_useless)
+        self._moves, self._left = 0, len(self.cache) + len(self.index_cache)
+
     def keep(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
         """What is kept under a key, else what ``load`` returns, with its size in bytes."""
         return self.cache.get_or_load(key, load)
@@ -159,3 +186,13 @@ class Session:
     def keep_index(self, key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
         """The same for what belongs to an index."""
         return self.index_cache.get_or_load(key, load)
+
+
+def _is_useless(key: Hashable) -> bool:
+    """Whether what an entry is good for is no longer there; nothing is known of other stores."""
+    while isinstance(key, tuple):
+        key = key[0]
+    if isinstance(key, weakref.ref):
+        return key() is None
+    is_local = isinstance(key, str) and key.startswith("/")
+    return is_local and not os.path.lexists(str(key))

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.file.protocol import FileReader
-from glaive.format.fragment import DataFile, Fragment
+from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.manifest import Manifest
+from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.deletions import LiveRows
 from glaive.scan.session import Session
@@ -161,9 +162,16 @@ class Snapshot:
             live = LiveRows(deleted, fragment.physical_rows)
             return live, live.nbytes
 
-        key = (self.store.uri, fragment.id, file)
+        key = (self._place_of(file, fragment.id), fragment.id, file)
         live: LiveRows = self.session.keep(key, load)
         return live
+
+    def _place_of(self, file: DeletionFile, fragment_id: int) -> str:
+        """Path of a deletion file in the root of the dataset; else that root."""
+        if file.base_id is not None:
+            return self.store.uri
+        path = deletion_file_path(fragment_id, file.read_version, file.number, bitmap=file.bitmap)
+        return f"{self.store.uri}/{path}"
 
     def places_of(self, addresses: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
         """Position of the fragment, and physical row, of addresses in fragments that there are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class BoundProjection:
     """A projection of a snapshot, bound to each of its fragments when that is first read."""
 
     __slots__ = (
+        "__weakref__",
         "_cache",
         "_joins",
         "_met",
@@ -60,7 +62,7 @@ class BoundProjection:
         self.projection = projection
         self.schema: pa.Schema = projection.schema
         # Not the projection itself: what the session keeps must not keep the session.
-        self._token = object()
+        self._token = weakref.ref(self)
         self._cache = snapshot.session.cache
         self._met: set[int] = set()
         self._missed = 0

@@ -104,7 +104,7 @@ class IndexSearch:
     def version(self) -> tuple[object, ...]:
         """What the places of rows belong to, beside a segment."""
         snapshot = self.indices.snapshot
-        return snapshot.store.uri, "located", snapshot.manifest.version, snapshot.manifest.where
+        return snapshot.manifest.where, "located", snapshot.manifest.version, snapshot.store.uri
 
     def find(self) -> Found:
         """The nearest rows of all segments, with distances as far as codes tell them."""
