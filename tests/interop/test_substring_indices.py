@@ -74,6 +74,7 @@ def test_histories(tmp_path: Path, builder: ModuleType, *, stable: bool) -> None
     glaive.dataset(uri).optimize.compact_files()
     same_answers(uri)
     told = [library.dataset(uri).stats.index_stats("t_idx") for library in (glaive, lance)]
+    assert told[0]["indices"][0]["num_partitions"] == 1
     for name in ("num_partitions", "total_bwt_len", "total_docs"):
         assert told[0]["indices"][0][name] == told[1]["indices"][0][name]
     lance.dataset(uri).optimize.optimize_indices()
@@ -144,28 +145,27 @@ def test_wrong_columns_and_parameters_are_refused(tmp_path: Path) -> None:
         dataset.create_scalar_index("t", IndexConfig("fm", {"sa_sample_rate": 8}))
 
 
-@pytest.mark.parametrize("builder", [glaive, lance], ids=["glaive", "pylance"])
-def test_damage_ends_in_an_error_or_in_the_rows_of_a_scan(tmp_path: Path, builder: Any) -> None:
+def test_damage_ends_in_an_error_that_names_the_file(tmp_path: Path) -> None:
     uri = str(tmp_path / "d")
     lance.write_dataset(texts(0, 200), uri)
-    builder.dataset(uri).create_scalar_index("t", builder.indices.IndexConfig("fm", {}))
+    glaive.dataset(uri).create_scalar_index("t", IndexConfig("fm", {}))
     (file,) = Path(uri).glob("_indices/*/part_0_fm.lance")
     raw = file.read_bytes()
     random = np.random.default_rng(2)
     failed = 0
-    for _ in range(150):
+    for _ in range(50):
         changed = bytearray(raw)
         at = int(random.integers(len(raw)))
         changed[at : at + 4] = random.bytes(4)
         file.write_bytes(changed)
         try:
             dataset = glaive.dataset(uri)
-            for word in QUESTIONS[:4]:
+            for word in QUESTIONS[:2]:
                 ids(dataset, f"contains(t, '{word}')", use_scalar_index=True)
         except GlaiveError as error:
             assert "part_0_fm.lance" in str(error)  # noqa: PT017  # not all damage is an error
             failed += 1
-    assert failed > 100
+    assert failed > 30
     file.unlink()
     with pytest.raises(GlaiveError, match=r"t_idx|part_0_fm"):
         ids(glaive.dataset(uri), "contains(t, 'abc')", use_scalar_index=True)

@@ -16,6 +16,7 @@ from glaive.kernels.wavelet import (
     exercise,
     find_pattern,
     locate_rows,
+    read_text,
 )
 from glaive.testing import force_tier
 
@@ -73,6 +74,7 @@ def test_all_places_of_a_word_are_found(tier: Any, text: bytes, word: bytes, shi
         found = locate_rows(one.tree, one.samples, first, stop)
         assert found is not None
         assert sorted(found.tolist()) == places(one.text, word)
+        assert read_text(one.tree).tobytes() == one.text[:-1]
         exercise()
 
 

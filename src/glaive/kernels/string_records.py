@@ -16,6 +16,7 @@ __all__ = [
     "LocateRows",
     "NumberRanges",
     "NumberStrings",
+    "ReadText",
     "SearchFsst",
     "SortSuffixes",
     "SymbolSlot",
@@ -288,6 +289,17 @@ class LocateRows(NamedTuple):
     shift: int
     most_steps: int
     positions: int
+
+
+class ReadText(NamedTuple):
+    """For ``wavelet.read_text``."""
+
+    words: int
+    ranks: int
+    nodes: int
+    counts: int
+    rows: int
+    text: int
 
 
 class SortSuffixes(NamedTuple):

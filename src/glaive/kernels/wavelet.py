@@ -16,10 +16,10 @@ import numpy as np
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import wavelet as compiled
-from glaive.kernels.string_records import FindPattern, LocateRows
+from glaive.kernels.string_records import FindPattern, LocateRows, ReadText
 from glaive.types import Int64s, UInt8s, UInt64s
 
-__all__ = ["SuffixSamples", "WaveletTree", "exercise", "find_pattern", "locate_rows"]
+__all__ = ["SuffixSamples", "WaveletTree", "exercise", "find_pattern", "locate_rows", "read_text"]
 
 _BLOCK_WORDS: Final = 8
 """Words of bits that are counted one by one; those before are counted once."""
@@ -247,6 +247,36 @@ def locate_rows(tree: WaveletTree, samples: SuffixSamples, first: int, stop: int
     return positions if compiled.locate_rows(*call) >= 0 else None
 
 
+def read_text(tree: WaveletTree) -> UInt8s:
+    """The text, without its last byte. A step of :func:`locate_rows` for each byte.
+
+    The last byte must be smaller than all others; else it is some text.
+    """
+    size = tree.size
+    if not use_compiled(size):
+        return _read_numpy(tree)
+    text = np.empty(max(0, size - 1), np.uint8)
+    call = ReadText(
+        words=address(tree.words), ranks=address(tree.ranks), nodes=address(tree.nodes),
+        counts=address(tree.counts), rows=size, text=address(text),
+    )  # fmt: skip
+    compiled.read_text(*call)
+    return text
+
+
+def _read_numpy(tree: WaveletTree) -> UInt8s:
+    transform = tree.transform()
+    before = np.empty(tree.size, np.int64)
+    before[np.argsort(transform, kind="stable")] = np.arange(tree.size)
+    # Rows that are 1, 2, 4, … steps before the last byte, until these are all.
+    rows = np.zeros(1, np.int64)
+    while len(rows) < tree.size:
+        rows = np.concatenate((rows, before[rows]))
+        before = before[before]
+    text: UInt8s = transform[rows[: max(0, tree.size - 1)]][::-1]
+    return text
+
+
 def _find_numpy(tree: WaveletTree, pattern: bytes) -> tuple[int, int]:
     transform = tree.transform()
     low, high = 0, tree.size
@@ -285,3 +315,4 @@ def exercise() -> None:
     first, stop = find_pattern(tree, b"a")
     locate_rows(tree, SuffixSamples(np.array([1, 0]), 0, 2), first, stop)
     locate_rows(tree, SuffixSamples(np.array([1]), 1, 2), first, stop)
+    read_text(tree)

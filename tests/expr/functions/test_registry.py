@@ -17,6 +17,12 @@ def test_an_unknown_function_names_the_closest_ones() -> None:
         find("uper")
 
 
+@pytest.mark.parametrize("name", ["st_intersects", "ST_Within", "st_geomfromtext"])
+def test_functions_of_geometries_are_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(FilterError, match=rf"'{name}': functions of geometries.*coordinates"):
+        find(name)
+
+
 def test_a_name_stands_for_one_function_only() -> None:
     functions()
     with pytest.raises(TypeError, match="two functions claim the name 'upper'"):

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
@@ -156,6 +156,9 @@ def function(
     return register
 
 
+_GEOMETRY: Final = "st_"
+
+
 @cache
 def functions() -> dict[str, Function]:
     """Return all functions by name; one with several names is listed under each."""
@@ -176,6 +179,12 @@ def find(name: str) -> Function:
     """
     known = functions()
     named = known.get(name.lower())
+    if named is None and name.lower().startswith(_GEOMETRY):
+        raise FilterError(
+            f"unknown function {name!r}: functions of geometries are not evaluated, with an RTREE "
+            "index or without. Compare coordinates (g.x >= 0 AND g.x < 5), or read the rows and "
+            "test them by a library for geometries."
+        )
     if named is None:
         close = get_close_matches(name.lower(), known, n=3)
         hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."

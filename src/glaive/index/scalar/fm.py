@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,15 @@ import pyarrow as pa
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
-from glaive.index.scalar.fm_build import partition_name, partitions_of, write_partition
+from glaive.index.scalar.fm_build import (
+    Texts,
+    is_small,
+    partition_name,
+    partitions_of,
+    stored_texts,
+    texts_of,
+    write_partition,
+)
 from glaive.index.scalar.fm_partition import DEAD_ROW, FMPartition
 from glaive.index.scalar.fm_search import OpenedFM
 from glaive.index.scalar.parameters import check_type, no_parameters
@@ -25,6 +34,9 @@ from glaive.index.source import IndexSource
 __all__ = ["SubstringIndex"]
 
 _VERSION = 10
+_MERGE_MEMORY = 1 << 30
+"""Bytes that joining small partitions may take."""
+
 _PARTITION = re.compile(r"part_(\d{1,9})_fm\.lance")
 
 
@@ -61,7 +73,7 @@ class SubstringIndex(IndexKind):
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
-        """Put the partitions of all segments into one; those of a source are built."""
+        """Put the partitions of all segments into one, small ones with a source built again."""
         partitions = [one for segment in segments for one in _partitions(segment) if one.size]
         return _write(partitions, source, out)
 
@@ -89,18 +101,29 @@ def _partitions(segment: Segment) -> Iterator[FMPartition]:
 def _write(
     partitions: Sequence[FMPartition], source: IndexSource | None, out: SegmentWriter
 ) -> BuiltSegment:
-    """Write partitions as they are, then those of a source; an empty one if there is none."""
-    for number, partition in enumerate(partitions):
+    """Write large partitions as they are, then small ones and a source as new ones.
+
+    An empty one if there is no text.
+    """
+    joined = [one for one in partitions if is_small(one)]
+    if len(joined) == 1 and source is None:
+        joined = []
+    copied = [one for one in partitions if one not in joined]
+    for number, partition in enumerate(copied):
         _copy(partition, number, out)
-    count = len(partitions)
+    count = len(copied)
+    texts: Iterator[Texts] = map(stored_texts, joined)
+    memory_limit = _MERGE_MEMORY
     if source is not None:
         kind = source.field.type
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
         check_type("FM", source.field, supported=is_text or is_binary)
-        for texts in partitions_of(source.batches(), source.memory_limit):
-            write_partition(out, count, texts)
-            count += 1
+        texts = chain(texts, map(texts_of, source.batches()))
+        memory_limit = source.memory_limit
+    for parts in partitions_of(texts, memory_limit):
+        write_partition(out, count, parts)
+        count += 1
     if not count:
         write_partition(out, 0, [])
     return BuiltSegment("/lance.index.pb.FMIndexDetails", version=_VERSION)

@@ -16,14 +16,30 @@ import pyarrow as pa
 
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers
-from glaive.index.scalar.fm_partition import END, SAMPLES, SCHEMA, SEPARATOR
+from glaive.index.scalar.fm_partition import (
+    DEAD_ROW,
+    END,
+    SAMPLES,
+    SCHEMA,
+    SEPARATOR,
+    FMPartition,
+)
 from glaive.index.segment import SegmentWriter
 from glaive.index.source import ValueBatch
 from glaive.kernels.suffixes import MOST_BYTES, sort_suffixes
+from glaive.kernels.wavelet import read_text
 from glaive.memory import as_array, as_buffer
 from glaive.types import Int64s, UInt8s, UInt64s
 
-__all__ = ["Texts", "partition_name", "partitions_of", "write_partition"]
+__all__ = [
+    "Texts",
+    "is_small",
+    "partition_name",
+    "partitions_of",
+    "stored_texts",
+    "texts_of",
+    "write_partition",
+]
 
 _MOST_TEXTS: Final = 10_000
 _MOST_BYTES: Final = 1 << 24
@@ -61,13 +77,13 @@ def partition_name(number: int) -> str:
     return f"part_{number}_fm.lance"
 
 
-def partitions_of(batches: Iterator[ValueBatch], memory_limit: int) -> Iterator[list[Texts]]:
+def partitions_of(texts_of_rows: Iterator[Texts], memory_limit: int) -> Iterator[list[Texts]]:
     """Cut a stream of texts into partitions: by texts and bytes, or by memory."""
     most_bytes = max(1, min(_MOST_BYTES, memory_limit // _MEMORY_PER_BYTE))
     kept: list[Texts] = []
     texts = size = 0
-    for batch in batches:
-        rest = _texts(batch)
+    for arrived in texts_of_rows:
+        rest = arrived
         while len(rest.rows):
             ends = np.cumsum(rest.sizes + 1)
             # The text that fills a partition is its last.
@@ -84,7 +100,33 @@ def partitions_of(batches: Iterator[ValueBatch], memory_limit: int) -> Iterator[
         yield kept
 
 
-def _texts(batch: ValueBatch) -> Texts:
+def is_small(partition: FMPartition) -> bool:
+    """Whether a partition has less than half of the texts and bytes that one may have."""
+    few = 2 * len(partition.rows) < _MOST_TEXTS and 2 * partition.size < _MOST_BYTES
+    return few and not partition.has_zeros
+
+
+def stored_texts(partition: FMPartition) -> Texts:
+    """The texts of a partition whose rows are still there.
+
+    Raises
+    ------
+    CorruptFileError
+        It is damaged.
+    """
+    data = read_text(partition.load().tree)
+    ends = np.append(partition.starts[1:], partition.size - 1) - 1
+    if bool((data[ends] != SEPARATOR).any()):
+        raise partition.file.corrupt("texts of an index", "a separator behind each", "others")
+    sizes = ends - partition.starts
+    alive = partition.rows != DEAD_ROW
+    kept = np.repeat(alive, sizes + 1)
+    kept[ends] = False
+    return Texts(partition.rows[alive], sizes[alive], data[kept])
+
+
+def texts_of(batch: ValueBatch) -> Texts:
+    """The texts of a batch of values."""
     values: Any = batch.values
     rows = batch.rows
     if values.null_count:

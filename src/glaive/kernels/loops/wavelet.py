@@ -15,11 +15,12 @@ from glaive.kernels.loops.memory import (
     load_u8,
     load_u64,
     popcount,
+    store_u8,
     store_u64,
 )
-from glaive.kernels.string_records import FindPattern, LocateRows
+from glaive.kernels.string_records import FindPattern, LocateRows, ReadText
 
-__all__ = ["find_pattern", "locate_rows"]
+__all__ = ["find_pattern", "locate_rows", "read_text"]
 
 
 @kernel
@@ -72,6 +73,24 @@ def find_pattern(
     store_u64(found + 8, high)
 
 
+@kernel
+def _byte_before(words: int, ranks: int, nodes: int, row: int) -> tuple[int, int]:
+    """The byte before the suffix of a row, and how many rows before it have the same."""
+    node = np.int64(0)
+    while node >= 0:
+        entry = nodes + 32 * node
+        bits = words + 8 * load_i64(entry)
+        ones = _ones_before(bits, ranks + 8 * load_i64(entry + 8), row)
+        word = load_u64(bits + 8 * (row >> 6))
+        if (word >> np.uint64(row & 63)) & np.uint64(1):
+            row = ones
+            node = load_i64(entry + 24)
+        else:
+            row -= ones
+            node = load_i64(entry + 16)
+    return ~node, row
+
+
 @kernel_of(LocateRows)
 def locate_rows(
     first: int, stop: int, words: int, ranks: int, nodes: int, counts: int, rows: int,
@@ -89,19 +108,8 @@ def locate_rows(
         while row & mask != 0:
             if steps >= most_steps:
                 return -1
-            node = np.int64(0)
-            while node >= 0:
-                entry = nodes + 32 * node
-                bits = words + 8 * load_i64(entry)
-                ones = _ones_before(bits, ranks + 8 * load_i64(entry + 8), row)
-                word = load_u64(bits + 8 * (row >> 6))
-                if (word >> np.uint64(row & 63)) & np.uint64(1):
-                    row = ones
-                    node = load_i64(entry + 24)
-                else:
-                    row -= ones
-                    node = load_i64(entry + 16)
-            row += load_i64(counts + 8 * ~node)
+            symbol, rank = _byte_before(words, ranks, nodes, row)
+            row = load_i64(counts + 8 * symbol) + rank
             steps += 1
         position = load_i64(samples + 8 * (row >> shift)) + (steps - before)
         if position >= rows:  # It went back over the beginning.
@@ -110,3 +118,17 @@ def locate_rows(
             return -1
         store_u64(positions + 8 * (start - first), position)
     return steps
+
+
+@kernel_of(ReadText)
+def read_text(
+    words: int, ranks: int, nodes: int, counts: int, rows: int, text: int
+) -> None:  # fmt: skip
+    """All bytes but the last, from the last of them to the first; row 0 is that of the last."""
+    row = np.int64(0)
+    at = rows - 2
+    while at >= 0:
+        symbol, rank = _byte_before(words, ranks, nodes, row)
+        store_u8(text + at, symbol)
+        row = load_i64(counts + 8 * symbol) + rank
+        at -= 1
