@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import glaive
 import glaive.spark
 from glaive.errors import OptionError
-from glaive.spark.frame_sources import frame_sources
+from glaive.spark.frame_sources import frame_sources, planned_bytes
 
 pytest.importorskip("sqlglot", reason="install the extra 'spark'")
 
@@ -181,3 +181,55 @@ def test_a_table_is_a_place_or_options(spark: SparkSession) -> None:
         glaive.spark.sql(spark, "select 1; select 2")
     with pytest.raises(OptionError, match="query: "):
         glaive.spark.sql(spark, "select from where (")
+
+
+def test_spark_knows_how_large_a_scan_is(spark: SparkSession, sales: str) -> None:
+    whole, part = (
+        planned_bytes(glaive.spark.sql(spark, f"select {columns} from s", s=sales))
+        for columns in ("*", "id, price")
+    )
+
+    assert whole == pytest.approx(glaive.dataset(sales).manifest.columns.file_bytes, rel=0.01)
+    assert whole is not None
+    assert part is not None
+    assert 0 < part < 0.3 * whole
+
+
+def test_equal_scans_of_a_query_run_once(
+    spark: SparkSession, sales: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = """select id from s where id in (select id from s where id < 4)
+               and shop in (select id from s where id < 4) order by id"""
+    found = glaive.spark.sql(spark, query, s=sales)
+
+    assert [row.id for row in found.collect()] == [1, 2, 3]
+    found.explain()
+    assert "ReusedExchange" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("digits", [1, 18, 19, 38])
+def test_decimals_of_any_width_arrive(spark: SparkSession, uri: str, digits: int) -> None:
+    largest = 10**digits - 1
+    values = [Decimal(f"{number}e-1") for number in (largest, -largest, 0, 1, -1)]
+    stored = pa.array([*values, None] * 3, pa.decimal128(digits, 1))
+    glaive.write_dataset(pa.table({"a b`c": stored, "none": pa.nulls(18, stored.type)}), uri)
+
+    rows = glaive.spark.sql(spark, "select * from t where `none` is null", t=uri)
+
+    assert [row[0] for row in rows.collect()] == stored.to_pylist()
+    assert rows.schema[0].dataType.typeName() == "decimal"
+
+
+def test_a_query_reads_through_the_data_source_where_the_session_says_so(
+    spark: SparkSession, sales: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.conf.set("spark.glaive.plannedScans", "false")
+    try:
+        found = glaive.spark.sql(spark, "select sum(price) from s where id < 5", s=sales)
+    finally:
+        spark.conf.unset("spark.glaive.plannedScans")
+
+    found.explain()
+    assert "BatchScan lance" in capsys.readouterr().out
+    assert found.collect()[0][0] == Decimal("0.10")
+    assert [source.columns for source in frame_sources(found)] == [("id", "price")]

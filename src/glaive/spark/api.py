@@ -20,7 +20,7 @@ from glaive.spark.options import absolute, from_spark, to_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["is_connect", "read", "register_view"]
+__all__ = ["cluster_cores", "is_connect", "read", "register_view"]
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting that enables filter pushdown in Spark; off by default."""
@@ -130,7 +130,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     """
     uri = absolute(uri)
     if parallelism is None:
-        parallelism = _cores(spark)
+        parallelism = cluster_cores(spark)
     options = to_spark(
         {
             "columns": columns,
@@ -218,7 +218,7 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _cores(spark: SparkSession) -> int | None:
+def cluster_cores(spark: SparkSession) -> int | None:
     """Tasks that run at a time, as far as the session tells."""
     if not is_connect(spark):
         return spark.sparkContext.defaultParallelism

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from glaive.spark.options import Options, from_spark
+from glaive.spark.planned_scan import ScanFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,12 +24,16 @@ NAMES = ("lance", "glaive")
 RELATION = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
 
 
+FUNCTION = "org.apache.spark.sql.catalyst.plans.logical.MapInArrow"
+"""A function over the rows of a frame, such as a :class:`ScanFunction`."""
+
+
 def frame_sources(frame: DataFrame) -> list[Options]:
     """The reads of a frame, as options with their versions; no request."""
     plan: Any = frame
     if hasattr(frame, "_plan"):
-        return [from_spark(options) for options in _of_client(plan._plan)]  # noqa: SLF001  # no public way
-    return [from_spark(options) for options in _of_jvm(plan._jdf)]  # noqa: SLF001  # same
+        return list(_of_client(plan._plan))  # noqa: SLF001  # no public way
+    return list(_of_jvm(plan))
 
 
 def planned_bytes(frame: DataFrame) -> int | None:
@@ -43,16 +48,26 @@ def planned_bytes(frame: DataFrame) -> int | None:
     return int(optimized.stats().sizeInBytes())
 
 
-def _of_jvm(frame: Any) -> Iterator[dict[str, str]]:
-    leaves = frame.queryExecution().analyzed().collectLeaves()
-    for position in range(leaves.size()):
-        leaf = leaves.apply(position)
-        if leaf.getClass().getName() == RELATION and leaf.table().name() in NAMES:
-            yield dict(leaf.options().asCaseSensitiveMap())
+def _of_jvm(frame: Any) -> Iterator[Options]:
+    from pyspark import cloudpickle
+
+    byte = frame.sparkSession._jvm.scala.reflect.ClassTag.Byte()  # noqa: SLF001  # no public way
+    waiting = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001  # no public way
+    while waiting:
+        node = waiting.pop()
+        kind = node.getClass().getName()
+        if kind == RELATION and node.table().name() in NAMES:
+            yield from_spark(dict(node.options().asCaseSensitiveMap()))
+        elif kind == FUNCTION and node.functionExpr().name().startswith(ScanFunction.PREFIX):
+            pickled = bytes(node.functionExpr().func().command().toArray(byte))
+            function, _ = cloudpickle.loads(pickled)  # this process made it
+            yield function.reader.options
+        children = node.children()
+        waiting += [children.apply(at) for at in reversed(range(children.size()))]
 
 
-def _of_client(plan: Any) -> Iterator[dict[str, str]]:
-    from pyspark.sql.connect.plan import DataSource, LogicalPlan
+def _of_client(plan: Any) -> Iterator[Options]:
+    from pyspark.sql.connect.plan import DataSource, LogicalPlan, MapPartitions
 
     waiting, seen = [plan], set()
     while waiting:
@@ -60,13 +75,16 @@ def _of_client(plan: Any) -> Iterator[dict[str, str]]:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, DataSource):
-            members = vars(node)
-            if members.get("_format") in NAMES:
-                options: dict[str, str] = dict(members.get("_options") or {})
-                if members.get("_paths"):
-                    options["path"] = members["_paths"][0]
-                yield options
-        for member in vars(node).values():
+        members = vars(node)
+        if isinstance(node, DataSource) and members.get("_format") in NAMES:
+            options: dict[str, str] = dict(members.get("_options") or {})
+            if members.get("_paths"):
+                options["path"] = members["_paths"][0]
+            yield from_spark(options)
+        elif isinstance(node, MapPartitions):
+            function = getattr(node._function._function, "_func", None)  # noqa: SLF001  # as above
+            if isinstance(function, ScanFunction):
+                yield function.reader.options
+        for member in members.values():
             parts = member if isinstance(member, list | tuple) else [member]
             waiting += [part for part in parts if isinstance(part, LogicalPlan)]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from glaive.errors import MissingDependencyError, OptionError
-from glaive.spark.api import read
+from glaive.spark.api import cluster_cores, read
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.options import Options, absolute, from_spark, to_spark
 
@@ -137,10 +138,14 @@ def _with_frames(
     schemas = {name: schema for name, (_, schema, _) in sources.items()}
     uses = table_uses(statement, schemas, by_path)
     frames: dict[str, Any] = {}
+    known: dict[object, str] = {}
     pieces, done = [], 0
     for use in sorted(uses, key=lambda use: use.table.this.meta["start"]):
-        placeholder = f"glaive_{len(frames)}"
-        frames[placeholder] = _frame(spark, use, given[use.name], sources[use.name])
+        # Spark runs equal parts of a query once, if they read the same frame.
+        equal = use.name, use.columns, repr(use.tests)
+        placeholder = known.setdefault(equal, f"glaive_{len(frames)}")
+        if placeholder not in frames:
+            frames[placeholder] = _frame(spark, use, given[use.name], sources[use.name])
         start = use.table.this.meta["start"]
         if id(use.table) in by_path:
             start = use.table.args["db"].meta["start"]
@@ -192,6 +197,7 @@ def _frame(
     """The frame of one table of a query."""
     from glaive.spark.filters import Frame, push
     from glaive.spark.frame import stored_paths
+    from glaive.spark.planned_scan import planned_scan
 
     pinned, schema, dataset = source
     whole = Frame(
@@ -206,6 +212,14 @@ def _frame(
     if not use.columns and not filters and not searched:
         return spark.range(dataset.count_rows()).toDF("_row")
     columns = _columns(use.columns or _narrowest(schema), pinned)
+    filter_text = " and ".join(f"({text})" for text in filters) or None
+    if not searched:
+        needed = replace(pinned, columns=columns, filter=filter_text)
+        if needed.parallelism is None:
+            needed = replace(needed, parallelism=cluster_cores(spark))
+        frame = planned_scan(spark, needed, dataset)
+        if frame is not None:
+            return frame
     rest = {
         name: value
         for name, value in options.items()
@@ -214,17 +228,17 @@ def _frame(
     return read(
         spark,
         columns=columns,
-        filter=" and ".join(f"({text})" for text in filters) or None,
+        filter=filter_text,
         version=pinned.version,
         branch=pinned.branch,
         **rest,
     )
 
 
-def _columns(names: Sequence[str], pinned: Options) -> Sequence[str] | dict[str, str]:
+def _columns(names: Sequence[str], pinned: Options) -> tuple[str, ...] | dict[str, str]:
     computed = pinned.columns
     if not isinstance(computed, Mapping):
-        return list(names)
+        return tuple(names)
     return {name: computed.get(name, f"`{name}`") for name in names}
 
 
