@@ -7,6 +7,7 @@ import pty
 import re
 from collections.abc import Callable
 from contextlib import redirect_stderr
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ WORKS: dict[str, tuple[str, Work]] = {
         "compact",
         lambda ds, to: ds.optimize.compact_files(target_rows_per_fragment=ROWS, progress=to),
     ),
+    "delete": ("delete", lambda ds, to: ds.delete("id % 3 = 0", progress=to)),
     "update": ("update", lambda ds, to: ds.update({"id": "id + 1"}, progress=to)),
     "merge": (
         "merge",
@@ -80,7 +82,7 @@ def test_long_work_shows_a_line_on_a_terminal_if_asked_to(
 ) -> None:
     label, work = WORKS[name]
     seen = on_terminal(lambda: work(dataset, True))
-    assert re.search(rf"{label} .*\d+.* rows, 0 s", seen), seen
+    assert re.search(rf"{label} .*\d+.* rows, \d s", seen), seen
     assert seen.endswith("\r\x1b[K\r\n.")
 
 
@@ -102,6 +104,14 @@ def test_the_optimizer_shows_a_line_of_all_indices(dataset: glaive.LanceDataset)
     dataset.insert(rows())
     dataset.optimize.optimize_indices(progress=False)
     assert on_terminal(lambda: dataset.optimize.optimize_indices(progress=True)).endswith("\r\n.")
+
+
+def test_a_clean_up_shows_the_files_that_it_deleted(dataset: glaive.LanceDataset) -> None:
+    dataset.insert(rows(), mode="overwrite")
+    age = timedelta(0)
+    seen = on_terminal(lambda: dataset.cleanup_old_versions(age, progress=True))
+    assert re.search(r"clean up \S+ \d+ of \d+ files, \d s", seen), seen
+    assert seen.endswith("\r\x1b[K\r\n.")
 
 
 def test_a_line_is_removed_when_the_work_fails() -> None:

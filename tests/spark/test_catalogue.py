@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,11 @@ from tests.namespace.calls import call
 import glaive
 import glaive.spark
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.io.renewed import EXPIRES, ExpiringOptions
 from glaive.namespace import connect
 from glaive.spark.options import from_spark
+from glaive.spark.table_option import with_location
+from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +48,26 @@ def test_the_option_table_is_looked_up_in_the_catalogue(tmp_path: Path) -> None:
     for wrong in ("[1]", "[", '["a"'):
         with pytest.raises(OptionError, match="option table"):
             from_spark({"table": wrong, **given})
+
+
+def test_tasks_ask_for_newer_credentials_before_theirs_expire(tmp_path: Path) -> None:
+    settings = {
+        "root": str(tmp_path),
+        "vend_input_storage_options": "true",
+        "vend_input_storage_options_refresh_interval_millis": "60000",
+        "storage.k": "v",
+    }
+    glaive.write_dataset(ROWS, namespace_client=connect("dir", settings), table_id=["orders"])
+    given = {f"namespace.{name}": text for name, text in settings.items()}
+    for create in (False, True):
+        found = with_location({"table": "orders", **given}, create=create)
+        options = pickle.loads(pickle.dumps(from_spark(found)))
+        assert isinstance(options.storage, ExpiringOptions)
+        newer = options.storage.renew()
+        assert (newer["k"], options.storage["k"]) == ("v", "v")
+        assert int(newer[EXPIRES]) > int(options.storage[EXPIRES])
+        task_store = pickle.loads(pickle.dumps(open_root("s3://bucket/orders", options.storage)))
+        assert "RenewedStore" in repr(task_store)
 
 
 @pytest.mark.spark

@@ -578,6 +578,7 @@ class LanceDataset:
         *,
         conflict_retries: int = 10,
         retry_timeout: timedelta = timedelta(seconds=30),
+        progress: bool | None = None,
     ) -> dict[str, int]:
         """Delete the matching rows and move this object to the new version.
 
@@ -587,6 +588,8 @@ class LanceDataset:
             A filter, as an SQL string or a pyarrow expression.
         conflict_retries, retry_timeout
             How often, and for how long, to retry after another writer changed the same rows.
+        progress
+            Show the rows that were found on a line of the terminal, if there is one.
 
         Returns
         -------
@@ -609,7 +612,8 @@ class LanceDataset:
         from glaive.dataset.rows.selected_rows import delete_where
 
         limits: Any = {"conflict_retries": conflict_retries, "retry_timeout": retry_timeout}
-        count = with_retries(self, lambda at: delete_where(at, predicate), **limits)
+        with showing(progress, "delete"):
+            count = with_retries(self, lambda at: delete_where(at, predicate), **limits)
         return {"num_deleted_rows": count}
 
     def truncate_table(self) -> None:
@@ -1489,6 +1493,7 @@ class LanceDataset:
         delete_rate_limit: int | None = None,
         versions: Sequence[int] | None = None,
         delete_concurrency: int | None = None,
+        progress: bool | None = None,
     ) -> CleanupStats:
         """Delete old versions, and the files that no other version uses.
 
@@ -1510,6 +1515,8 @@ class LanceDataset:
             Delete only these versions.
         delete_concurrency
             Accepted and ignored; the store decides.
+        progress
+            Show the deleted files on a line of the terminal, if there is one.
 
         Raises
         ------
@@ -1529,7 +1536,8 @@ class LanceDataset:
 
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
-        return clean_up(self._at, policy, delete_rate_limit)
+        with showing(progress, "clean up", unit="files"):
+            return clean_up(self._at, policy, delete_rate_limit)
 
     def explain_cleanup_old_versions(
         self,

@@ -1,8 +1,8 @@
 """A line of the terminal that says how far a long work is: ``progress=True``.
 
-Rows are noted where all of them pass, when they are written (:func:`note_rows`) and when an index
-reads them: whatever writes or builds has a line without passing it on. Where the standard error is
-no terminal, as in jobs and in tests, nothing is shown.
+Rows are noted where all of them pass, when they are written or found (:func:`note_rows`) and when
+an index reads them: whatever writes or builds has a line without passing it on. Where the standard
+error is no terminal, as in jobs and in tests, nothing is shown.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def current_line() -> ProgressLine | None:
 
 
 def note_rows(count: int) -> None:
-    """So many rows were written."""
+    """So many rows were written, or found for a change."""
     line = _LINE.get()
     if line is not None:
         line.advance(count)

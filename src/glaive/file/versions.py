@@ -49,7 +49,10 @@ def resolve_version(name: str | None) -> str:
     if version in PROFILES:
         return version
     choices = ", ".join([*PROFILES, *_ALIASES])
-    raise OptionError(f"data_storage_version: expected one of {choices}, found {name!r}")
+    raise OptionError(
+        f"data_storage_version: Unknown Lance storage version: {name!r:.60}; "
+        f"expected one of {choices}"
+    )
 
 
 def stable_version() -> str:

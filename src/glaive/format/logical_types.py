@@ -174,8 +174,8 @@ def logical_type(arrow: Any, column: str) -> str:
     if types.is_dictionary(arrow):
         return _dictionary(arrow, column)
     raise SchemaError(
-        f"column {column!r}: Lance has no type for {arrow}. Cast the column before writing, "
-        f"{_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
+        f"column {column!r}: Unsupported data type: Lance has no type for {arrow}. Cast the "
+        f"column before writing, {_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
     )
 
 

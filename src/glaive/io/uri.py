@@ -86,8 +86,8 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
     if is_known(scheme):
         return connect_fsspec(text, options)
     raise OptionError(
-        f"{text}: unknown scheme {scheme!r}; known are a plain path, {', '.join(SCHEMES)}, and "
-        "the schemes of fsspec if it is installed (pip install 'glaive[fsspec]')"
+        f"{text}: no object store for the unknown scheme {scheme!r}; known are a plain path, "
+        f"{', '.join(SCHEMES)}, and the schemes of fsspec if it is installed (pip install 'glaive[fsspec]')"
     )
 
 

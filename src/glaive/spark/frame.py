@@ -31,7 +31,7 @@ def open_dataset(options: Options) -> LanceDataset:
     opened = dataset(
         options.uri,
         version=version,
-        storage_options=dict(options.storage) or None,
+        storage_options=options.storage or None,
         base_store_params=options.base_store_params,
     )
     if options.asof is None:

@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.io.location import with_slashes
+from glaive.io.renewed import ExpiringOptions
 from glaive.spark.option_text import ALIASES, JSON_OPTIONS, READERS, STORAGE
-from glaive.spark.table_option import with_location
+from glaive.spark.table_option import LocatedOptions, with_location
 
 __all__ = ["Options", "absolute", "from_spark", "to_spark"]
 
@@ -203,6 +204,8 @@ def from_spark(options: Mapping[str, str]) -> Options:
                 f"option {key!r} of the lance source does not exist; {hint}"
                 f"Options: {', '.join(sorted(READERS))}, and {STORAGE}* for the object store"
             )
+    if isinstance(options, LocatedOptions) and options.renew is not None:
+        values["storage"] = ExpiringOptions(values["storage"], options.renew)
     selectors: list[str] = [name for name in ("version", "tag", "asof") if name in values]
     if "tag" in values and "branch" in values:
         selectors.append("branch")

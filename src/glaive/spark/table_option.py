@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from glaive.errors import DatasetNotFoundError, OptionError, UnsupportedFeatureError
+from glaive.io.renewed import ExpiringOptions
 from glaive.spark.option_text import STORAGE
 
-__all__ = ["with_location"]
+__all__ = ["LocatedOptions", "with_location"]
 
 _TABLE = "table"
 _PREFIX = "namespace."
+
+
+class LocatedOptions(dict[str, str]):
+    """Options with the place of a table, and who has newer credentials if its own expire."""
+
+    renew: Callable[[], Mapping[str, str]] | None = None
 
 
 def with_location(options: Mapping[str, str], *, create: bool = False) -> Mapping[str, str]:
@@ -68,7 +75,10 @@ def with_location(options: Mapping[str, str], *, create: bool = False) -> Mappin
         if key.lower() != _TABLE and not key.lower().startswith((_PREFIX, STORAGE))
     }
     vended = {f"{STORAGE}{key}": text for key, text in (found.storage_options or {}).items()}
-    return {**others, "path": found.uri, **vended}
+    located = LocatedOptions({**others, "path": found.uri, **vended})
+    if isinstance(found.storage_options, ExpiringOptions):
+        located.renew = found.storage_options.renew
+    return located
 
 
 def _path_of(text: str) -> list[str]:

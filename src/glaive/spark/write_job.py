@@ -222,7 +222,7 @@ def _with_columns(stored: pa.Schema, base: Manifest, options: Options) -> Manife
     if not new:
         return base
     version = base.version if options.branch is None else (options.branch, base.version)
-    opened = dataset(options.uri, version=version, storage_options=dict(options.storage) or None)
+    opened = dataset(options.uri, version=version, storage_options=options.storage or None)
     opened.add_columns(pa.schema([field.with_nullable(True) for field in new]))
     return opened.manifest
 

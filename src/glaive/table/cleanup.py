@@ -15,7 +15,7 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -210,10 +210,15 @@ def plan_cleanup(
 
 
 def delete_planned(
-    store: ObjectStore, plan: CleanupPlan, *, rate: int | None = None
+    store: ObjectStore,
+    plan: CleanupPlan,
+    *,
+    rate: int | None = None,
+    note: Callable[[int], None] | None = None,
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second.
 
+    ``note`` is told again and again how many were deleted until then.
     Returns the plan without files that could not be deleted. Logs the warnings.
     """
     batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
@@ -233,9 +238,13 @@ def delete_planned(
     calls = [
         part[at : at + batch] for part in (manifests, others) for at in range(0, len(part), batch)
     ]
+    deleted = 0
     for number, paths in enumerate(calls, 1):
         began = monotonic()
         store.delete(paths)
+        deleted += len(paths)
+        if note is not None:
+            note(deleted)
         if rate is not None and number < len(calls):
             sleep(max(0.0, len(paths) / rate - (monotonic() - began)))
     store.remove_empty(plan.folders)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.dataset.commits.commit import commit_operation
+from glaive.dataset.progress_line import note_rows
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.errors import OptionError
@@ -111,6 +112,7 @@ def rows_where(
     parts: dict[int, list[NDArray[np.int64]]] = {}
     query = make_query(Views(dataset.snapshot), options, counting=True)
     for fragment_id, rows in query.row_ranges():
+        note_rows(len(rows))
         parts.setdefault(fragment_id, []).append(rows)
     return {
         fragment_id: (rows[0] if len(rows) == 1 else np.concatenate(rows)).astype(np.uint32)

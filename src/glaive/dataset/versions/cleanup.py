@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from glaive.dataset.progress_line import current_line
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError
 from glaive.table.branches import list_branches
@@ -98,7 +99,13 @@ def clean_up(
     if delete_rate_limit is not None and delete_rate_limit < 1:
         raise OptionError(f"delete_rate_limit must be greater than 0, got {delete_rate_limit}")
     plan = _plan(dataset, policy)
-    return CleanupStats.of(delete_planned(dataset.store, plan, rate=delete_rate_limit))
+    line = current_line()
+
+    def note(deleted: int) -> None:
+        if line is not None:
+            line.move_to(deleted, len(plan.files))
+
+    return CleanupStats.of(delete_planned(dataset.store, plan, rate=delete_rate_limit, note=note))
 
 
 def explain(

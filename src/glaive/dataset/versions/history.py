@@ -75,5 +75,8 @@ def version_as_of(store: ObjectStore, asof: object) -> int:
     before = [version.version for version in versions if version.timestamp < moment]
     if not before:
         first = f"; the first one was created at {versions[0].timestamp}" if versions else ""
-        raise VersionNotFoundError(f"no version of {store.uri} before {moment}{first}")
+        raise VersionNotFoundError(
+            f"no version of {store.uri} before {moment}: it is earlier than the first version"
+            f"{first}"
+        )
     return before[-1]

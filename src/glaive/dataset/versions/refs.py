@@ -205,8 +205,8 @@ def delete_branch(root: ObjectStore, branch: str) -> None:
     children = [name for name, other in others.items() if other.parent_branch == branch]
     if children:
         raise CommitError(
-            f"branch {branch!r} of {root.uri} cannot be deleted: the branches "
-            f"{', '.join(children)} start from it and use its files. Delete them first."
+            f"Branch {branch} is referenced by branches, can not delete: {', '.join(children)} "
+            f"start from branch {branch!r} of {root.uri} and use its files. Delete them first."
         )
     branches.delete_branch_file(root, branch)
     store = branch_store(root, branch)

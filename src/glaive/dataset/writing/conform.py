@@ -113,11 +113,13 @@ def check_names(names: Collection[str]) -> None:
     """
     for name in names:
         if name in _RESERVED:
-            raise SchemaError(f"column {name!r}: the name is reserved for row ids. Rename it.")
+            raise SchemaError(
+                f"column {name!r}: the name is reserved for row ids and cannot be used. Rename it."
+            )
         if not name or "." in name:
             raise SchemaError(
-                f"column {name!r}: expected a name without dots, which separate members of "
-                "structs. Rename it."
+                f"column {name!r}: a top level field cannot contain `.`, which separates members "
+                "of structs. Rename it."
             )
 
 

@@ -76,7 +76,7 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.mode not in ("create", "append", "overwrite"):
             raise OptionError(
-                f"mode: expected 'create', 'append' or 'overwrite', found {self.mode!r}"
+                f"Invalid mode {self.mode!r:.60}: expected 'create', 'append' or 'overwrite'"
             )
         self._check_numbers()
         for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):
