@@ -164,7 +164,7 @@ class TestBranchesOfPylance:
         dataset.create_branch("p", 2).create_branch("p/q")
         dataset.tags.create("t", ("p/q", None))
         branches = glaive.dataset(path).branches
-        with pytest.raises(CommitError, match="p/q start from it"):
+        with pytest.raises(CommitError, match="p/q start from branch 'p'"):
             branches.delete("p")
         with pytest.raises(CommitError, match="the tags t refer to versions of branch 'p/q'"):
             branches.delete("p/q")

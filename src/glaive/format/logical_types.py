@@ -175,7 +175,8 @@ def logical_type(arrow: Any, column: str) -> str:
         return _dictionary(arrow, column)
     raise SchemaError(
         f"column {column!r}: Unsupported data type: Lance has no type for {arrow}. Cast the "
-        f"column before writing, {_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
+        "column before writing, "
+        f"{_REMEDIES.get(_kind(arrow), 'for instance to a number, string, list or struct')}."
     )
 
 

@@ -87,7 +87,8 @@ def _through_fsspec(text: str, scheme: str, rest: str, options: dict[str, str]) 
         return connect_fsspec(text, options)
     raise OptionError(
         f"{text}: no object store for the unknown scheme {scheme!r}; known are a plain path, "
-        f"{', '.join(SCHEMES)}, and the schemes of fsspec if it is installed (pip install 'glaive[fsspec]')"
+        f"{', '.join(SCHEMES)}, and the schemes of fsspec if it is installed "
+        "(pip install 'glaive[fsspec]')"
     )
 
 

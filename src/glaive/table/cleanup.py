@@ -212,13 +212,12 @@ def plan_cleanup(
 def delete_planned(
     store: ObjectStore,
     plan: CleanupPlan,
-    *,
     rate: int | None = None,
-    note: Callable[[int], None] | None = None,
+    note: Callable[[int], object] = int,  # which does nothing
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second.
 
-    ``note`` is told again and again how many were deleted until then.
+    ``note`` is called again and again with the number of files deleted until then.
     Returns the plan without files that could not be deleted. Logs the warnings.
     """
     batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
@@ -243,8 +242,7 @@ def delete_planned(
         began = monotonic()
         store.delete(paths)
         deleted += len(paths)
-        if note is not None:
-            note(deleted)
+        note(deleted)
         if rate is not None and number < len(calls):
             sleep(max(0.0, len(paths) / rate - (monotonic() - began)))
     store.remove_empty(plan.folders)

@@ -107,9 +107,9 @@ class KMeans:
         self.total_distance = 0.0
         for _ in range(self.max_iters):
             total = self._improve(batches, column)
-            settled = math.isclose(total, self.total_distance, rel_tol=self.tolerance)
+            converged = math.isclose(total, self.total_distance, rel_tol=self.tolerance)
             self.total_distance = total
-            if settled or total == 0:
+            if converged or total == 0:
                 return
 
     def transform(self, data: Any) -> Any:
