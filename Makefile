@@ -7,6 +7,7 @@ JOBS ?= 2
 ONLY ?=
 SCHEDULES ?= 10000
 SECONDS ?= 60
+MINUTES ?= 60
 TARGET ?= data-file manifest transaction index-section deletions row-ids filter substrait jsonb fsst \
 	index-btree index-bitmap index-zonemap index-bloomfilter index-ngram index-label-list index-inverted \
 	index-ivf-flat index-ivf-pq index-ivf-sq index-ivf-rq index-ivf-hnsw-sq
@@ -18,7 +19,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-fast nightly clients examples-types simulate fuzz lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test docs test-fast nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -33,14 +34,18 @@ test: $(VENV)/.dev ## All that a pull request must pass
 test-fast: warmup ## The tests without Spark and without the slow ones
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark and not slow" $(ARGS)
 
-nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million schedules (some six hours)
+nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million schedules (some ten hours)
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(PARALLEL) \
 		tests/interop tests/expr tests/proof tests/table tests/encodings tests/kernels tests/file \
 		tests/index $(ARGS)
 	GLAIVE_KERNELS=checked $(BIN)/python -m tests.kernels.extremes --trials 1000 --calls 30 > /dev/null
-	$(BIN)/python -m tests.proof.fuzz --trials 100000
-	$(BIN)/python -m tests.proof.simulate --schedules 1000000 --workers $(JOBS)
+	$(BIN)/python -m tests.proof.fuzz --trials 100000 --keep
+	$(BIN)/python -m tests.proof.simulate --schedules 1000000 --workers $(JOBS) --keep
 	$(MAKE) fuzz
+	$(MAKE) soak
+	$(MAKE) coverage
+	$(MAKE) mutants
+	$(MAKE) figures
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
 	$(MAKE) clients examples-types
 
@@ -55,9 +60,26 @@ simulate: $(VENV)/.dev ## Schedules of simulated writers: SCHEDULES=10000 takes 
 	$(BIN)/python -m tests.proof.simulate --schedules $(SCHEDULES) --workers $(JOBS) $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## Coverage-guided fuzzing: every target for SECONDS=60, or only TARGET=manifest
-	@for target in $(TARGET); do \
-		GLAIVE_KERNELS=numpy $(BIN)/python -m tests.proof.coverage_fuzz $$target --seconds $(SECONDS) || exit 1; \
+	@mkdir -p .cache/fuzz; for target in $(TARGET); do \
+		log=.cache/fuzz/$$target.log; \
+		GLAIVE_KERNELS=numpy $(BIN)/python -m tests.proof.coverage_fuzz $$target --seconds $(SECONDS) \
+			> $$log 2>&1 || { tail -n 40 $$log; exit 1; }; \
+		echo "$$target: $$(grep '^Done' $$log)"; \
 	done
+
+soak: $(VENV)/.dev ## Mixed work without a pause: answers equal a model, nothing grows; MINUTES=60
+	$(BIN)/python -m tests.proof.soak --minutes $(MINUTES) --keep $(ARGS)
+
+coverage: $(VENV)/.coverage ## All tests once more, with the lines and branches that each of them runs
+	mkdir -p .cache
+	COVERAGE_FILE=.cache/coverage $(BIN)/python -m pytest $(PARALLEL) --junitxml .cache/tests.xml \
+		--cov glaive --cov-branch --cov-context test --cov-report json:.cache/branches.json $(ARGS)
+
+mutants: $(VENV)/.coverage ## Small changes of the source that tests should notice; after make coverage
+	$(BIN)/python -m tests.proof.mutants --workers $(JOBS) --keep $(ARGS)
+
+figures: $(VENV)/.dev ## Take the figures of these runs into docs/figures.md
+	$(BIN)/python -m tests.proof.figures
 
 oldest: $(BIN)/python ## The fast tests with the oldest dependencies allowed
 	$(BIN)/python -m venv --clear $(VENV)/oldest
@@ -135,6 +157,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --group fuzz
+	@touch $@
+
+$(VENV)/.coverage: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --group coverage
 	@touch $@
 
 $(VENV)/.clients: pyproject.toml | $(BIN)/python

@@ -196,8 +196,8 @@ def test_a_range_has_both_bounds() -> None:
 
 def test_bounds_are_paired_in_the_order_of_the_text() -> None:
     text = "a > 1 and x < 5.0 and a > 2 and a < 9 and x > 1.0 and a < 8 and a < 7"
-    found = [(term.condition[0], term.condition[1]) for term in bound(text).terms]
-    ranges = [(path, _value(one.low), _value(one.high)) for path, one in found]
+    conditions: list[Any] = [term.condition for term in bound(text).terms]
+    ranges = [(path, _value(one.low), _value(one.high)) for path, one in conditions]
     assert ranges == [("a", 1, 9), ("x", 1.0, 5.0), ("a", 2, 8), ("a", None, 7)]
 
 

@@ -15,6 +15,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.format.extension import extended
 from glaive.format.fields import LanceSchema
 from glaive.format.logical_types import leaf_type, logical_type
 from glaive.format.pb import file_pb2
@@ -133,6 +134,14 @@ def test_extension_types_become_storage_and_metadata() -> None:
     assert field.logical_type == "fixed_size_binary:16"
     assert field.option("ARROW:extension:name") == "arrow.uuid"
     assert LanceSchema((field,)).to_wire()[0].extension_name == "arrow.uuid"
+
+
+def test_a_schema_gets_the_extension_types_of_any_of_its_fields() -> None:
+    stored = pa.field("id", pa.binary(16), metadata={"ARROW:extension:name": "arrow.uuid"})
+    plain, within = pa.field("n", pa.int64()), pa.field("s", pa.struct([stored]))
+    assert extended(pa.schema([stored])).field("id").type == pa.uuid()
+    assert extended(pa.schema([plain, within])).field("s").type.field("id").type == pa.uuid()
+    assert extended(pa.schema([plain])) == pa.schema([plain])
 
 
 def test_parameters_of_extension_types_are_kept() -> None:

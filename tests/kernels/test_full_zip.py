@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -225,3 +227,15 @@ def test_warm_up_runs_in_both_tiers() -> None:
     for tier in TIERS:
         with force_tier(tier):
             full_zip.exercise()
+
+
+@pytest.mark.parametrize("tier", ["numpy", "numba"])
+@pytest.mark.parametrize("prefix", [4, 8])
+def test_offsets_are_as_wide_as_the_lengths_of_the_values(
+    tier: Literal["numpy", "numba"], prefix: int
+) -> None:
+    layout = EntryLayout(0, 0, 0, 0, 0, 0, prefix)
+    packed, starts = zip_all(layout, [(0, 0)] * 2, [b"a", b"bc"])
+    with force_tier(tier):
+        found = unzip(packed, starts[:-1], starts[1:], layout, "test")
+    assert found.offset_bits == 8 * prefix

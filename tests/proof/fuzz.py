@@ -38,6 +38,7 @@ from tests.damage import damaged, edited
 from tests.damaged_tables import Trial as FieldTrial
 from tests.damaged_tables import trials
 from tests.file.test_damage import SOME, VERSIONS, _read_everything, _write
+from tests.proof.figures import keep
 from tests.proof.fuzz_indices import a_value_in_an_index, an_index_file
 
 import glaive
@@ -309,6 +310,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--memory", type=float, default=8.0)
     parser.add_argument("--only", default="", help="trials whose name has this in it")
+    parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
     outcomes: Counter[str] = Counter()
     found: list[str] = []
@@ -347,6 +349,8 @@ def main() -> int:
         "slowest": {"seconds": round(slowest[0], 2), "trial": slowest[1]},
         "found": found,
     }
+    if options.keep:
+        keep("damage", {"trials": report["trials"], "found": found})
     print(json.dumps(report, indent=1))
     return 1 if found else 0
 

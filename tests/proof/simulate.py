@@ -25,6 +25,7 @@ from functools import cache, partial
 from itertools import count
 from typing import Any
 
+from tests.proof.figures import keep
 from tests.proof.simulated.changes import (
     CHANGES,
     SCHEMA,
@@ -250,6 +251,7 @@ def main() -> int:
     parser.add_argument(
         "--careless", action="store_true", help="the store overwrites what is there"
     )
+    parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in FIXED.items()):
         os.execve(sys.executable, [*COMMAND, *sys.argv[1:]], {**os.environ, **FIXED})
@@ -265,6 +267,9 @@ def main() -> int:
         report = run(seeds, options.most_found, careless=options.careless)
     report["schedules_per_cpu_second"] = round(report["schedules"] / report["cpu_seconds"], 1)
     report["repeat"] = [f"{REPEAT}{text.split(':')[0]}" for text in report["found"]]
+    if options.keep:
+        names = ("schedules", "requests", "versions", "found")
+        keep("simulation", {name: report[name] for name in names})
     print(json.dumps(report, indent=1))
     return 1 if report["found"] else 0
 

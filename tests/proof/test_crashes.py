@@ -84,7 +84,9 @@ def check_what_is_left(place: Path, told: object) -> None:
 
 @pytest.mark.spec("rel-17")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_writer_killed_at_every_step(base: Path, tmp_path: Path, name: str) -> None:
+def test_a_writer_killed_at_every_step(
+    base: Path, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
     operation, before = OPERATIONS[name], sorted_rows(opened(base).to_table())
     clean = tmp_path / "clean"
     shutil.copytree(base, clean)
@@ -107,6 +109,7 @@ def test_a_writer_killed_at_every_step(base: Path, tmp_path: Path, name: str) ->
         assert step < 200, "the operation does not end"
     assert step > 1
     assert seen >= {True}
+    record_property("crash points", step - 1)
 
 
 @pytest.mark.spec("rel-17")

@@ -68,12 +68,15 @@ def seen(store: ObjectStore) -> tuple[list[dict[str, Any]], dict[str, str]]:
 @pytest.mark.spec("rel-6", "rel-8")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_old_version_or_the_new_one(base: ObjectStore, name: str, kind: Kind) -> None:
-    operation = OPERATIONS[name]
+def test_the_old_version_or_the_new_one(
+    base: ObjectStore, name: str, kind: Kind, record_property: Callable[[str, object], None]
+) -> None:
+    operation, points = OPERATIONS[name], 0
     before, clean = seen(base), copied(base)
     operation(open_on(clean))
     after, last = seen(clean), open_on(clean).version
     for outcome in each_request(lambda: copied(base), operation, kind):
+        points += 1
         told = f"request {outcome.at}: {outcome.error}"
         found, version = seen(outcome.store), open_on(outcome.store).version
         if outcome.error is None:
@@ -90,6 +93,7 @@ def test_the_old_version_or_the_new_one(base: ObjectStore, name: str, kind: Kind
         if outcome.error is not None:
             operation(outcome.dataset)
             assert seen(outcome.store) == after, told
+    record_property("fault points", points)
 
 
 @pytest.mark.spec("rel-7")

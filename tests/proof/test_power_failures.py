@@ -92,8 +92,11 @@ def left(change: Change, base: Path, folder: Path, at: int, trial: int) -> Path:
     return place
 
 
-def check_all_is_there(base: Path, folder: Path, operation: Operation) -> None:
-    """With ``fsync``: the new version once the change returned; before, one of the two, whole."""
+def check_all_is_there(base: Path, folder: Path, operation: Operation) -> int:
+    """With ``fsync``: the new version once the change returned; before, one of the two, whole.
+
+    Returns how many failures there were.
+    """
     change = recorded_change(base, folder, operation, fsync=True)
     steps = len(change.recording)
     assert steps > 5
@@ -110,22 +113,30 @@ def check_all_is_there(base: Path, folder: Path, operation: Operation) -> None:
                 assert version.to_table().num_rows == version.count_rows(), (at, trial)
     newest.insert(made_rows([1000], 1))
     assert glaive.dataset(place).count_rows("id = 1000") == 1
+    return (steps + 1) * TRIALS
 
 
 @pytest.mark.spec("rel-18")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_what_was_forced_to_disk_survives(base: Path, tmp_path: Path, name: str) -> None:
-    check_all_is_there(base, tmp_path, OPERATIONS[name])
+def test_what_was_forced_to_disk_survives(
+    base: Path, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
+    failures = check_all_is_there(base, tmp_path, OPERATIONS[name])
+    record_property("power failures", failures)
 
 
 @pytest.mark.spec("rel-14", "rel-18")
-def test_no_version_comes_back_without_its_files(rewritten: Path, tmp_path: Path) -> None:
-    check_all_is_there(rewritten, tmp_path, clean_up)
+def test_no_version_comes_back_without_its_files(
+    rewritten: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("power failures", check_all_is_there(rewritten, tmp_path, clean_up))
 
 
 @pytest.mark.spec("rel-19")
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_without_forcing_older_versions_survive(base: Path, tmp_path: Path, name: str) -> None:
+def test_without_forcing_older_versions_survive(
+    base: Path, tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
     change = recorded_change(base, tmp_path, OPERATIONS[name], fsync=False)
     steps, lost = len(change.recording), 0
     for at in range(steps + 1):
@@ -137,6 +148,7 @@ def test_without_forcing_older_versions_survive(base: Path, tmp_path: Path, name
             lost += found is None or (at == steps and found == change.before)
             assert found in (None, change.before, change.after), (at, trial)
     assert lost, "the failures were too gentle: nothing was ever lost"
+    record_property("power failures", (steps + 1) * TRIALS)
 
 
 def newest_rows(place: Path) -> Rows | None:

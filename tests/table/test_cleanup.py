@@ -125,6 +125,25 @@ def test_empty_folders_of_indices_and_blobs_go_after_a_week(
     assert left == {"_indices/mine", "data/mine", "just made"}
 
 
+def test_a_plan_says_of_which_files_no_version_knows(store: LocalStore, newest: Manifest) -> None:
+    store.put("data/0123456789abcdef0123456789abcdef.lance", [b"1"])
+    policy = CleanupPolicy(older_than=timedelta(0), delete_unverified=True)
+    unverified = {
+        one.path for one in plan_cleanup(store, store, newest, policy).files if one.unverified
+    }
+    assert unverified == {"data/0123456789abcdef0123456789abcdef.lance"}
+
+
+@pytest.mark.spec("rel-14")
+def test_versions_that_an_empty_tag_may_be_of_are_kept(store: LocalStore, newest: Manifest) -> None:
+    """As a power failure leaves it: nobody knows which version it was made for."""
+    store.put("_refs/tags/kept.json", [b""])
+    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    assert plan.versions == ()
+    assert not manifests_of(plan)
+    assert any("kept.json is empty, so its version is unknown" in one for one in plan.warnings)
+
+
 def test_a_folder_just_made_goes_if_nobody_writes(
     store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
 ) -> None:

@@ -1,0 +1,287 @@
+"""Figures of trust: kept by the runs that measure them, shown on one page of the documentation.
+
+A run keeps its figures in ``.cache/figures``. ``make figures`` takes them into ``docs/figures``,
+with those of ``make coverage`` and ``make fuzz``, and writes ``docs/figures.md`` of all that is
+there. What no run has measured is said to be missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).parents[2]
+RUNS = ROOT / ".cache" / "figures"
+TAKEN = ROOT / "docs" / "figures"
+PAGE = ROOT / "docs" / "figures.md"
+TARGET = "fuzz-"
+"""What names of runs begin with that fuzz one target."""
+
+Figures = Mapping[str, Any]
+HEAD = """# Figures
+
+What the runs of this project that look for mistakes have done, as they said themselves; what they
+check is on the page on [reliability](reliability.md). `make figures` writes this page from the
+files in `docs/figures`: none of the numbers is written by hand, and what no run has measured is
+said to be missing. Runs of a night are longer (`make nightly`).
+"""
+
+
+def keep(name: str, values: Figures, when: float | None = None) -> None:
+    """Keep the figures of a run, in place of those of the last one of that name.
+
+    Parameters
+    ----------
+    name
+        Of the run.
+    values
+        What it measured.
+    when
+        Seconds since 1970; now, if it is None.
+    """
+    RUNS.mkdir(parents=True, exist_ok=True)
+    measured = time.strftime("%Y-%m-%d", time.gmtime(when))
+    text = json.dumps({"measured": measured, **values}, indent=1, sort_keys=True)
+    (RUNS / f"{name}.json").write_text(f"{text}\n", "utf-8")
+
+
+# ------------------------------------------------------------------ what was run, and its words
+
+ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
+    (
+        "tests",
+        "tests",
+        "make coverage",
+        lambda it: f"{it['passed']:,} of {it['tests']:,} passed, {it['left_out']:,} were left out",
+    ),
+    (
+        "assertions in tests",
+        "sources",
+        "make figures",
+        lambda it: f"{it['assertions']:,} in {it['test_files']:,} files",
+    ),
+    (
+        "branches of the library that these tests run",
+        "branches",
+        "make coverage",
+        lambda it: f"{it['share']:.1%} of {it['branches']:,}",
+    ),
+    (
+        "simulated schedules",
+        "simulation",
+        "make simulate",
+        lambda it: (
+            f"{it['schedules']:,}, with {it['requests']:,} requests and {it['versions']:,} "
+            f"versions; {_findings(it)}"
+        ),
+    ),
+    (
+        "damaged files and datasets",
+        "damage",
+        "python -m tests.proof.fuzz",
+        lambda it: f"{it['trials']:,}; {_findings(it)}",
+    ),
+    (
+        "moments at which a process was killed",
+        "points",
+        "make coverage",
+        lambda it: f"{it['crash points']:,}",
+    ),
+    (
+        "requests that failed, lost their answer, waited or were repeated",
+        "points",
+        "make coverage",
+        lambda it: f"{it['fault points']:,}",
+    ),
+    (
+        "power failures",
+        "points",
+        "make coverage",
+        lambda it: f"{it['power failures']:,}",
+    ),
+    (
+        "errors of the system",
+        "points",
+        "make coverage",
+        lambda it: f"{it['system errors']:,}",
+    ),
+    (
+        "mutants of `table/`, `format/` and `kernels/` that tests notice",
+        "mutants",
+        "make mutants",
+        lambda it: (
+            f"{it['killed']:,} of {it['mutants']:,} that were tried ({it['share']:.0%}), of a "
+            f"sample of {it['sample']:,}"
+        ),
+    ),
+    (
+        "mixed work without a pause",
+        "soak",
+        "make soak",
+        lambda it: (
+            f"{it['minutes']:,} minutes, {it['changes']:,} changes, {it['reads']:,} reads and "
+            f"searches; {_findings(it)}"
+        ),
+    ),
+]
+"""Lines of the page: what it is, name of the run, how to repeat it, and the figures in words."""
+
+
+def _findings(figures: Figures) -> str:
+    found = len(figures["found"])
+    return "nothing was found" if not found else f"{found} findings"
+
+
+def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
+    """The text of the page.
+
+    Parameters
+    ----------
+    runs
+        Figures by the name of their run.
+    targets
+        Those of fuzzing, by target; with None for one that was not measured.
+    """
+    lines = [HEAD, "| what | figures | measured | with |", "|---|---|---|---|"]
+    for what, name, command, words in ROWS:
+        figures = runs.get(name)
+        told, day = ("not measured", "–") if figures is None else _told(words, figures)
+        lines.append(f"| {what} | {told} | {day} | `{command}` |")
+    lines += [
+        "",
+        "## Fuzzing guided by coverage",
+        "",
+        (
+            "Inputs that were tried, and edges between lines of Python that some input took; "
+            "kernels run as NumPy."
+        ),
+        "",
+        "| target | executions | edges | seconds | measured |",
+        "|---|---|---|---|---|",
+    ]
+    for name, figures in sorted(targets.items()):
+        if not figures:
+            lines.append(f"| {name} | not measured | – | – | – |")
+            continue
+        lines.append(
+            f"| {name} | {figures['executions']:,} | {figures['edges']:,} | "
+            f"{figures['seconds']:,} | {figures['measured']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _told(words: Callable[[Figures], str], figures: Figures) -> tuple[str, str]:
+    try:
+        return words(figures), str(figures["measured"])
+    except KeyError:  # a run of some of the tests
+        return "not measured", "–"
+
+
+# ------------------------------------------------------------------------- figures of pytest
+
+
+def of_tests(report: Path) -> tuple[Figures, Figures]:
+    """Counts of a report of pytest, and what its tests recorded: points where something failed."""
+    suites = ET.parse(report).getroot()
+    totals: Counter[str] = Counter()
+    points: Counter[str] = Counter()
+    for suite in suites.iter("testsuite"):
+        for name in ("tests", "failures", "errors", "skipped"):
+            totals[name] += int(suite.get(name, "0"))
+    for found in suites.iter("property"):
+        points[found.get("name", "")] += int(found.get("value", "0"))
+    failed = totals["failures"] + totals["errors"]
+    counts = {
+        "tests": totals["tests"] - totals["skipped"],
+        "passed": totals["tests"] - totals["skipped"] - failed,
+        "left_out": totals["skipped"],
+    }
+    return counts, points
+
+
+def of_branches(path: Path) -> Figures:
+    """Branches of the library, and the share that was taken, of a report of coverage."""
+    totals = json.loads(path.read_text("utf-8"))["totals"]
+    branches = totals["num_branches"]
+    return {"branches": branches, "share": totals["covered_branches"] / branches}
+
+
+def of_sources() -> Figures:
+    """Files of tests, and assertions in them: ``assert``, ``expect`` and expected errors."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    assertions = 0
+    for path in (*paths, *(ROOT / "tests" / "proof" / "simulated").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            name = ""
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = getattr(called, "attr", getattr(called, "id", ""))
+            assertions += isinstance(node, ast.Assert) or name in (
+                "raises",
+                "expect",
+                "expect_equal",
+            )
+    return {"test_files": len(paths), "assertions": assertions}
+
+
+def of_fuzzing(log: str) -> Figures:
+    """What libFuzzer says at its end; nothing of a run that did not end."""
+    runs = re.search(r"^Done (\d+) runs in (\d+) second", log, re.MULTILINE)
+    edges = re.findall(r" cov: (\d+) ft:", log)
+    if runs is None or not edges:
+        return {}
+    return {"executions": int(runs[1]), "seconds": int(runs[2]), "edges": int(edges[-1])}
+
+
+# ---------------------------------------------------------------------------------- the page
+
+
+def taken(folder: Path = TAKEN) -> dict[str, Figures]:
+    """Figures by the name of their run."""
+    paths = sorted(folder.glob("*.json"))
+    return {path.stem: json.loads(path.read_text("utf-8")) for path in paths}
+
+
+def written(targets: list[str]) -> str:
+    """The page of the figures that were taken."""
+    runs = taken()
+    return page(runs, {target: runs.get(TARGET + target, {}) for target in targets})
+
+
+def main() -> None:
+    from tests.proof.coverage_targets import TARGETS
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    cache = ROOT / ".cache"
+    parser.add_argument("--tests", type=Path, default=cache / "tests.xml", help="of pytest")
+    parser.add_argument("--points", type=Path, default=cache / "tests.xml", help="of pytest")
+    parser.add_argument("--branches", type=Path, default=cache / "branches.json")
+    parser.add_argument("--fuzzing", type=Path, default=cache / "fuzz", help="logs of targets")
+    options = parser.parse_args()
+    keep("sources", of_sources())
+    if options.tests.exists():
+        keep("tests", of_tests(options.tests)[0], options.tests.stat().st_mtime)
+    if options.points.exists():
+        keep("points", of_tests(options.points)[1], options.points.stat().st_mtime)
+    if options.branches.exists():
+        keep("branches", of_branches(options.branches), options.branches.stat().st_mtime)
+    for log in options.fuzzing.glob("*.log"):
+        if figures := of_fuzzing(log.read_text("utf-8", "replace")):
+            keep(f"{TARGET}{log.stem}", figures, log.stat().st_mtime)
+    TAKEN.mkdir(exist_ok=True)
+    for path in RUNS.glob("*.json"):
+        (TAKEN / path.name).write_bytes(path.read_bytes())
+    PAGE.write_text(written(list(TARGETS)), "utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(taken())} runs")
+
+
+if __name__ == "__main__":
+    main()
