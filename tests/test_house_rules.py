@@ -506,6 +506,16 @@ def test_importing_is_cheap(module: str, heavy: tuple[str, ...]) -> None:
     assert done.stdout.split() == []
 
 
+def test_classes_compile_no_methods_while_modules_load() -> None:
+    home = PACKAGE / "dataclass.py"
+    found = [
+        name_of(path)
+        for path in sources()
+        if path != home and "dataclasses.dataclass" in imports(parse(path))
+    ]
+    assert found == [], "use the decorator of glaive.dataclass"
+
+
 def test_the_reference_implementation_is_for_tests_only() -> None:
     found = [
         name_of(path)

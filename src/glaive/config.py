@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 __all__ = ["Settings", "memory_size", "settings"]

@@ -14,10 +14,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.log import get_log_level
 
 __all__ = [

@@ -19,11 +19,10 @@ Struct       packed structs: their members side by side
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.memory import as_buffer
 from glaive.types import MAX_OFFSET, Int64s
 

@@ -10,7 +10,6 @@ values are ordered by bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import pack_flags
 from glaive.arrow.scalars import FALSE, scalar
+from glaive.dataclass import dataclass
 from glaive.errors import SchemaError
 from glaive.memory import items_of
 from glaive.types import Flags

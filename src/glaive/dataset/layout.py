@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.file.layout import FileLayout, file_layout
 from glaive.format.fragment import DataFile

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from glaive.dataclass import dataclass
 from glaive.io.stats import process_totals
 
 __all__ = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.file.catalogue import ask_for_table
 from glaive.io.uri import open_store

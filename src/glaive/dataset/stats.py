@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from glaive.dataclass import dataclass
 from glaive.format.fragment import LEGACY
 from glaive.scan.snapshot import Snapshot
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
+from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.format.manifest import Manifest
 

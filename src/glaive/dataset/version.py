@@ -7,9 +7,10 @@ its tags, hold an :class:`OpenDataset` instead.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from glaive.dataclass import dataclass
 from glaive.dataset.versions.history import find_version
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.dictionaries import concat_arrays
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns

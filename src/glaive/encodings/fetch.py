@@ -6,11 +6,11 @@ Nothing here reads. A result that is ready is passed on without a ``Fetch`` in b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.types import ByteRange
 
 __all__ = ["Fetch", "and_then", "join"]

@@ -9,10 +9,10 @@ Specification: "Encoding keys" in ``docs/format/encodings.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.errors import OptionError
 

@@ -8,7 +8,6 @@ and the indices of those that pass are ranges again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from glaive.arrow.buffers import all_set
 from glaive.arrow.build import all_null, offset_bits, to_array
 from glaive.arrow.conditions import Condition, HasText, IsNull, IsOneOf
 from glaive.arrow.slices import slice_bits
+from glaive.dataclass import dataclass
 from glaive.encodings.integer_ranges import integer_ranges
 from glaive.encodings.leaf import Leaf
 from glaive.errors import SchemaError

@@ -1,8 +1,8 @@
 """The contracts of layer 3: value encodings and page layouts.
 
 A **value encoding** turns blocks into buffers and back. It is a frozen dataclass: its fields
-are its configuration, read from and written to the wire message. There are three contexts; an
-encoding implements those that the format allows for it:
+are its configuration, read from and written to the wire message. Of three contexts it implements
+those that the format allows for it:
 
 ``mini``
     many chunks at once, each with ``num_buffers`` buffers (mini-block pages);
@@ -14,9 +14,8 @@ encoding implements those that the format allows for it:
 All chunks of a page are handled in one call: never a Python step per chunk or per value.
 
 A **page layout** knows where the bytes of a row range are. It never reads: it returns a
-:class:`Fetch`, which is resumed with the buffers, by :func:`glaive.file.run_fetch.run_fetch` for
-example. For a memory-mapped file every buffer is in memory, and the result is the leaf itself.
-
+:class:`Fetch`, which :func:`glaive.file.run_fetch.run_fetch` resumes with the buffers. For a
+memory-mapped file every buffer is in memory, and the result is the leaf itself.
 Specification: ``docs/format/encodings.md`` and ``docs/format/pages.md``.
 """
 
@@ -24,13 +23,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.memory import PAGE_BYTES

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import RowIndexError
 from glaive.memory import allocate, as_array
 from glaive.types import ByteRange, Int64s, Where

@@ -8,7 +8,6 @@ batches. ``bind_value`` does the same for expressions of any type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +19,7 @@ from glaive.arrow.capacity import batch_parts, too_large
 from glaive.arrow.conditions import Condition, HasText
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.scalars import FALSE
+from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError, OptionError
 from glaive.expr.bind import bind
 from glaive.expr.evaluate import values

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from glaive.arrow.scalars import scalar
+from glaive.dataclass import dataclass
 
 __all__ = [
     "FIRST_VALUE",

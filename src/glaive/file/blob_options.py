@@ -6,9 +6,10 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.field import Field
 from glaive.io.store import ObjectStore

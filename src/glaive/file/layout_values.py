@@ -6,9 +6,9 @@ Positions and sizes are in bytes. :func:`glaive.file.layout.file_layout` returns
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.format.describe import EncodingNode
 from glaive.format.fields import LanceSchema
 from glaive.types import FormatVersion

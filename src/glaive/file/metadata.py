@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.file.layout_values import BufferLocation, ColumnLayout, FileLayout, PageInfo
 from glaive.file.versions import profile_of
 

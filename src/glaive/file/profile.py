@@ -5,9 +5,9 @@ Readers use profiles only to identify a version; they accept every encoding they
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.encodings.page_options import PageOptions
 from glaive.types import FormatVersion
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition
 from glaive.arrow.widths import value_bytes
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
 from glaive.compat.absent import Absence, refuse_members
+from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.file.catalogue import catalogued_options
 from glaive.file.files import LanceFileReader, LanceFileWriter

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.format.blobs import BLOB_V2, LOGICAL
 from glaive.memory import allocate

@@ -6,11 +6,12 @@ their length, short ones in hexadecimal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings20_pb2, encodings21_pb2, encodings23_pb2
 from glaive.format.wire import DecodeError, unseal

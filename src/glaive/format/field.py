@@ -8,11 +8,12 @@ Specification: "Fields" and "Physical columns" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.logical_types import EXTENSION_NAME, leaf_type
 

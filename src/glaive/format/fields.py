@@ -9,13 +9,14 @@ Specification: "Fields" and "Physical columns" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from glaive.arrow.nesting import MAX_NESTING
+from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, SchemaError
 from glaive.format.blobs import MEMBERS, unfit_members
 from glaive.format.declared_keys import clustering_key, primary_key

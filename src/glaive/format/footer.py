@@ -16,11 +16,12 @@ Specification: "Footer" and "Manifest file" in ``docs/format``.
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import ClassVar, Final, Self
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, NotLanceError, UnsupportedFeatureError
 
 __all__ = [

@@ -8,9 +8,9 @@ Specification: "Fragments and data files" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.limits import (
     MAX_FRAGMENT_ID,

@@ -15,9 +15,9 @@ Specification: "Directory layout" and "Manifest names" in ``docs/format``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from glaive.dataclass import dataclass
 from glaive.entropy import random_bytes
 from glaive.format.limits import check_file_name
 

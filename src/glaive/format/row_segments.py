@@ -10,13 +10,13 @@ Specification: "Row ids" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.pb import table_pb2

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.format.declared_keys import (
     CLUSTERING_KEY_POSITION,
     PRIMARY_KEY_POSITION,

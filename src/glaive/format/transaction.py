@@ -12,9 +12,10 @@ Specification: "Transaction" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from glaive.dataclass import dataclass
 from glaive.entropy import new_uuid
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse

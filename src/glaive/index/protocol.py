@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import table_pb2
 from glaive.index.address_map import AddressMap

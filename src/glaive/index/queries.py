@@ -5,12 +5,12 @@ Specification: "Searching" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition
+from glaive.dataclass import dataclass
 
 __all__ = ["HasLabels", "HasTokens", "IndexQuery", "MatchesPattern"]
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.errors import DataFileMissingError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest

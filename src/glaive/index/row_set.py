@@ -6,12 +6,13 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from glaive.dataclass import dataclass
 
 __all__ = ["RowNumbers", "RowSet"]
 

@@ -6,11 +6,11 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.index.row_set import RowNumbers
 
 __all__ = ["FragmentExtent", "IndexSource", "ValueBatch"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError, SchemaError
 from glaive.ingestion.sources import SourceFile
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.dataclass import dataclass
 from glaive.dataset.writing.conform import conform
 from glaive.errors import ExpectationError, OptionError
 from glaive.expr.filters import bind_filter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from glaive.dataclass import dataclass
 
 __all__ = ["IngestedPieces"]
 

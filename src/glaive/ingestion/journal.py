@@ -10,9 +10,9 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.format.fragment import unpacked_fragments
 from glaive.format.paths import data_file_path

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import FormatError
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile, open_source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from io import RawIOBase
 from pathlib import Path, PurePosixPath
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store

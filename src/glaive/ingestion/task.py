@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.plan import WritePlan

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import AccessError, OptionError
 from glaive.io.local import LocalStore
 from glaive.io.location import Location

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
 
 import pyarrow as pa
 
 from glaive.config import settings
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, MissingDependencyError, OptionError
 from glaive.io.cache import ByteCache
 from glaive.io.store import BytesLike, ObjectStore, RangeReader

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePath
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 __all__ = ["LOCAL_SCHEMES", "RENAMED", "SCHEMES", "Location", "with_slashes"]

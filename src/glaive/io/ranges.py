@@ -6,11 +6,11 @@ Pure functions; nothing here reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.types import ByteRange
 
 __all__ = ["MAX_GAP", "MAX_REQUEST", "Coalesced", "aligned", "aligned_memory", "coalesce", "split"]

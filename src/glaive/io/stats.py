@@ -7,9 +7,10 @@ files are counted: each range is an operation, though it may not reach the disk.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from threading import Lock
 from weakref import WeakSet
+
+from glaive.dataclass import dataclass
 
 __all__ = ["IOStats", "IoCounters", "process_totals"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any, Literal
 
+from glaive.dataclass import dataclass
 from glaive.errors import GlaiveError, OptionError
 
 __all__ = [

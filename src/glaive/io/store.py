@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.io.stats import IoCounters
 from glaive.types import ByteRange
 

@@ -6,12 +6,11 @@ per entry of the longest row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.memory import allocate, as_array
 from glaive.types import MAX_OFFSET, Flags, Int64s, UInt8s, UInt16s, UInt32s

@@ -9,13 +9,14 @@ are passed over; of equal distances the lower key comes first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import pack
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.graph_search import COMPARISONS, Comparison, compare

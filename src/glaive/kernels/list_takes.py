@@ -11,13 +11,14 @@ Specification: "Levels" in ``docs/format/levels.md``, "Repetition index" in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address, allocate_bits
 from glaive.kernels._list_chunks import sample_chunk
 from glaive.kernels._tier import use_compiled

@@ -9,12 +9,13 @@ Specification of the packed chunks: "Bit-packing" in ``docs/format/encodings.md`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels import _bitpack_checks as checks
 from glaive.kernels._addresses import address, allocate_bits

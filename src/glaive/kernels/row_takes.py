@@ -10,13 +10,14 @@ Specification: "Chunks" in ``docs/format/pages.md``; "FSST" in ``docs/format/enc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels._list_chunks import same_length
 from glaive.kernels._tier import use_compiled

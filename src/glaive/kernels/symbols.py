@@ -8,13 +8,13 @@ Specification: "FSST" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from operator import add
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.types import Int64s, UInt8s, UInt64s, Where
 

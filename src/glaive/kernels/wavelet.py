@@ -8,11 +8,12 @@ level, and with it the row of the suffix that begins one byte earlier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import wavelet as compiled

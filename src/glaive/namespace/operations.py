@@ -5,8 +5,9 @@ The client, the server and :class:`DirectoryNamespace` share this table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from glaive.dataclass import dataclass
 
 __all__ = ["OPERATIONS", "Operation"]
 

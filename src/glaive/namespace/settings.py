@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 
+from glaive.dataclass import dataclass
 from glaive.namespace.errors import InvalidInputError, UnsupportedOperationError
 
 __all__ = ["DirectorySettings"]

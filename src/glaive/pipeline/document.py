@@ -8,10 +8,10 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.keys import close_names, read_keys
 from glaive.pipeline.parameters import chosen_parameters, substituted

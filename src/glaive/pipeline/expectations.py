@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import ExpectationError
 from glaive.ingestion.expectations import Expectations, OnViolation
 from glaive.ingestion.rejects import BAD_RECORDS

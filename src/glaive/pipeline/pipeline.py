@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.step import Step
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.facts import dataset_facts
 from glaive.pipeline.pipeline import Pipeline

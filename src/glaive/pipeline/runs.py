@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self
 from uuid import uuid4
 
+from glaive.dataclass import dataclass
 from glaive.errors import NotFoundError, ObjectExistsError, ObjectNotFoundError, OptionError
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store

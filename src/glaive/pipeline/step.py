@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, NewType
+
+from glaive.dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

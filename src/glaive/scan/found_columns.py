@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_large
 from glaive.arrow.extensions import to_type
+from glaive.dataclass import dataclass
 from glaive.expr.filters import Value, bind_value
 from glaive.expr.tree import Column
 from glaive.format.extension import storage_type

@@ -6,13 +6,13 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.flags import Feature
 from glaive.format.paths import INDICES

@@ -6,9 +6,11 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from time import perf_counter_ns
+
+from glaive.dataclass import dataclass
 
 __all__ = ["Meter", "ScanStatistics"]
 

@@ -8,13 +8,14 @@ columns; and a scan may need columns for its filter or its order that are no par
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from glaive.arrow.widths import Width, total_width
+from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, OptionError
 from glaive.format.blobs import as_binary, described, has_blobs_v2, logical
 from glaive.format.extension import extended
@@ -36,9 +37,8 @@ __all__ = [
 ]
 
 BlobHandling = Literal["descriptions", "values", "logical"]
-"""Blobs as where they are; as their values; or as what an author would hand over, where values
-that lie elsewhere are references. The last is for rows that are written again.
-"""
+"""Blobs as where they are; as their values; or, to write them again, as what an author would hand
+over, where values that lie elsewhere are references."""
 
 Columns = tuple[str, ...] | tuple[tuple[str, str], ...]
 """Column paths, or pairs of a name and an expression."""

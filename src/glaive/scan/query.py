@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches
+from glaive.dataclass import dataclass
 from glaive.io.stats import IOStats
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import take_rows, without_views
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.config import settings
+from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, CorruptFileError
 from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map

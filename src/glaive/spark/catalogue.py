@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, UnsupportedFeatureError
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from glaive.dataclass import dataclass
 from glaive.expr import tree
 from glaive.expr.coerce import is_binary, is_string
 from glaive.expr.tree import Compare, Literal, Node

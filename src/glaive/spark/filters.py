@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import EqualNullSafe, Filter, In, IsNotNull, IsNull, Not
 from pyspark.sql.types import DecimalType, LongType
 
+from glaive.dataclass import dataclass
 from glaive.errors import ColumnNotFoundError, FilterError, SchemaError
 from glaive.expr import tree
 from glaive.expr.filters import bind_filter

@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from glaive.dataclass import dataclass
 from glaive.errors import MissingDependencyError
 
 __all__ = ["MINIMUM_JAVA", "Java", "ensure_java", "installed_javas"]

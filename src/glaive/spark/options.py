@@ -11,7 +11,7 @@ import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.io.location import with_slashes
 from glaive.io.renewed import ExpiringOptions

@@ -8,7 +8,6 @@ query as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -40,6 +39,8 @@ from pyspark.sql.types import (
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.simplify import simplify
+
+from glaive.dataclass import dataclass
 
 __all__ = ["TableUse", "table_uses"]
 

@@ -9,13 +9,13 @@ a decimal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.expr.tree import Call, Literal, Node
 
 __all__ = ["Ordered", "Span", "ordered"]

@@ -7,12 +7,13 @@ refused here. What tasks and the commit need is a :class:`WriteJob`, which Spark
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.conform import check_same_columns, match_schema
 from glaive.dataset.writing.options import Mode, WriteOptions

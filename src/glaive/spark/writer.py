@@ -16,13 +16,13 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from glaive.arrow.capacity import batch_parts
+from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.dataset.writing.commit import commit_plan
 from glaive.dataset.writing.fragments import write_fragments

@@ -11,9 +11,9 @@ Specification: "Transaction" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2

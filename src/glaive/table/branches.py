@@ -8,9 +8,10 @@ Specification: "Branches" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import ObjectExistsError, OptionError, RefExistsError
 from glaive.io.store import ObjectStore
 from glaive.table.refs import (

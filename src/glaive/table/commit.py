@@ -14,10 +14,11 @@ transaction of an application, or a later one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from glaive.clock import monotonic, sleep
+from glaive.dataclass import dataclass
 from glaive.entropy import fraction, random_bytes
 from glaive.errors import (
     CommitConflictError,

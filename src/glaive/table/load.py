@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import (
     CorruptFileError,
     ObjectNotFoundError,

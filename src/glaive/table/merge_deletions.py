@@ -6,11 +6,12 @@ Specification: "Conflicts" in ``docs/format/transactions.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Self
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Operation

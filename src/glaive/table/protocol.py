@@ -7,12 +7,12 @@ Operations do no input or output: they turn manifests into a draft of the next m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError
 from glaive.format.fragment import DeletionFile
 from glaive.format.manifest import Manifest

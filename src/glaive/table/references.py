@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from glaive.dataclass import dataclass
 from glaive.format import names
 from glaive.format.manifest import Manifest
 from glaive.format.paths import (

@@ -15,9 +15,10 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import (
     CorruptFileError,
     DatasetNotFoundError,

@@ -8,9 +8,9 @@ or after the operation, and repeating the operation must have the same result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import GlaiveError
 from glaive.io.counting import CountingStore, Fault

@@ -7,10 +7,12 @@ no files, fragments or versions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+
+from glaive.dataclass import dataclass
 
 __all__ = ["BASE", "Model", "Predicate", "made_rows", "sorted_rows"]
 

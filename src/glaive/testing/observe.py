@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.testing.model import Model, sorted_rows
 
 __all__ = [

@@ -12,10 +12,11 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+from glaive.dataclass import dataclass
 
 __all__ = ["Recording", "recorded"]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import ObjectExistsError
 from glaive.io.store import ObjectMeta, ObjectStore, PutMode
 

@@ -14,11 +14,11 @@ import heapq
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Final
 
 from glaive.clock import Clock, replaced_clock
+from glaive.dataclass import dataclass
 from glaive.entropy import replaced_entropy
 from glaive.errors import StoreError
 from glaive.testing.simulated_bucket import Bucket

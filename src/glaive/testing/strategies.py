@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from glaive.dataclass import dataclass
 from glaive.testing.model import Model, Predicate
 
 __all__ = ["Merge", "merges", "predicates"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import DataLoader, default_convert
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.torch.dist import get_mp_rank
 from glaive.torch.iterable import LanceDataset

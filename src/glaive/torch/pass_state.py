@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 __all__ = ["PassState"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from glaive.dataclass import dataclass
 from glaive.errors import ObjectNotFoundError, OptionError, VersionNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Transaction

@@ -8,12 +8,13 @@ settings or of the schema change no row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import ne
 from typing import Final
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.dataset.changes.commits import Commit
 from glaive.dataset.changes.task import TASK_ROWS, ChangeTask, RewrittenRows
 from glaive.errors import UnsupportedFeatureError

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+
+from glaive.dataclass import dataclass
 
 __all__ = ["TASK_ROWS", "ChangeTask", "RewrittenRows"]
 

@@ -6,12 +6,13 @@ Each fragment gets one more file, which holds the new columns only; nothing is r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from glaive.arrow.capacity import batch_parts
+from glaive.dataclass import dataclass
 from glaive.dataset.columns.checkpoint_folder import CheckpointFolder
 from glaive.dataset.columns.column_files import discard_files, for_each, view_of
 from glaive.dataset.columns.live_columns import Batches, Shares, live_batches, write_live

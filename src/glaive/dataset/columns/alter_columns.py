@@ -6,11 +6,12 @@ Only a change of type writes files: one per fragment, with the column under a ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import commit_columns
 from glaive.dataset.columns.column_files import for_each, view_of
 from glaive.dataset.columns.live_columns import write_changed

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.errors import ObjectNotFoundError, OptionError
 from glaive.format import fragment as stored

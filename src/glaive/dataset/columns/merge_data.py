@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_batches, join_column, take_rows
+from glaive.dataclass import dataclass
 from glaive.dataset.columns.add_columns import commit_columns
 from glaive.dataset.columns.column_files import (
     WINDOW,

@@ -6,11 +6,12 @@ Specification: "Building the manifest" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from glaive.arrow.nesting import check_nesting
+from glaive.dataclass import dataclass
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import SchemaError, UnsupportedFeatureError

@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
+from glaive.dataclass import dataclass
 from glaive.dataset.columns.checkpoint_file import checkpoint_file
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.errors import CapacityError, OptionError, SchemaError

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from uuid import UUID
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.pb import table_pb2
 from glaive.table.bitmaps import bitmap_of

@@ -9,12 +9,13 @@ Each class has pylance's name and fields and converts to the table operation tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.fragments.data_files import DataFile

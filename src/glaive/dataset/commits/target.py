@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.transactions import Transaction, commit_appends, commit_by_hand
 from glaive.dataset.namespaces import reach_table
 from glaive.dataset.version import OpenDataset, OpenedVersion

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.lance_operation import LanceOperation
 from glaive.dataset.commits.public_operation import public_operation
 from glaive.entropy import new_uuid

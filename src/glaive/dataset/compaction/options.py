@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 __all__ = ["CompactionOptions"]

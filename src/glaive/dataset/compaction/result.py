@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Self
 
+from glaive.dataclass import dataclass
 from glaive.dataset.fragments.metadata import FragmentMetadata, stored_fragments
 from glaive.errors import OptionError
 from glaive.format.fragment import Fragment

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from glaive.dataclass import dataclass
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.result import JsonValue, RewriteResult, read_fragments
 from glaive.dataset.compaction.rewrite import rewrite

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
+from glaive.dataclass import dataclass
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.errors import OptionError
 from glaive.format import fragment as stored

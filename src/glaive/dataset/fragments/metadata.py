@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.fragments.data_files import DataFile, DeletionFile, checked_integer
 from glaive.dataset.fragments.overlays import DataOverlayFile

@@ -6,9 +6,9 @@ Glaive can read transactions with overlays, but does not write any.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse_bitmap

@@ -6,9 +6,9 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.indexing.describe import missing_index, path_of
 from glaive.dataset.indexing.task import IndexTask, build_segment, extend_index, merge_segments

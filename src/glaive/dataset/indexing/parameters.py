@@ -6,10 +6,11 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import IndexKindError, OptionError
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import index_kinds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.dataset.indexing.source import CountRows
 from glaive.dataset.progress_line import current_line
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from glaive.clock import now_ns
 from glaive.config import memory_size, settings
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.describe import path_of
 from glaive.dataset.indexing.source import ColumnSource, CountRows

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.dataset.writing.options import WriteOptions
 from glaive.errors import OptionError
 from glaive.format import declared_keys

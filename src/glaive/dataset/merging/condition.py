@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import one_array
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.matches import Matches
 from glaive.dataset.merging.old_values import OldValues
 from glaive.dataset.merging.row_windows import gather_rows

@@ -11,7 +11,7 @@ within a struct or a list is a value like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.key_values import Combined, KeyValues, is_word_type, key_values
 from glaive.encodings.integer_ranges import integer_ranges
 from glaive.expr.filters import Term

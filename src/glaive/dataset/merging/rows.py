@@ -9,7 +9,7 @@ rows, if a condition needs them or the source lacks them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_column
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.by_source import unmatched_rows
 from glaive.dataset.merging.clauses import MergeClauses, primary_key
 from glaive.dataset.merging.condition import holds

@@ -6,13 +6,13 @@ A deletion rewrites no data file. Its tasks find the rows and write deletion fil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.progress_line import note_rows
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment

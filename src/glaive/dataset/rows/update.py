@@ -7,7 +7,7 @@ are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from glaive.arrow.capacity import batch_parts
 from glaive.arrow.jsonb import encode_jsonb
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.rows.relocated_rows import RelocatedIds, write_relocated
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from glaive.dataclass import dataclass
 from glaive.dataset.progress_line import current_line
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.transactions import Transaction, transaction_of
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version

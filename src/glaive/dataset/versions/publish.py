@@ -6,9 +6,10 @@ Tasks copy the files that only the branch has; one commit makes them visible.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.tasks import LOCAL, FragmentRange, Job
 from glaive.dataset.versions.references import Referenced, branch_of

@@ -13,8 +13,7 @@ reference            meaning
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from glaive.dataclass import dataclass
 from glaive.errors import DatasetNotFoundError, OptionError
 from glaive.format.manifest import Manifest
 from glaive.io.store import ObjectStore

@@ -6,9 +6,9 @@ Specification: "Base paths" in ``docs/format/manifest.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import data_file_path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal
 
+from glaive.dataclass import dataclass
 from glaive.dataset.writing.base_paths import DatasetBasePath
 from glaive.errors import OptionError
 from glaive.file.blob_options import BlobOptions

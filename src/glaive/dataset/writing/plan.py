@@ -9,13 +9,14 @@ processes, and :func:`glaive.dataset.writing.commit.commit_plan` commits the res
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
 from glaive.arrow.nesting import check_nesting
+from glaive.dataclass import dataclass
 from glaive.dataset.blobs.columns import with_blob_type
 from glaive.dataset.writing.base_paths import (
     DataLocation,

@@ -12,7 +12,6 @@ Specification: "Binary" in ``docs/format/arrays.md``; message ``Binary``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import offset_bits
 from glaive.arrow.slices import slice_bits
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source, wrong_type
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.list import read_ends, take_ends, write_ends

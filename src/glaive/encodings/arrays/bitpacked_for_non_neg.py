@@ -7,12 +7,12 @@ Specification: "Bit-packed" in ``docs/format/arrays.md``; message ``BitpackedFor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
     BufferRange,

@@ -5,13 +5,13 @@ Specification: "Constant" in ``docs/format/arrays.md``; message ``Constant``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source, pick, wrong_type
 from glaive.encodings.arrays.flat import fixed_bits
 from glaive.encodings.protocol import PageBytes

@@ -12,7 +12,6 @@ Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glaive.arrow.build import offset_bits, validity_flags
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source, wrong_type
 from glaive.encodings.arrays.binary import Binary
 from glaive.encodings.arrays.flat import Flat

@@ -7,13 +7,13 @@ Specification: "Fixed-size binary" in ``docs/format/arrays.md``; message ``Fixed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes

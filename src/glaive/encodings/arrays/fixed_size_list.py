@@ -8,11 +8,11 @@ Specification: "Fixed-size list" in ``docs/format/arrays.md``; message ``FixedSi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes

@@ -14,12 +14,12 @@ Specification: "Flat" in ``docs/format/arrays.md``; message ``Flat``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
     BufferRange,

@@ -5,12 +5,12 @@ Specification: "FSST" in ``docs/format/arrays.md``; message ``Fsst``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.arrow.build import offset_bits
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source, wrong_type
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.protocol import PageBytes

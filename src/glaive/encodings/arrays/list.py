@@ -9,12 +9,12 @@ Specification: "List" in ``docs/format/arrays.md``; message ``List``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Outlet, Source
 from glaive.encodings.arrays.flat import Flat
 from glaive.encodings.arrays.nullable import Nullable

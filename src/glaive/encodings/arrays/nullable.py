@@ -13,7 +13,6 @@ Specification: "Nullable" in ``docs/format/arrays.md``; message ``Nullable``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from glaive.arrow.build import all_null
 from glaive.arrow.slices import slice_bits
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source, pick
 from glaive.encodings.fetch import Fetch, join
 from glaive.encodings.predicate import PagePredicate, RowBits, array_matches

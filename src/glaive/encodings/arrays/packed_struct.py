@@ -9,13 +9,13 @@ Specification: "Packed struct" in ``docs/format/arrays.md``; message ``PackedStr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.gather import take_block
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import (
     ArrayEncoding,
     BufferRange,

@@ -7,11 +7,11 @@ Specification: "Struct" in ``docs/format/arrays.md``; message ``SimpleStruct``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.encodings.array_protocol import ArrayEncoding, Source
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.registry import array_encoding

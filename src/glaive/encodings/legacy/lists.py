@@ -5,12 +5,11 @@ Specification: "Lists" in ``docs/format/legacy.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.legacy.pages import Ends, Pages, Spans
 from glaive.encodings.legacy.var_binary import offsets_of

@@ -10,13 +10,13 @@ Specification: "Page table" and "Pages" in ``docs/format/legacy.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.row_ranges import join_buffers
 from glaive.errors import CorruptFileError

@@ -9,7 +9,6 @@ Specification: "Statistics" in ``docs/format/legacy.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.buffers import flags_of, pack_flags
 from glaive.arrow.build import block_from_array, offset_bits, validity_flags
+from glaive.dataclass import dataclass
 from glaive.memory import items_of
 from glaive.types import Flags, Int64s
 

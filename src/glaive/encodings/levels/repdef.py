@@ -12,10 +12,11 @@ Specification: "Levels" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.layers import level_plan
 from glaive.kernels.list_entries import end_slots, number_ends, spread_lists

@@ -9,7 +9,7 @@ Specification: "Sparse structure" in ``docs/format/planes.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from glaive.arrow.blocks import Block, Variable
 from glaive.arrow.buffers import pack_flags, spread
 from glaive.arrow.build import MAX_IMPLIED_BYTES
 from glaive.arrow.gather import take_block
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, Int64s

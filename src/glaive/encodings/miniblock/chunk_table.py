@@ -16,13 +16,13 @@ Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels.level_cuts import count_starts
 from glaive.memory import as_array

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.layers import LevelLimits, level_limits, read_layers
 from glaive.encodings.protocol import PageBytes, ValueEncoding

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
 from glaive.encodings.miniblock.filter import Evaluated

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -36,6 +35,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Constant, FixedWidth, Variable
 from glaive.arrow.buffers import spread
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import LevelLimits, check_levels, level_limits, read_layers

@@ -19,7 +19,6 @@ Specification: "Full-zip pages" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -27,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.levels.layers import level_limits, read_layers

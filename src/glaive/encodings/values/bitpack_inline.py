@@ -15,13 +15,13 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``InlineBi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import (
     ChunkBuffers,
     EncodedBlocks,

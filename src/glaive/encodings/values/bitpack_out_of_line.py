@@ -15,12 +15,12 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``OutOfLin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import ChunkBuffers, EncodedBlocks, ValueEncoding, newer_lance
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import WORD_BITS, fixed_width

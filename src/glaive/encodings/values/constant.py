@@ -7,7 +7,6 @@ Specification: "Constant" in ``docs/format/encodings.md``; message ``Constant``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import FixedStats, fixed_width

@@ -8,13 +8,13 @@ Specification: "Delta" in ``docs/format/encodings.md``; message ``Delta``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding

@@ -11,7 +11,6 @@ Specification: "Dictionary" in ``docs/format/encodings.md``; message ``Dictionar
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding

@@ -17,13 +17,13 @@ Specification: "Fixed-size list" in ``docs/format/encodings.md``; message ``Fixe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedList, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.constant import Constant

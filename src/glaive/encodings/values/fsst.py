@@ -8,13 +8,13 @@ Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import ChunkBuffers, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.values.variable import Variable, one_string, strings_of

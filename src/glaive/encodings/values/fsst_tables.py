@@ -6,7 +6,7 @@ Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from glaive.arrow import blocks
 from glaive.arrow.buffers import inverse_permutation
 from glaive.arrow.gather import take_block
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable

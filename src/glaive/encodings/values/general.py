@@ -15,13 +15,13 @@ Specification: "General compression" in ``docs/format/encodings.md``; message ``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Variable
+from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme, compress, decompress
 from glaive.encodings.protocol import EncodedBlocks, EncodedChunks, MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding

@@ -16,13 +16,13 @@ Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.compression import decompress
 from glaive.encodings.integer_sequence import Numbers, numbers_of
 from glaive.encodings.protocol import (

@@ -8,12 +8,12 @@ Specification: "Packed structs" in ``docs/format/encodings.md``; message ``Packe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Struct
+from glaive.dataclass import dataclass
 from glaive.encodings.packed_rows import pack_rows, split_rows
 from glaive.encodings.protocol import (
     ChunkBuffers,

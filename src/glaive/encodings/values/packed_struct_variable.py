@@ -17,13 +17,13 @@ Specification: "Packed structs" in ``docs/format/encodings.md``; message
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding, value_encoding
 from glaive.encodings.row_ranges import join_buffers

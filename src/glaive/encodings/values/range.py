@@ -7,13 +7,13 @@ Specification: "Range" in ``docs/format/encodings.md``; message ``Range``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import EncodedBlocks, ValueEncoding
 from glaive.encodings.registry import value_encoding
 from glaive.encodings.writing.fixed_stats import fixed_width

@@ -8,13 +8,13 @@ Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
+from glaive.dataclass import dataclass
 from glaive.encodings.integer_sequence import numbers_of
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.registry import read_encoding

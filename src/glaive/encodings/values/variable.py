@@ -15,13 +15,14 @@ Specification: "Variable" in ``docs/format/encodings.md``; message ``Variable``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from glaive.arrow import blocks
 from glaive.arrow.blocks import Block
+from glaive.dataclass import dataclass
 from glaive.encodings.protocol import (
     ChunkBuffers,
     EncodedBlocks,

@@ -5,12 +5,11 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
+from glaive.dataclass import dataclass
 from glaive.encodings.compression import Scheme
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import ValueEncoding

@@ -9,7 +9,7 @@ Specification: "What writers choose" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, FixedWidth, Variable
+from glaive.dataclass import dataclass
 from glaive.encodings.writing.symbol_table import Coding, PageSymbols, train
 from glaive.kernels.hashing import copy_ranges, number_strings, number_words
 from glaive.kernels.strings import Strings, as_offsets, value_lengths

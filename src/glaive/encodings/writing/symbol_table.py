@@ -8,10 +8,10 @@ encoded in parallel, so a file has the same bytes in every run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Event
 
 from glaive.arrow.blocks import Variable
+from glaive.dataclass import dataclass
 from glaive.kernels.fsst import encode_strings
 from glaive.kernels.fsst_train import sample_strings, train_symbols
 from glaive.kernels.strings import Strings, as_offsets

@@ -9,12 +9,12 @@ Specification: "JSON" in ``docs/format/jsonb.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.expr.functions.untyped import pa
 from glaive.kernels.full_zip import gather_ranges

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.expr.compare import distinct
 from glaive.expr.functions.untyped import pa, pc
 

@@ -19,9 +19,9 @@ characters beyond ASCII, because Arrow's engine would treat only ASCII letters a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 
 __all__ = ["Pattern", "translate"]

@@ -11,13 +11,13 @@ arguments of exactly those types.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Final, TypeVar
 
+from glaive.dataclass import dataclass
 from glaive.errors import FilterError
 from glaive.expr.functions.untyped import pa
 from glaive.expr.rows import broadcast

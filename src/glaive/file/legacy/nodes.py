@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.buffers import pack_flags
 from glaive.arrow.build import all_null, leaf_bits, list_array, offset_bits, to_array
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.legacy.dictionary import keys_into
 from glaive.encodings.legacy.lists import ListParts, read_lists

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from glaive.dataclass import dataclass
 from glaive.file.profile import VersionProfile
 from glaive.types import FormatVersion
 

@@ -12,7 +12,7 @@ of single files, as is damage: it says what is wrong and where.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.dictionaries import has_dictionary
+from glaive.dataclass import dataclass
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.pages.miniblock import MiniBlockPage

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import pack
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers
 from glaive.index.scalar.fm_partition import (

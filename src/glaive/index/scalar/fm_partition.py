@@ -6,13 +6,14 @@ Specification: "FM" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import IndexFile
 from glaive.kernels.wavelet import SuffixSamples, WaveletTree

@@ -6,13 +6,13 @@ Specification: "JSON" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.jsonb import encode_jsonb
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.expr.functions.json_numbers import numbers_of, strings_of
 from glaive.expr.functions.jsonb_views import (

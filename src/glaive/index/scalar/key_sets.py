@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.row_set import RowNumbers, RowSet

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.arrow.scalars import constants
+from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import SortKeys, distinct_keys, key_of, prefix_range, sort_keys
 from glaive.types import Flags, Int64s
 

@@ -6,13 +6,13 @@ Specification: "Zones" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import RebuiltSegment

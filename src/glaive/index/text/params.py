@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, OptionError
 
 __all__ = ["BASE_TOKENIZERS", "LANGUAGES", "TextParams"]

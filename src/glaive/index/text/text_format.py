@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.pb import inverted_pb2
 from glaive.format.wire import parse

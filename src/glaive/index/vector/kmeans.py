@@ -9,12 +9,13 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.index.vector.accelerator import DeviceVectors
 from glaive.index.vector.metric import normalized
 from glaive.io.pool import ordered_map

@@ -6,13 +6,13 @@ Specification: "Partitions" and "Searching partitions" in ``docs/format/vector-i
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import index_pb2
 from glaive.index.index_file import IndexFile

@@ -5,10 +5,9 @@ Specification: "Graphs" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.index.vector.graph import Graphs
 from glaive.kernels.graph_search import GraphLevel
 

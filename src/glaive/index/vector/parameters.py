@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of

@@ -5,11 +5,11 @@ Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.index.vector.storage import Storage
 from glaive.index.vector.tensors import stored_tensor
 from glaive.index.vector.vectors import stored_integer

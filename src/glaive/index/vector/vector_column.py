@@ -6,13 +6,13 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers
 from glaive.index.source import IndexSource

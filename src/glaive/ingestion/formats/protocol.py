@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.ingestion.rejects import Rejects
 from glaive.ingestion.sources import SourceFile
 

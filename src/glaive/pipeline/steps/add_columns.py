@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.functions import check_function, function_named
 from glaive.pipeline.step import StepContext, TableStep

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.pipeline.step import StepContext, TableStep
 
 __all__ = ["DedupeStep"]

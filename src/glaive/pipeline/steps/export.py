@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from glaive.dataclass import dataclass
 from glaive.pipeline.step import DatasetName, Step, StepContext
 
 __all__ = ["ExportStep"]

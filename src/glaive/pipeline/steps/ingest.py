@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.ingestion import FORMATS, DriftRule, IngestMode
 from glaive.pipeline.expectations import ExpectingStep

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.functions import check_function, function_named
 from glaive.pipeline.step import DatasetName, Step, StepContext

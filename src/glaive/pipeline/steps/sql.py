@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from glaive.dataclass import dataclass
 from glaive.pipeline.expectations import ExpectingStep
 from glaive.pipeline.queries import datasets_of, query_frame
 from glaive.pipeline.step import DatasetName, StepContext

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.pipeline.step import DatasetName, Step, StepContext
 

@@ -6,7 +6,7 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.config import settings
+from glaive.dataclass import dataclass
 from glaive.errors import (
     AccessError,
     CorruptFileError,

@@ -8,11 +8,11 @@ returned, and nothing is looked at behind the last of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.scan.filter.prune import prune_ranges
 from glaive.scan.filter.search import Search
 from glaive.scan.filter.selection import Chunk, FragmentSelection, Late, Selection

@@ -9,7 +9,7 @@ for these rows only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of
 from glaive.arrow.capacity import in_parts
+from glaive.dataclass import dataclass
 from glaive.errors import CapacityError, FilterError
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns

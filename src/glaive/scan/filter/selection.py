@@ -7,13 +7,14 @@ ranges decoded and cut down.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
+from glaive.dataclass import dataclass
 from glaive.file.run_fetch import join, run_fetch
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.columns import LazyColumns

@@ -6,11 +6,11 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.index.row_set import RowNumbers
 from glaive.index.text.bm25 import TextStatistics, length_shares, rarity, weights_of
 from glaive.index.text.opened_partition import OpenedPartition

@@ -5,12 +5,12 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.format.flags import Feature
 from glaive.index.text.term_search import Hits
 from glaive.scan.found_columns import AddedColumns

@@ -7,12 +7,12 @@ and cut by limit and offset; columns are taken of those that remain.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.index.text.term_search import Hits
 from glaive.scan.found_columns import FoundColumns, FoundValues
 from glaive.scan.full_text.column import TextColumn

@@ -8,11 +8,11 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.row_set import RowSet
 from glaive.scan.indexed.predicates import AllOf, AnyOf, Leaf, Negated, Predicate

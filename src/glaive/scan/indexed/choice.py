@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from glaive.arrow.widths import value_bytes
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.index.protocol import ScalarIndex

@@ -6,7 +6,7 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
+from glaive.dataclass import dataclass
 from glaive.index.row_set import RowSet
 from glaive.scan.plan import FragmentRows, plan_all, row_bytes
 from glaive.scan.run.parts import FragmentWindows

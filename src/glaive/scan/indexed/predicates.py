@@ -6,12 +6,12 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from glaive.arrow.conditions import HasText
+from glaive.dataclass import dataclass
 from glaive.expr import tree
 from glaive.expr.split import Test, merged, one_column
 from glaive.expr.tree import Literal, Node

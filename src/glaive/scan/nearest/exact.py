@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.selection import FragmentSelection
 from glaive.scan.nearest.batch import BatchSearch

@@ -5,13 +5,13 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex

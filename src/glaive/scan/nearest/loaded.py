@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.kernels.distances import ELEMENTS
 from glaive.scan.bound import BoundFragment
 from glaive.scan.filter.selection import FragmentSelection

@@ -6,13 +6,14 @@ It is measured with vectors of the dataset itself, each without the row it is fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_large
+from glaive.dataclass import dataclass
 from glaive.kernels.distances import ELEMENTS, Metric
 from glaive.scan.nearest.choice import ChosenIndex
 from glaive.scan.nearest.options import NearestOptions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple, Self
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.scan.nearest.result import DISTANCE
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ID

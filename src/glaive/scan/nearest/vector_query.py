@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from glaive.dataclass import dataclass
 from glaive.kernels.distances import Metric, Queries, measure
 from glaive.scan.nearest.top import TopRows
 from glaive.scan.nearest.vectors import RowVectors, VectorType

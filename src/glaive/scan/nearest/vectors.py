@@ -6,7 +6,7 @@ views of Arrow's memory, which for mapped pages is the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import flags_of
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.logical_types import BFLOAT16, EXTENSION_NAME
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock

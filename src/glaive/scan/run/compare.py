@@ -7,7 +7,6 @@ by bytes; structs and fixed-size lists member by member.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +18,7 @@ from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.chunked import decode_large, join_column
 from glaive.arrow.conditions import float_order
 from glaive.arrow.scalars import FALSE
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.memory import items_of
 from glaive.types import Int64s

@@ -8,7 +8,7 @@ are returned. Without one, the whole result is read and sorted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.chunked import join_large, take_rows
+from glaive.dataclass import dataclass
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.selection import FragmentSelection
 from glaive.scan.run.compare import ColumnOrdering, rank, sorted_rows

@@ -7,7 +7,6 @@ Fragments are read window by window (:class:`FragmentWindows`), many small ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from glaive.arrow.capacity import in_parts
 from glaive.arrow.widths import has_known_width
+from glaive.dataclass import dataclass
 from glaive.io.pool import worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.passed_pages import PassedPages

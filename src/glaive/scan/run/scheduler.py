@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeVar
 
 from glaive.config import settings
+from glaive.dataclass import dataclass
 from glaive.io.pool import gather, ordered_map, worker_count
 from glaive.scan.bound import BoundFragment
 from glaive.scan.metrics import Meter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
@@ -16,6 +15,7 @@ from glaive.arrow.buffers import integer_array, pack_flags
 from glaive.arrow.chunked import join_batches
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
+from glaive.dataclass import dataclass
 from glaive.file.v2.bulk_reads import suits_bulk_reads
 from glaive.file.v2.small_files import read_small_files
 from glaive.format.fragment import SingleFile

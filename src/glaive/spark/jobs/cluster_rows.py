@@ -7,7 +7,7 @@ Spark moves them by the number of their part.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.fragments import FragmentWriter
 from glaive.dataset.writing.options import WriteOptions

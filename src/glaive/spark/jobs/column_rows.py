@@ -6,13 +6,14 @@ The rows of a partition are sorted by address, so that one fragment after the ot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.columns.column_files import write_column_file
 from glaive.dataset.columns.merge_data import taken_rows
 from glaive.dataset.columns.new_columns import grow

@@ -7,7 +7,6 @@ one number, along which neighbours have similar values in all columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 
 __all__ = ["Curve", "CurveKind", "hilbert_numbers", "ordinals", "z_order_numbers"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from glaive.dataclass import dataclass
 from glaive.dataset.rows.retry import with_retries
 from glaive.dataset.tasks import COUNTS, JOB, Job
 from glaive.errors import OptionError

@@ -7,12 +7,12 @@ some, so that only rows that match pass through Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.matches import Matches, SourceKeys, find_matches
 from glaive.dataset.merging.old_values import OldValues
 from glaive.dataset.tasks import FragmentRange

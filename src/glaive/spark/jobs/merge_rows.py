@@ -7,7 +7,7 @@ read from the files here, by address.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_column
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.inserted_keys import InsertedKeys
 from glaive.dataset.merging.old_values import OldValues, padded_rows
 from glaive.dataset.rows.relocated_rows import RelocatedIds, with_ids

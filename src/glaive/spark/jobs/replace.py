@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.format.fragment import unpacked_fragments
 from glaive.spark.frame import open_dataset

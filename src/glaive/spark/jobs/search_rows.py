@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.spark.cast import conform
 from glaive.spark.jobs.worker import loads, opened_dataset

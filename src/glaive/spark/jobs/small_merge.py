@@ -7,7 +7,6 @@ compiled and run over every column.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from glaive.arrow.chunked import join_column
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.matches import SourceKeys, find_matches
 from glaive.scan.metrics import Meter
 from glaive.spark.jobs.merge_rows import (

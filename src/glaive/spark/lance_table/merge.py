@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from glaive.dataclass import dataclass
 from glaive.dataset.merging.clauses import primary_key
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark.jobs.job import SparkJob

@@ -6,10 +6,10 @@ Spark evaluates conditions and expressions, so that they mean what they mean in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.references import branch_of
 from glaive.format.flags import Feature

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.spark.jobs.small_merge import possible_keys
 from glaive.spark.types import spark_arrow_schema

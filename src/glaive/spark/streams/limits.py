@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -13,6 +12,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
 )
 
+from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
 from glaive.spark.streams.offsets import Position, between
 from glaive.spark.streams.options import StreamOptions

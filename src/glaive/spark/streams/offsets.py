@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
+from glaive.dataclass import dataclass
 from glaive.dataset.changes.task import ChangeTask
 from glaive.errors import OptionError
 

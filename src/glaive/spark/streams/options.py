@@ -7,9 +7,9 @@ before the others are parsed by :mod:`glaive.spark.options`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.spark.option_text import flag, names_of, positive, text_of
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from glaive.dataclass import dataclass
 from glaive.dataset.compaction.optimize import Compaction
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.writing.commit import commit_plan

@@ -6,9 +6,9 @@ The catalogue gives each number once, and moves the manifest that a writer has s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, GlaiveError, StoreError, UnsupportedFeatureError
 from glaive.file.catalogue import answer_field
 from glaive.format.paths import VERSIONS

@@ -5,8 +5,9 @@ Specification: "External manifest store" in ``docs/format``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
+
+from glaive.dataclass import dataclass
 
 __all__ = ["ManifestEntry", "ManifestStore"]
 

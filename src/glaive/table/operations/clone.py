@@ -7,9 +7,9 @@ Specification: "Clone" in ``docs/format``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import DatasetExistsError, DatasetNotFoundError
 from glaive.format.blobs import has_blobs_v2
 from glaive.format.manifest import Manifest

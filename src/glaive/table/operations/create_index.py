@@ -8,9 +8,10 @@ Specification: "Create index" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.format.index_section import check_entry
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2

@@ -5,9 +5,9 @@ Specification: "Data replacement" in ``docs/format``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile
 from glaive.format.manifest import Manifest

@@ -5,9 +5,9 @@ Specification: "Reserve fragments" in ``docs/format``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2

@@ -5,9 +5,9 @@ Specification: "Restore" in ``docs/format``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError, VersionNotFoundError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest

@@ -6,9 +6,10 @@ Specification: "Rewrite" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment

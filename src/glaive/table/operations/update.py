@@ -9,10 +9,11 @@ Specification: "Update" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
 from glaive.format.manifest import Manifest

@@ -6,9 +6,10 @@ Specification: "Update config" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from glaive.dataclass import dataclass
 from glaive.errors import NotFoundError
 from glaive.format.field import Field
 from glaive.format.fields import LanceSchema

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.blobs import is_described
 from glaive.format.fields import Field

@@ -10,7 +10,6 @@ Specification: "Levels" in ``docs/format/levels.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Struct
 from glaive.arrow.build import all_null, list_array, to_array
+from glaive.dataclass import dataclass
 from glaive.encodings.dictionary_decode import expand
 from glaive.encodings.leaf import Layer, Leaf, Slots
 from glaive.encodings.levels.layers import LayerStep, layer_steps, list_layers

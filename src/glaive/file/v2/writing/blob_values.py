@@ -6,13 +6,13 @@ Specification: "Where values lie" in ``docs/format/blobs.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataclass import dataclass
 from glaive.io.sink import ALIGNMENT, PAD, AlignedSink
 from glaive.kernels.spaced import space_ranges
 from glaive.kernels.strings import check_offsets

@@ -6,7 +6,7 @@ Specification: "Column metadata" in ``docs/format/container.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
+from glaive.dataclass import dataclass
 from glaive.encodings.writing.page_count import page_count
 from glaive.encodings.writing.symbol_table import PageSymbols, SharedSymbols
 from glaive.errors import CapacityError

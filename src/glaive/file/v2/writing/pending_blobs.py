@@ -6,7 +6,6 @@ Specification: "Pages" in ``docs/format/blobs.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.arrow.build import validity_flags
+from glaive.dataclass import dataclass
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.miniblock.writer import encode_mini_page

@@ -8,7 +8,6 @@ Specification: "Levels" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.build import validity_flags
 from glaive.arrow.dictionaries import tidy_dictionary
+from glaive.dataclass import dataclass
 from glaive.encodings.levels import repdef
 from glaive.errors import SchemaError
 from glaive.file.v2.reading.columns import Node

@@ -10,7 +10,6 @@ Specification: "Sparse structure" in ``docs/format/planes.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from glaive.arrow.build import validity_flags
 from glaive.arrow.dictionaries import tidy_dictionary
+from glaive.dataclass import dataclass
 from glaive.encodings.levels import repdef
 from glaive.encodings.writing.sparse import SlotLayer
 from glaive.file.v2.reading.columns import Node

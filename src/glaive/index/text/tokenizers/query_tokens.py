@@ -5,9 +5,9 @@ Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from glaive.dataclass import dataclass
 from glaive.errors import OptionError
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
