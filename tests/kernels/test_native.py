@@ -15,7 +15,7 @@ import pytest
 
 import glaive
 from glaive.config import settings
-from glaive.kernels import native
+from glaive.kernels import code_cache, native
 from glaive.kernels.loops import xxh64
 from glaive.kernels.loops.entry import compile_entry
 from glaive.kernels.loops.memory import kernel
@@ -169,7 +169,7 @@ def test_code_is_keyed_by_every_source_that_kernels_are_made_of() -> None:
     imported = {name for name in imported if not name.startswith("glaive.kernels.loops")}
     # The sanitizer is for builds that are not kept; settings choose these builds.
     others = imported - {"glaive.config", "glaive.kernels"}
-    assert others == {f"glaive.kernels.{path.stem}" for path in native.SHARED_SOURCES}
+    assert others == {f"glaive.kernels.{path.stem}" for path in code_cache.SHARED_SOURCES}
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no such modes here")

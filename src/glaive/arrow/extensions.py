@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
-
 __all__ = ["is_json", "to_type"]
 
 
@@ -40,6 +38,8 @@ def to_type(array: Any, kind: Any, where: object) -> Any:
     pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError
         There is no cast, or it would lose something.
     """
+    from glaive.arrow.jsonb import decode_jsonb, encode_jsonb
+
     if isinstance(array, pa.ChunkedArray):
         chunks: list[Any] = [to_type(chunk, kind, where) for chunk in array.chunks]
         return pa.chunked_array(chunks, kind)

@@ -11,7 +11,6 @@ import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +80,8 @@ def _ours(name: str) -> str:
 
 
 def _found(name: str) -> ModuleSpec | None:
+    from importlib.util import find_spec
+
     try:
         return find_spec(name)
     except ModuleNotFoundError:  # a parent is no package

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from glaive.dataset.versions.history import find_version, version_as_of
@@ -65,6 +64,8 @@ def refuse_unknown(function: str, given: Iterable[str], known: Sequence[str]) ->
     OptionError
         An option does not exist.
     """
+    from difflib import get_close_matches
+
     for name in given:
         if name not in known:
             close = get_close_matches(name, known, n=1)

@@ -5,14 +5,15 @@ Each module in ``glaive.encodings.values`` defines one class decorated with
 ``glaive.encodings.pages`` one decorated with ``@page_layout``, each module in
 ``glaive.encodings.arrays`` one decorated with ``@array_encoding``, each module in
 ``glaive.encodings.planes`` one decorated with ``@structural_plane`` or ``@value_plane``.
-Importing the folder's modules fills the tables: to add an encoding, add a file.
+Importing a module adds its class: to add an encoding, add a file. The module that bears the name is
+looked for first, so that a process imports those that its pages need.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -85,49 +86,41 @@ def value_plane(cls: C) -> C:
 @cache
 def value_encodings() -> dict[str, type[ValueEncoding]]:
     """Return all value encodings by wire name."""
-    from glaive.encodings import values
-
-    _import_all(values)
-    return dict(sorted(_VALUES.items()))
+    return _all(_VALUES, "values")
 
 
 @cache
 def page_layouts() -> dict[str, type[PageReader]]:
     """Return all page layouts by wire name."""
-    from glaive.encodings import pages
-
-    _import_all(pages)
-    return dict(sorted(_PAGES.items()))
+    return _all(_PAGES, "pages")
 
 
 @cache
 def array_encodings() -> dict[str, type[ArrayEncoding]]:
     """Return all array encodings by wire name."""
-    from glaive.encodings import arrays
-
-    _import_all(arrays)
-    return dict(sorted(_ARRAYS.items()))
+    return _all(_ARRAYS, "arrays")
 
 
 @cache
 def structural_planes() -> dict[str, type[StructuralPlane]]:
     """Return all structural planes by wire name."""
-    from glaive.encodings import planes
-
-    _import_all(planes)
-    return dict(sorted(_STRUCTURES.items()))
+    return _all(_STRUCTURES, "planes")
 
 
 @cache
 def value_planes() -> dict[str, type[ValuePlane]]:
     """Return all value planes by wire name."""
-    structural_planes()  # Both are in one folder.
-    return dict(sorted(_PLANES.items()))
+    return _all(_PLANES, "planes")
 
 
-def _import_all(package: Any) -> None:
+def _all(classes: dict[str, type[K]], folder: str) -> dict[str, type[K]]:
+    """Import all modules of a folder; return the classes of one of its tables."""
+    from pkgutil import iter_modules
+
+    package = import_module(f"glaive.encodings.{folder}")
     for module in iter_modules(package.__path__, f"{package.__name__}."):
         import_module(module.name)
+    return dict(sorted(classes.items()))
 
 
 def read_encoding(message: Any, where: Where) -> ValueEncoding:
@@ -141,7 +134,7 @@ def read_encoding(message: Any, where: Where) -> ValueEncoding:
         The encoding is one this reader does not know; the message lists those it knows.
     """
     name = message.WhichOneof("compression")
-    cls = _known(value_encodings(), name, "value encoding", where)
+    cls = _VALUES.get(name) or _known(_VALUES, "values", name, "value encoding", where)
     return cls.from_wire(getattr(message, name), where)
 
 
@@ -153,7 +146,7 @@ def open_page(message: Any, page: PageBytes) -> PageReader:
     if message.DESCRIPTOR.name == "PlanarLayout":
         return _open_planar(message, page)
     name = message.WhichOneof("layout")
-    cls = _known(page_layouts(), name, "page layout", page.where)
+    cls = _PAGES.get(name) or _known(_PAGES, "pages", name, "page layout", page.where)
     return cls.from_wire(getattr(message, name), page)
 
 
@@ -188,7 +181,7 @@ def read_array(
         The encoding is one this reader does not know; the message lists those it knows.
     """
     name = message.WhichOneof("array_encoding")
-    cls = _known(array_encodings(), name, "array encoding", page.where)
+    cls = _ARRAYS.get(name) or _known(_ARRAYS, "arrays", name, "array encoding", page.where)
     if cls.structural and not top:
         raise CorruptFileError(
             "array encoding", expected=f"values of type {kind}", found=name, where=page.where
@@ -196,15 +189,34 @@ def read_array(
     return cls.from_wire(getattr(message, name), kind, count, page)
 
 
-def _known(classes: dict[str, type[K]], name: str | None, kind: str, where: Where) -> type[K]:
-    """The class that a message names."""
+# Modules that do not bear the wire name of their class.
+_MODULES = {
+    "inline_bitpacking": "bitpack_inline",
+    "out_of_line_bitpacking": "bitpack_out_of_line",
+    "variable_packed_struct": "packed_struct_variable",
+    "blob_layout": "blob",
+    "constant_layout": "constant",
+    "full_zip_layout": "full_zip",
+    "mini_block_layout": "miniblock",
+}
+
+
+def _known(
+    classes: dict[str, type[K]], folder: str, name: str | None, kind: str, where: Where
+) -> type[K]:
+    """Import the class that a message names."""
     if name is None:
         expected = f"one of the known {kind.split()[1]}s"
         raise CorruptFileError(kind, expected=expected, found="none", where=where)
+    # No name of a file: it is one of those in the definition of the message.
+    home = f"glaive.encodings.{folder}.{_MODULES.get(name, name)}"
+    if find_spec(home) is not None:
+        import_module(home)
+    known = classes if name in classes else _all(classes, folder)
     try:
-        return classes[name]
+        return known[name]
     except KeyError:
         raise UnsupportedFeatureError(
-            f"unknown {kind} {name!r} (in {where}); this reader knows {', '.join(classes)}. "
+            f"unknown {kind} {name!r} (in {where}); this reader knows {', '.join(known)}. "
             "The file was probably written by a newer Lance: upgrade glaive."
         ) from None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.conditions import Condition
 from glaive.encodings.fetch import Fetch, join
-from glaive.encodings.predicate import PagePredicate, entry_predicate, page_predicate
 from glaive.encodings.protocol import PageReader
 from glaive.errors import RowIndexError
 from glaive.file.protocol import Entries, Searchable
@@ -18,6 +17,10 @@ from glaive.file.run_fetch import run_fetch
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
 from glaive.types import Int64s
+
+if TYPE_CHECKING:
+    from glaive.arrow.conditions import Condition
+    from glaive.encodings.predicate import PagePredicate
 
 __all__ = ["BoundField", "FileColumns"]
 
@@ -66,10 +69,14 @@ class BoundField(Searchable, ABC):
 
     def find(self, condition: Condition, start: int, stop: int) -> Int64s | None:
         """The rows among ``start`` to ``stop`` that pass; see ``Searchable``."""
+        from glaive.encodings.predicate import page_predicate
+
         return self._search(page_predicate(condition, self.field.type), start, stop)
 
     def find_entries(self, passing: Entries, start: int, stop: int) -> Int64s | None:
         """``find`` by a test that is evaluated once per distinct value."""
+        from glaive.encodings.predicate import entry_predicate
+
         return self._search(entry_predicate(passing, self.field.type), start, stop)
 
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -165,6 +164,8 @@ def create_writer(  # noqa: PLR0913  # each concerns a different part of a file
 
 @cache
 def _warn_unstable(version: str) -> None:
+    import logging
+
     logging.getLogger(__name__).warning(
         "Format %s is not stable yet: later readers may not read files written in it now. Keep "
         "important data in format %s.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import field
-from pathlib import PurePath
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -141,7 +140,7 @@ class Location:
     def _local(cls, path: str, prefix: str) -> Self:
         if "\0" in path:
             raise OptionError(f"{prefix}{path!r} has a null character, which no file's name has")
-        return cls(_FILE, "", PurePath(os.path.abspath(path)).as_posix())
+        return cls(_FILE, "", os.path.abspath(path).replace(os.sep, "/"))
 
     @classmethod
     def _azure(cls, authority: str, path: str) -> Self:
@@ -194,7 +193,7 @@ class Location:
     @property
     def is_whole_disk(self) -> bool:
         """Whether it is the root of a local disk."""
-        return self.is_local and PurePath(self.path).parent == PurePath(self.path)
+        return self.is_local and os.path.dirname(self.path) == self.path
 
     def contains(self, other: Location) -> bool:
         """Whether ``other`` is this location or lies below it."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import chain, count, islice
 from threading import Lock
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from glaive.config import settings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = ["gather", "ordered_map", "worker_count"]
 
@@ -33,6 +35,8 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 
 def _executor(workers: int) -> ThreadPoolExecutor:
     """One pool per size and process; a forked child creates its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
     key = (os.getpid(), workers)
     pool = _pools.get(key)
     if pool is None:  # threads are started when there is work: an unused pool costs nothing
@@ -74,6 +78,8 @@ def ordered_map(
     if len(first) < 2:  # nothing to run side by side
         yield from map(work, first)
         return
+    from concurrent.futures import FIRST_COMPLETED, wait
+
     pool = _executor(workers)
     waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in first)
     limit = ahead or 2 * workers

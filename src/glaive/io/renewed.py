@@ -8,7 +8,6 @@ go on with the new ones.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -25,7 +24,6 @@ from glaive.types import ByteRange
 
 __all__ = ["EXPIRES", "ExpiringOptions", "RenewedStore", "open_renewed"]
 
-_logger = logging.getLogger(__name__)
 
 EXPIRES = "expires_at_millis"
 """The option with the time, in milliseconds since 1970, until which the others are valid."""
@@ -98,7 +96,11 @@ class RenewedStore(WrappedStore):
             newer = normalise_options(self._options.renew())
         except GlaiveError as error:
             if self._left() > 0:  # others are asked for again at the next request
-                _logger.warning("credentials of %s were not renewed: %s", self._store.uri, error)
+                import logging
+
+                logging.getLogger(__name__).warning(
+                    "credentials of %s were not renewed: %s", self._store.uri, error
+                )
                 return
             raise StoreError(
                 f"{self._store.uri}: its credentials have expired, and asking for others failed: "

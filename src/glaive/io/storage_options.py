@@ -8,7 +8,6 @@ logged with the closest known one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import cache
@@ -27,7 +26,6 @@ __all__ = [
     "read_switch",
 ]
 
-_logger = logging.getLogger(__name__)
 
 StoreKind = Literal["s3", "gs", "az", "http", "memory"]
 
@@ -205,7 +203,11 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
             own.setdefault(name, value)
         elif name not in _all_keys():
             public = GlaiveError.without_secrets(uri)
-            _logger.warning("storage_options for %s: %r has no effect%s", public, key, _close(name))
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "storage_options for %s: %r has no effect%s", public, key, _close(name)
+            )
     retry = {
         "max_retries": _integer(own.get("client_max_retries"), MAX_RETRIES),
         "retry_timeout": timedelta(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,6 @@ from time import perf_counter_ns
 from glaive.dataclass import dataclass
 
 __all__ = ["Meter", "ScanStatistics"]
-
-_log = logging.getLogger("glaive.scan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +75,11 @@ class Meter:
         with self._lock:
             self.counts["fallbacks"] += 1
             self.counts[f"fallbacks, {path}: {reason}"] += 1
-        _log.debug("%s: %s; reading the general way", path, reason, exc_info=error)
+        import logging
+
+        logging.getLogger("glaive.scan").debug(
+            "%s: %s; reading the general way", path, reason, exc_info=error
+        )
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -11,8 +11,6 @@ Specification: "Finding the latest version" in ``docs/format``.
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections.abc import Iterator
 from dataclasses import field
@@ -54,8 +52,6 @@ __all__ = [
 _PLAIN_HINT: Final = re.compile(rb'\{"version":([1-9][0-9]{0,18})\}')
 """Hints as written by glaive and pylance."""
 
-_logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
@@ -87,7 +83,9 @@ def latest(store: ObjectStore) -> ManifestLocation:
             f"no dataset at {store.uri} yet: its only manifest {store.full(newest.path)} is empty. "
             "Its writer is active or was interrupted; create the dataset again."
         )
-    _logger.warning(
+    import logging
+
+    logging.getLogger(__name__).warning(
         "version %d of %s is incomplete: its manifest %s is empty. Its writer is active or was "
         "interrupted; version %d is the newest. The next commit replaces the empty file.",
         newest.version,
@@ -255,6 +253,8 @@ def read_hint(store: ObjectStore) -> int | None:
 
     Failures are logged, as a listing has the same information.
     """
+    import json
+
     try:
         content = store.get(HINT).to_pybytes()
         plain = _PLAIN_HINT.fullmatch(content)
@@ -264,7 +264,9 @@ def read_hint(store: ObjectStore) -> int | None:
     except ObjectNotFoundError:
         return None
     except (StoreError, ValueError, RecursionError) as error:
-        _logger.debug("version hint not read: %s", error)
+        import logging
+
+        logging.getLogger(__name__).debug("version hint not read: %s", error)
         return None
     version = hint.get("version") if isinstance(hint, dict) else None
     return version if isinstance(version, int) and version > 0 else None
@@ -281,4 +283,6 @@ def write_hint(store: ObjectStore, version: int) -> None:
         if not store.rewrite(HINT, content):
             store.put(HINT, [content])
     except StoreError as error:
-        _logger.debug("version hint of %s not written: %s", store.uri, error)
+        import logging
+
+        logging.getLogger(__name__).debug("version hint of %s not written: %s", store.uri, error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,12 @@ from glaive.encodings.predicate import (
 from glaive.encodings.protocol import MiniChunks
 from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
-from glaive.kernels.compact import DeletionMask, compact_bits
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.types import Int64s, Where
+
+if TYPE_CHECKING:
+    from glaive.kernels.compact import DeletionMask
 
 __all__ = ["Evaluated", "Loaded", "compact_chunks", "find_in_chunks"]
 
@@ -136,6 +138,8 @@ def compact_chunks(
 
     None where values are better decoded before any are left out.
     """
+    from glaive.kernels.compact import compact_bits
+
     if small.items is not None:
         return None
     table = small.table

@@ -21,7 +21,6 @@ from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.flat import Flat
-from glaive.encodings.values.rle import RunLength
 from glaive.errors import CorruptFileError
 from glaive.kernels.bitpack import unpack_one_of_blocks
 from glaive.kernels.chunks import ChunkHeaders, count_levels
@@ -110,9 +109,12 @@ class LevelReader:
             at = int(np.argmax(headers.levels != counts))
             raise self.uneven(int(headers.levels[at]), int(counts[at]))
         codec = self._layout.definition
-        if self._layout.nullable_item and isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
-            runs = codec.block_runs(data, headers.starts[0], headers.sizes[0], self._where)
-            return unpack_run_bits(data, *runs, headers.levels, self._where)
+        if self._layout.nullable_item and codec is not None and codec.wire_name == "rle":
+            from glaive.encodings.values.rle import RunLength
+
+            if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
+                runs = codec.block_runs(data, headers.starts[0], headers.sizes[0], self._where)
+                return unpack_run_bits(data, *runs, headers.levels, self._where)
         if self._bits is None:
             return None
         form, width = self._bits
@@ -193,8 +195,11 @@ def level_form(codec: ValueEncoding | None) -> tuple[int, int] | None:
         return 2, codec.width
     if isinstance(codec, InlineBitpacking) and codec.bits == LEVEL_BITS:
         return 3, LEVEL_BITS
-    if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
-        return 4, LEVEL_BITS
+    if codec is not None and codec.wire_name == "rle":
+        from glaive.encodings.values.rle import RunLength
+
+        if isinstance(codec, RunLength) and codec.bits == LEVEL_BITS:
+            return 4, LEVEL_BITS
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from glaive.dataclass import dataclass
 from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
-from glaive.encodings.miniblock.filter import Evaluated
-from glaive.encodings.miniblock.item_lists import ItemListReader
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import LevelReader
-from glaive.encodings.miniblock.lists import ListReader
-from glaive.kernels.row_takes import RowPages
 from glaive.types import Where
+
+if TYPE_CHECKING:
+    from glaive.encodings.miniblock.filter import Evaluated
+    from glaive.encodings.miniblock.item_lists import ItemListReader
+    from glaive.encodings.miniblock.lists import ListReader
+    from glaive.kernels.row_takes import RowPages
 
 __all__ = ["Dictionaries", "Opened", "without_chunks"]
 
@@ -66,6 +68,9 @@ class Opened:
         reader, levels = ChunkReader(layout, where), LevelReader(layout, where)
         if not layout.limits.max_rep:
             return cls(table, items, reader, levels, None)
+        from glaive.encodings.miniblock.item_lists import ItemListReader
+        from glaive.encodings.miniblock.lists import ListReader
+
         lists = ListReader(layout, reader, levels, where)
         item_lists = ItemListReader.of(layout, table, lists.page, items)
         return cls(table, items, reader, levels, lists, item_lists)

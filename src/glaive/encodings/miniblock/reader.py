@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +16,24 @@ from glaive.arrow.slices import slice_block
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.chunks import ValuePieces
-from glaive.encodings.miniblock.filter import compact_chunks, find_in_chunks
-from glaive.encodings.miniblock.item_lists import ListCut
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import NULL_BIT, empty_leaf, row_shapes
-from glaive.encodings.miniblock.lists import ListReader, RowCut
 from glaive.encodings.miniblock.opened import Opened, without_chunks
 from glaive.encodings.miniblock.row_pages import row_pages
-from glaive.encodings.predicate import PagePredicate, RowBits
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
-from glaive.kernels.compact import DeletionMask
-from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.kernels.locate import locate_values
-from glaive.kernels.row_takes import RowPages
 from glaive.types import ByteRange
 
 __all__ = ["ONE_REQUEST", "MiniBlockReader"]
+
+if TYPE_CHECKING:
+    from glaive.encodings.miniblock.item_lists import ListCut
+    from glaive.encodings.miniblock.lists import ListReader, RowCut
+    from glaive.encodings.predicate import PagePredicate, RowBits
+    from glaive.kernels.compact import DeletionMask
+    from glaive.kernels.list_levels import LocatedRows
+    from glaive.kernels.row_takes import RowPages
 
 ONE_REQUEST = 64 * 1024
 """Pages of up to this many bytes are fetched whole."""
@@ -108,6 +110,8 @@ class MiniBlockReader(PageReader):
 
     def find(self, predicate: PagePredicate, start: int, stop: int) -> RowBits | None:
         """Test the chunks of a mapped page without lists, one by one in the cache."""
+        from glaive.encodings.miniblock.filter import find_in_chunks
+
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
             return None
@@ -116,6 +120,8 @@ class MiniBlockReader(PageReader):
 
     def read_live(self, start: int, stop: int, deleted: DeletionMask) -> Leaf | None:
         """Decode the chunks of a mapped page without lists, and copy what stays of each."""
+        from glaive.encodings.miniblock.filter import compact_chunks
+
         at_hand, layout = self.page.at_hand, self.layout
         if at_hand is None or layout.limits.max_rep or len(layout.layers) != 1:
             return None
@@ -129,6 +135,8 @@ class MiniBlockReader(PageReader):
             return None
         table = self.opened(at_hand).table
         if table.rows is not None:
+            from glaive.kernels.list_levels import locate_rows
+
             ids = locate_rows(rows, table.rows.starts, table.rows.enters).ids
         else:
             chunks = table.find(rows)
@@ -255,6 +263,8 @@ class MiniBlockReader(PageReader):
         data: pa.Buffer,
         starts: NDArray[np.int64],
     ) -> Leaf:
+        from glaive.encodings.miniblock.item_lists import ListCut
+
         table, layers = small.table, self.layout.layers
         cut: ListCut | RowCut | None = None
         if small.item_lists is not None:
@@ -279,6 +289,8 @@ class MiniBlockReader(PageReader):
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
         if small.lists is not None and table.rows is not None:
+            from glaive.kernels.list_levels import locate_rows
+
             if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
                 raise self._no_row(rows)
             order = None

@@ -15,7 +15,7 @@ Specification: "Bit-packing" in ``docs/format/encodings.md``; message ``InlineBi
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +41,13 @@ from glaive.kernels.bitpack import (
     unpack_inline,
     unpack_one,
 )
-from glaive.kernels.compact import DeletionMask, compact_inline
-from glaive.kernels.framed_chunks import FramedChunks, frame_inline
-from glaive.kernels.match import IntegerRanges, match_inline
 from glaive.memory import as_array, as_buffer
 from glaive.types import Int64s, Where
+
+if TYPE_CHECKING:
+    from glaive.kernels.compact import DeletionMask
+    from glaive.kernels.framed_chunks import FramedChunks
+    from glaive.kernels.match import IntegerRanges
 
 __all__ = ["InlineBitpacking"]
 
@@ -96,12 +98,16 @@ class InlineBitpacking(ValueEncoding):
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Unpack and compare one chunk after the other; skip those too narrow to pass."""
+        from glaive.kernels.match import match_inline
+
         if test.bits != self.bits:
             return None
         return match_inline(*chunks.first, test, chunks.where)
 
     def compact_mini(self, chunks: MiniChunks, low: int, deleted: DeletionMask) -> FixedWidth:
         """Unpack one chunk after the other, and copy the values that are not deleted."""
+        from glaive.kernels.compact import compact_inline
+
         kept = compact_inline(*chunks.first, self.bits, low, deleted, chunks.where)
         return FixedWidth(kept, self.bits, deleted.live)
 
@@ -130,6 +136,8 @@ class InlineBitpacking(ValueEncoding):
 
     def frame(self, block: Block, value_width: int) -> FramedChunks:
         """Pack values into chunks with their headers, in one pass."""
+        from glaive.kernels.framed_chunks import frame_inline
+
         fixed = fixed_width(block, self.bits, self.wire_name)
         return frame_inline(fixed.values, fixed.count, self.bits, value_width)
 

@@ -14,7 +14,7 @@ Specification: "Flat" in ``docs/format/encodings.md``; message ``Flat``.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,11 @@ from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.flat import join_bits, take_flat
 from glaive.kernels.full_zip import gather_ranges
-from glaive.kernels.match import IntegerRanges, match_plain
 from glaive.memory import as_array
 from glaive.types import Int64s, Where
+
+if TYPE_CHECKING:
+    from glaive.kernels.match import IntegerRanges
 
 _SET, _CLEAR = pa.py_buffer(b"\x01"), pa.py_buffer(b"\x00")
 
@@ -92,6 +94,8 @@ class Flat(ValueEncoding):
 
     def match_mini(self, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:
         """Compare the values in place."""
+        from glaive.kernels.match import match_plain
+
         if test.bits != self.bits:
             return None
         self._check(chunks.sizes[0], chunks.counts, chunks.where)

@@ -21,7 +21,6 @@ from glaive.encodings.values.variable import Variable, one_string, strings_of
 from glaive.errors import CorruptFileError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.fsst import decode_chunks, decode_one, decode_strings, encode_strings
-from glaive.kernels.fsst_search import StringTest, search_chunks
 from glaive.kernels.offsets import read_one
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import TABLE_BYTES, SymbolTable
@@ -29,6 +28,7 @@ from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
     from glaive.encodings.writing.string_stats import VariableStats
+    from glaive.kernels.fsst_search import StringTest
 
 __all__ = ["Fsst"]
 
@@ -105,6 +105,8 @@ class Fsst(ValueEncoding):
 
         None when the codes are encoded further.
         """
+        from glaive.kernels.fsst_search import search_chunks
+
         if not isinstance(self.values, Variable) or not self.table.encoded:
             return None
         bits = self.values.offset_bits

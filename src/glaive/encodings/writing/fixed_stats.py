@@ -7,7 +7,7 @@ over the values.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from glaive.arrow.blocks import Block, FixedWidth
 from glaive.errors import SchemaError
 from glaive.kernels.bitpack import BLOCK, chunk_widths
-from glaive.kernels.framed_chunks import FramedChunks, frame_inline
-from glaive.kernels.runs import RunPlan, plan_runs
 from glaive.memory import as_array
 from glaive.types import UInt8s
+
+if TYPE_CHECKING:
+    from glaive.kernels.framed_chunks import FramedChunks
+    from glaive.kernels.runs import RunPlan
 
 __all__ = ["CHUNK_OVERHEAD", "FixedStats", "fixed_width"]
 
@@ -83,6 +85,8 @@ class FixedStats:
     @cached_property
     def chunk_widths(self) -> UInt8s:
         """Bits that the largest value of every 1,024 needs; words only."""
+        from glaive.kernels.framed_chunks import frame_inline
+
         if self._value_width is not None and self._is_likely_packed():
             self.framed = frame_inline(
                 self.block.values, self.block.count, self._words(), self._value_width
@@ -110,6 +114,8 @@ class FixedStats:
     @cached_property
     def runs(self) -> RunPlan | None:
         """Chunks of runs; None when they take as much as plain, or more than packed values."""
+        from glaive.kernels.runs import plan_runs
+
         limit = min(self.raw_bytes - 1, self.packed_bytes)
         return plan_runs(self.block.values, self.block.count, self._words(), limit)
 

@@ -14,7 +14,6 @@ its own as part of step 2, and is not reported of manifests that it does not kno
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from glaive.entropy import new_uuid
@@ -26,7 +25,6 @@ from glaive.table.manifest_store.protocol import ManifestEntry, ManifestStore
 
 __all__ = ["find", "newest", "register"]
 
-_logger = logging.getLogger(__name__)
 
 _SUFFIX = ".manifest"
 
@@ -53,7 +51,11 @@ def register(
     try:
         _finish(store, register, entry, data)
     except StoreError as error:  # the version is committed: its next reader finishes it
-        _logger.warning("version %d of %s is not finalised: %s", version, store.uri, error)
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "version %d of %s is not finalised: %s", version, store.uri, error
+        )
     return True
 
 
@@ -152,7 +154,11 @@ def _finalised(store: ObjectStore, register: ManifestStore, entry: ManifestEntry
     except ObjectNotFoundError:
         raise
     except StoreError as error:  # a reader without write permission uses the staged manifest
-        _logger.info("version %d of %s remains staged: %s", entry.version, store.uri, error)
+        import logging
+
+        logging.getLogger(__name__).info(
+            "version %d of %s remains staged: %s", entry.version, store.uri, error
+        )
         return entry.path
     return final
 

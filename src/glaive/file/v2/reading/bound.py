@@ -10,25 +10,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.buffers import align_bits, integer_array, inverse_permutation, join_bits
-from glaive.arrow.conditions import Condition
 from glaive.arrow.dictionaries import concat_arrays
 from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.page_run import join_mapped
-from glaive.encodings.predicate import (
-    PagePredicate,
-    RowBits,
-    leaf_matches,
-    mask_matches,
-    page_predicate,
-)
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError
 from glaive.file.bound import BoundField
@@ -36,9 +28,12 @@ from glaive.file.run_fetch import and_then, join
 from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
 from glaive.io.store import RangeReader
-from glaive.kernels.compact import DeletionMask
-from glaive.kernels.match import list_rows
 from glaive.types import Int64s, Where
+
+if TYPE_CHECKING:
+    from glaive.arrow.conditions import Condition
+    from glaive.encodings.predicate import PagePredicate, RowBits
+    from glaive.kernels.compact import DeletionMask
 
 __all__ = ["Column", "FieldColumns"]
 
@@ -250,6 +245,8 @@ class FieldColumns(BoundField):
     # ------------------------------------------------------------------ conditions
 
     def _search(self, predicate: PagePredicate, start: int, stop: int) -> Int64s | None:
+        from glaive.kernels.match import list_rows
+
         parts = self._matches(predicate, start, stop)
         if parts is None:
             return None
@@ -260,6 +257,8 @@ class FieldColumns(BoundField):
 
     def match(self, condition: Condition, start: int, stop: int) -> pa.Buffer | None:
         """One bit per row that passes; see ``Searchable``."""
+        from glaive.encodings.predicate import page_predicate
+
         parts = self._matches(page_predicate(condition, self.field.type), start, stop)
         if parts is None:
             return None
@@ -270,6 +269,8 @@ class FieldColumns(BoundField):
         self, predicate: PagePredicate, start: int, stop: int
     ) -> list[tuple[RowBits, int, int]] | None:
         """The rows that pass, page by page, with the first row and the number of rows of each."""
+        from glaive.encodings.predicate import mask_matches
+
         self._check_range(start, stop)
         if not self._flat or self.node.kind != "leaf" or not self.reader.mapped:
             return None
@@ -290,6 +291,8 @@ class FieldColumns(BoundField):
     def _search_page(
         self, predicate: PagePredicate, at: int, start: int, stop: int
     ) -> RowBits | None:
+        from glaive.encodings.predicate import leaf_matches
+
         page = self._pages[at]
         matches = page.find(predicate, start, stop)
         if matches is not None or not predicate.any_width:

@@ -1,0 +1,154 @@
+"""Machine code of kernels on disk, which later processes find there.
+
+Code is kept per kernel, processor and source: a file has the hash of all kernels' sources, of the
+versions of the compiler and of what the processor can do in its name, and that of its contents
+at its head. Processes may race: a file is complete before it gets its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from glaive.config import settings
+from glaive.kernels.machine import processor
+
+__all__ = ["SHARED_SOURCES", "keep_code", "read_code"]
+
+_LOG = logging.getLogger(__name__)
+
+_LOOPS: Final = Path(__file__).parent / "loops"
+SHARED_SOURCES: Final = tuple(
+    _LOOPS.with_name(name)
+    for name in (
+        "records.py",
+        "string_records.py",
+        "take_records.py",
+        "text_records.py",
+        "vector_records.py",
+        "machine.py",
+    )
+)
+"""What kernels read beside each other: where members of records lie, and what entries call."""
+
+_READING: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_DIGEST: Final = 32
+_LAYOUT: Final = b"3"
+"""Counts up when code of before cannot be called any more."""
+
+
+@cache
+def _key() -> str:
+    """What machine code depends on: sources, compiler and its settings, processor."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    numba = find_spec("numba")
+    version = Path((numba.origin if numba is not None else None) or "numba")
+    digest = sha256(_LAYOUT)
+    for path in (*sorted(_LOOPS.glob("*.py")), *SHARED_SOURCES, version.with_name("_version.py")):
+        if path.exists():
+            digest.update(path.read_bytes())
+    for fact in (
+        llvmlite.__version__,
+        llvm.get_process_triple(),
+        *processor(),
+        *(f"{key}={value}" for key, value in sorted(os.environ.items()) if key[:6] == "NUMBA_"),
+        getattr(sys, "abiflags", ""),
+    ):
+        digest.update(fact.encode() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+@cache
+def _folders() -> tuple[Path, ...]:
+    """Where code is kept, in the order in which they are tried.
+
+    Nowhere for a package in an archive: without its sources nobody knows what code is of.
+    """
+    if not _LOOPS.is_dir():
+        return ()
+    if settings.kernel_cache:
+        return (Path(settings.kernel_cache),)
+    beside = _LOOPS / "__pycache__"
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        home = home if home.is_absolute() else Path.home() / ".cache"
+    except RuntimeError:  # there is no home
+        return (beside,)
+    return (beside, home / "glaive" / "kernels")
+
+
+def _file(folder: Path, module: str, name: str) -> Path:
+    return folder / f"{module}.{name}-{_key()}.kernel"
+
+
+def read_code(module: str, name: str) -> bytes | None:
+    """Code of a kernel; None where there is none to rely on."""
+    for folder in _folders():
+        path = _file(folder, module, name)
+        try:
+            with os.fdopen(os.open(path, _READING), "rb") as file:
+                if not (_is_ours(os.fstat(file.fileno())) and _is_private(folder)):
+                    _LOG.info("%s belongs to others, or they may write to it: not used", path)
+                    continue
+                content = file.read()
+        except OSError:
+            continue
+        code = content[_DIGEST:]
+        if _digest(path, code) == content[:_DIGEST]:
+            return code
+        _LOG.warning("%s is damaged: compiled again", path)
+    return None
+
+
+def _digest(path: Path, code: bytes) -> bytes:
+    """The head of a file: of its code, and of its name, which says what the code is for."""
+    return sha256(path.name.encode() + b"\0" + code).digest()
+
+
+def _is_ours(status: os.stat_result, others: int = 0o022) -> bool:
+    """Whether nobody else can have written to something: code is run."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & others
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody else can put files into a folder in place of ours.
+
+    A group may: many users have one of their own.
+    """
+    status = folder.stat()
+    return _is_ours(status, 0 if status.st_mode & stat.S_ISVTX else 0o002)
+
+
+def keep_code(module: str, name: str, code: bytes) -> None:
+    """Write code for later processes, where that is allowed."""
+    for folder in _folders():
+        path = _file(folder, module, name)
+        unfinished = path.with_name(f"{path.name}.{os.urandom(6).hex()}")
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not _is_private(folder):
+                continue
+            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(_digest(path, code) + code)
+                unfinished.replace(path)
+            except BaseException:
+                unfinished.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            _LOG.debug("kernels cannot be kept in %s: %s", folder, error)
+        else:
+            return
+    _LOG.info("compiled kernels cannot be kept: every process compiles them again")
