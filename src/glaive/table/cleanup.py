@@ -214,12 +214,11 @@ def delete_planned(
     store: ObjectStore,
     plan: CleanupPlan,
     rate: int | None = None,
-    note: Callable[[int], object] = int,  # which does nothing
+    note: Callable[[int], object] | None = None,
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second.
 
-    ``note`` is called again and again with the number of files deleted until then.
-    Returns the plan without files that could not be deleted. Logs the warnings.
+    ``note`` is called with the number of files of each call. Returns the plan without files that could not be deleted. Logs the warnings.
     """
     batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
     warnings = list(plan.warnings)
@@ -238,12 +237,11 @@ def delete_planned(
     calls = [
         part[at : at + batch] for part in (manifests, others) for at in range(0, len(part), batch)
     ]
-    deleted = 0
     for number, paths in enumerate(calls, 1):
         began = monotonic()
         store.delete(paths)
-        deleted += len(paths)
-        note(deleted)
+        if note is not None:
+            note(len(paths))
         if rate is not None and number < len(calls):
             sleep(max(0.0, len(paths) / rate - (monotonic() - began)))
     store.remove_empty(plan.folders)

@@ -102,10 +102,9 @@ def clean_up(
     plan = _plan(dataset, policy)
     line = current_line()
 
-    def note(deleted: int) -> None:
-        if line is not None:
-            line.move_to(deleted, len(plan.files))
-
+    if line is not None:
+        line.move_to(0, len(plan.files))
+    note = None if line is None else line.advance
     return CleanupStats.of(delete_planned(dataset.store, plan, rate=delete_rate_limit, note=note))
 
 
