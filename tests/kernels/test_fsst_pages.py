@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels.fsst import encode_strings
-from glaive.kernels.fsst_pages import decode_pages, decode_values, stack_symbols
+from glaive.kernels.fsst_pages import decode_pages, decode_values
 from glaive.kernels.strings import Strings, pack_variable
 from glaive.kernels.symbols import SymbolTable
 from glaive.testing import Tier, force_tier
@@ -134,7 +134,6 @@ def test_values_of_several_pages_are_decoded_with_the_symbols_of_each(
     tables, counts, codes = taken(pages, bits)
     with force_tier(tier):
         offsets, out_bits, data = decode_values(tables, counts, codes, HERE)
-        assert decode_values(tables, counts, codes, HERE, stack_symbols(tables)).data == data
     ends = np.frombuffer(offsets, f"<i{out_bits // 8}")[: int(counts.sum()) + 1].tolist()
     assert out_bits == bits
     found = [data.to_pybytes()[a:b] for a, b in pairwise(ends)]
@@ -153,8 +152,3 @@ def test_offsets_of_taken_values_that_descend_are_refused(tier: Tier) -> None:
     codes = Strings(pa.py_buffer(np.array([0, 9, 3], "<i4")), 32, pa.py_buffer(bytes(9)))
     with force_tier(tier), pytest.raises(SchemaError):
         decode_values(TABLES[:2], np.array([1, 1]), codes, HERE)
-
-
-def test_stacked_symbols_of_other_pages_are_refused() -> None:
-    with pytest.raises(ValueError, match="stacked"):
-        decode_values(TABLES[:2], np.array([1, 1]), strings([b"a", b"b"], 32), HERE, np.zeros(3))

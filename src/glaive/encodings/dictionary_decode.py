@@ -9,15 +9,18 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
 from glaive.arrow.gather import take_block
-from glaive.kernels.dictionary import expand_dictionary
+from glaive.kernels.dictionary import expand_dictionary, pick_items
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
 from glaive.types import MAX_OFFSET
 
 __all__ = ["expand"]
 
+_MAX_PICKED: Final = 1024
+"""Values of which a kernel looks up the items alone."""
+
 _MAX_SINGLE_LOOKUPS: Final = 16
-"""Values that are looked up one by one, as arrays would cost more."""
+"""Values that are looked up one by one without kernels, as arrays would cost more."""
 
 _ITEMS_PER_VALUE: Final = 4
 """Items per value up to which all items are prepared first, which makes each value cheaper."""
@@ -27,11 +30,15 @@ def expand(block: Dictionary) -> Block:
     """Replace every index by its item."""
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
+        strings = Strings(items.offsets, items.offset_bits, items.data)
+        if block.count <= _MAX_PICKED:
+            picked = pick_items(indices.values, indices.bits, block.count, strings)
+            if picked is not None:
+                return Variable(picked.offsets, picked.offset_bits, picked.data, block.count)
         if block.count <= _MAX_SINGLE_LOOKUPS:
             wanted = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
             return _few_items(items, wanted.tolist())
         if items.count <= _ITEMS_PER_VALUE * block.count:
-            strings = Strings(items.offsets, items.offset_bits, items.data)
             strings = expand_dictionary(indices.values, indices.bits, block.count, strings)
             return Variable(strings.offsets, strings.offset_bits, strings.data, block.count)
     positions = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]

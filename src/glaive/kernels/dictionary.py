@@ -17,7 +17,10 @@ from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import MAX_OFFSET, UInt32s
 
-__all__ = ["exercise", "expand_dictionary"]
+__all__ = ["exercise", "expand_dictionary", "pick_items"]
+
+_ROOM: Final = 32
+"""Bytes of an item for which there is room at first."""
 
 SHORT: Final = 16
 """Items up to this many bytes are copied with one load and one store of this size."""
@@ -55,6 +58,34 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     if bits == 64 and count and int(rows.max()) >= number:
         raise _beyond(int(rows.max()), number)
     return _expand_compiled(np.ascontiguousarray(rows, np.uint32), ends, items)
+
+
+def pick_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings | None:
+    """As :func:`expand_dictionary` for few values: only the items that they refer to are looked at.
+
+    Returns
+    -------
+    Strings or None
+        None where an item is not there, where items take 2 GiB or more, or when compiled kernels
+        are not to be used.
+    """
+    if not use_compiled(count):
+        return None
+    offsets, width, word = items.offsets, items.offset_bits // 8, bits // 8
+    if indices.size < count * word:
+        return None
+    ends, room = allocate((count + 1) * width), _ROOM * count
+    while True:
+        out = allocate_with_slack(room, SLACK)
+        used = compiled.pick(
+            address(indices), word, count, address(offsets), width, offsets.size // width - 1,
+            address(items.data), items.data.size, address(ends), address(out), room,
+        )  # fmt: skip
+        if not 0 <= used <= MAX_OFFSET:
+            return None
+        if used <= room:
+            return Strings(ends, items.offset_bits, out.slice(0, used))
+        room = used
 
 
 def _beyond(index: int, number: int) -> RowIndexError:
@@ -113,3 +144,4 @@ def exercise() -> None:
         offsets = as_buffer(np.array([0, size], np.int32))
         items = Strings(offsets, 32, pa.py_buffer(bytes(size)))
         expand_dictionary(pa.py_buffer(bytes(4)), 32, 1, items)
+        pick_items(pa.py_buffer(bytes(4)), 32, 1, items)

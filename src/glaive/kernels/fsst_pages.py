@@ -23,7 +23,7 @@ from glaive.kernels.symbols import SymbolTable
 from glaive.memory import as_array, as_buffer
 from glaive.types import MAX_OFFSET, Int64s, Where
 
-__all__ = ["decode_pages", "decode_values", "exercise", "stack_symbols"]
+__all__ = ["decode_pages", "decode_values", "exercise"]
 
 _STREAM_BYTES: Final = 65_536
 """Codes up to which a run is decoded as one stream, with a checkpoint for every second code."""
@@ -68,10 +68,10 @@ def decode_pages(
         )
     strings = Strings(data, offset_bits, data)
     columns = (starts, starts, heads, sizes, counts)
-    return _decode(stack_symbols(tables), chunks, strings, columns, where)
+    return _decode(_stacked(tables), chunks, strings, columns, where)
 
 
-def stack_symbols(tables: Sequence[SymbolTable]) -> Int64s:
+def _stacked(tables: Sequence[SymbolTable]) -> Int64s:
     """Words and lengths of symbols as kernels read them: ``int64``, shape ``(tables, 2, 256)``."""
     stacked = np.empty((len(tables), 2, 256), np.int64)
     for symbols, table in zip(stacked, tables, strict=True):
@@ -84,7 +84,6 @@ def decode_values(
     counts: Int64s,
     strings: Strings,
     where: Where,
-    stacked: Int64s | None = None,
 ) -> Strings:
     """Decode values of several pages, those of one page after the other.
 
@@ -97,8 +96,6 @@ def decode_values(
         The codes of all values.
     where
         File and column, for messages.
-    stacked
-        The tables by :func:`stack_symbols`, if they are at hand.
 
     Raises
     ------
@@ -108,8 +105,6 @@ def decode_values(
         Offsets descend or leave the data.
     """
     offsets, bits, data = strings
-    if stacked is not None and stacked.shape != (len(tables), 2, 256):
-        raise ValueError(f"{len(tables)} tables stacked as {stacked.shape}")
     if len(counts) != len(tables) or int(counts.min(initial=1)) < 1:
         raise ValueError(f"{len(tables)} pages with {counts} values")
     total = int(counts.sum())
@@ -124,8 +119,7 @@ def decode_values(
             parts.append((decode_strings(table, Strings(own, bits, data), count, where), count))
         return _joined(parts, bits)
     columns = (firsts * (bits // 8), np.zeros_like(firsts), ends[firsts], ends[stops], counts)
-    symbols = stack_symbols(tables) if stacked is None else stacked
-    return _decode(symbols, np.ones_like(counts), strings, columns, where)
+    return _decode(_stacked(tables), np.ones_like(counts), strings, columns, where)
 
 
 def _decode(

@@ -218,7 +218,8 @@ def delete_planned(
 ) -> CleanupPlan:
     """Delete the files of a plan, manifests first, at most ``rate`` per second.
 
-    ``note`` is called with the number of files of each call. Returns the plan without files that could not be deleted. Logs the warnings.
+    ``note`` is called with the number of files of each call. Returns the plan without files that
+    could not be deleted. Logs the warnings.
     """
     batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
     warnings = list(plan.warnings)

@@ -6,8 +6,7 @@ Specification: "FSST" in ``docs/format/encodings.md``; message ``Fsst``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from glaive.dataclass import dataclass
 from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
 from glaive.encodings.values.variable import Variable
-from glaive.kernels.fsst_pages import decode_pages, decode_values, stack_symbols
+from glaive.kernels.fsst_pages import decode_pages, decode_values
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import SymbolTable
 from glaive.types import Int64s, Where
@@ -27,13 +26,6 @@ if TYPE_CHECKING:
     from glaive.format.pb import encodings21_pb2 as pb
 
 __all__ = ["FsstTables"]
-
-_FEW_PAGES: Final = 16
-"""Pages of a take from which on the symbols of all pages are stacked, for the next takes, too."""
-
-_MOST_PAGES: Final = 2048
-_MOST_TIMES: Final = 32
-"""Pages whose symbols are stacked, 4 KiB each: at most, and for each page of the first take."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -57,8 +49,6 @@ class FsstTables(ValueEncoding):
     pages: Int64s
     starts: Int64s
     offset_bits: int
-    _stacked: list[Int64s] = field(default_factory=list, init=False, repr=False)
-    """The symbols of all pages as kernels read them, once a take needed many of them."""
 
     @classmethod
     def of_pages(cls, values: Sequence[ValueEncoding], starts: Int64s) -> FsstTables:
@@ -97,20 +87,10 @@ class FsstTables(ValueEncoding):
             counts,
             Strings(codes.offsets, codes.offset_bits, codes.data),
             chunks.where,
-            self._symbols_of(pages),
         )
         values = blocks.Variable(*strings, len(page))
         in_order = bool((order[1:] > order[:-1]).all())
         return values if in_order else take_block(values, inverse_permutation(order))
-
-    def _symbols_of(self, pages: Int64s) -> Int64s | None:
-        """Stacked symbols of pages; ``None`` where stacking those of all would not pay."""
-        if not self._stacked:
-            total, wanted = len(self.tables), len(pages)
-            if wanted < _FEW_PAGES or total > min(_MOST_PAGES, _MOST_TIMES * wanted):
-                return None
-            self._stacked.append(stack_symbols(self.tables))
-        return self._stacked[0][pages]
 
     def _pages_of(self, chunks: MiniChunks) -> Int64s:
         """The page of each chunk."""

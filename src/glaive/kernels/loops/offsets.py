@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from glaive.kernels.loops.bitpack import load_word
 from glaive.kernels.loops.memory import (
     copy,
     copy16,
@@ -34,6 +35,7 @@ __all__ = [
     "locate",
     "measure",
     "pack",
+    "pick",
     "store_offset",
     "unpack",
 ]
@@ -307,3 +309,29 @@ def expand(
         _copy_value(out + at, data, first, length, size)
         at += length
         store_offset(out_offsets + out_width * (i + 1), out_width, at)
+
+
+@kernel
+def pick(
+    indices: int, word: int, n: int, offsets: int, width: int, items: int, data: int, size: int,
+    out_offsets: int, out: int, room: int,
+) -> int:  # fmt: skip
+    """Copy items by index, each of which is checked; returns their bytes, -1 if one is not there.
+
+    Indices have ``word`` bytes. Only offsets are stored of what there is no ``room`` for; ``out``
+    has 32 bytes of slack.
+    """
+    at = np.int64(0)
+    store_offset(out_offsets, width, 0)
+    for i in range(n):
+        k = np.int64(load_word(8 * word, indices + word * i))
+        if k < 0 or k >= items:
+            return np.int64(-1)
+        first, last = arrow_offset(offsets, width, k), arrow_offset(offsets, width, k + 1)
+        if first < 0 or last < first or last > size:
+            return np.int64(-1)
+        if last - first <= room - at:
+            _copy_value(out + at, data, first, last - first, size)
+        at += last - first
+        store_offset(out_offsets + width * (i + 1), width, at)
+    return at

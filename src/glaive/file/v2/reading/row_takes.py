@@ -98,8 +98,10 @@ class ColumnTakes:
     def take(self, rows: Int64s) -> list[pa.Array]:
         """The rows at these positions, in this order, one array per column."""
         columns, count = self._columns, len(rows)
+        if count > _MOST_ROWS and len(columns) > 1:
+            return [take(rows) for take in self.each]
         plan = taken = None
-        if count > 0 and (count <= _MOST_ROWS or len(columns) == 1):
+        if count:
             pages = self._pages(rows) if self._divided else ()
             plan = self._plans.get(pages) or self._plan(pages)
             taken = None if plan.together is None else take_rows(plan.together, rows)

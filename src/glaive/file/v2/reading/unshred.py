@@ -116,6 +116,10 @@ def unshred(
         shapes = Shapes.of(node, [leaf is not None for leaf in leaves])
     if not any(shapes.claims):
         return all_null(node.type, rows)
+    if node.kind == "list" and len(leaves) == 1 and leaves[0] is not None and len(node.layers) == 1:
+        leaf, (child,) = leaves[0], node.children
+        if leaf.shape is not None and not child.children and child.kind == "leaf":
+            return _lists(node, child, leaf, rows, where)
     resolved = [
         None if leaf is None else _resolve(at, leaf, claim, where)
         for at, leaf, claim in zip(shapes.nodes, leaves, shapes.claims, strict=True)
@@ -124,6 +128,17 @@ def unshred(
     if len(array) != rows:
         raise _count_mismatch(rows, len(array), where)
     return array
+
+
+def _lists(node: Node, child: Node, leaf: Leaf, rows: int, where: Where) -> pa.Array:
+    """Lists of leaves, whose page says where each begins: no layer has to be resolved."""
+    if leaf.shape is None or list_layers(leaf.layers) != child.layers:
+        raise _layers_mismatch(child, leaf, where)
+    items, lists = _from_shape(child, leaf.shape, where)
+    if lists.slots != rows or lists.offsets is None:
+        raise _count_mismatch(rows, lists.slots, where)
+    values = _values(child, leaf, items, where)
+    return list_array(node.type, rows, lists.validity, lists.null_count, lists.offsets, values)
 
 
 def _claims(node: Node, present: Sequence[bool], first: int) -> list[int]:
@@ -161,13 +176,18 @@ def _resolve(
     count = done[0].slots
     if node.kind == "empty":
         values = pa.StructArray.from_buffers(node.type, count, [None], 0)
-    elif leaf.values is None:
-        values = all_null(node.type, count)
     else:
-        if leaf.values.count != count:
-            raise _count_mismatch(count, leaf.values.count, where)
-        values = _leaf_array(leaf.values, node, done[0].validity, done[0].null_count, where)
+        values = _values(node, leaf, done[0], where)
     return values, [*([None] * (len(node.layers) - claim)), *done[::-1]]
+
+
+def _values(node: Node, leaf: Leaf, layer: _Resolved, where: Where) -> pa.Array:
+    """The array of a leaf whose innermost layer is resolved."""
+    if leaf.values is None:
+        return all_null(node.type, layer.slots)
+    if leaf.values.count != layer.slots:
+        raise _count_mismatch(layer.slots, leaf.values.count, where)
+    return _leaf_array(leaf.values, node, layer.validity, layer.null_count, where)
 
 
 def _no_levels(node: Node, leaf: Leaf, claim: int) -> tuple[pa.Array, list[_Resolved | None]]:
