@@ -32,6 +32,7 @@ INSIDE = 0x80000000
 GROUP = 4
 LONGEST = 8
 LENGTH_AT = np.uint64(56)
+TEXT = np.uint64((1 << 56) - 1)
 ALONE = np.uint64(1 << 63)
 SAMPLE = 1024
 MANY_CODES = 16_384
@@ -54,7 +55,7 @@ def pack_symbols(symbols: int, sizes: int, codes: int, count: int, packed: int) 
         return np.int64(0)
     for code in range(256):
         size = np.uint64(load_i64(sizes + 8 * code))
-        word = load_u64(symbols + 8 * code) | (size << LENGTH_AT)
+        word = (load_u64(symbols + 8 * code) & TEXT) | (size << LENGTH_AT)
         store_u64(packed + 8 * code, word if size < LONGEST else ALONE)
     return packed
 
@@ -76,22 +77,22 @@ def stream(
         if packed > 0:
             # Fewer loads. Codes are loaded as bytes: cutting a word up costs more.
             while p + GROUP <= stop:
-                one = load_u64(packed + 8 * np.int64(load_u8(p)))
-                two = load_u64(packed + 8 * np.int64(load_u8(p + 1)))
-                three = load_u64(packed + 8 * np.int64(load_u8(p + 2)))
-                four = load_u64(packed + 8 * np.int64(load_u8(p + 3)))
-                if (one | two | three | four) >= ALONE:
+                first_word = load_u64(packed + 8 * np.int64(load_u8(p)))
+                second_word = load_u64(packed + 8 * np.int64(load_u8(p + 1)))
+                third_word = load_u64(packed + 8 * np.int64(load_u8(p + 2)))
+                fourth_word = load_u64(packed + 8 * np.int64(load_u8(p + 3)))
+                if (first_word | second_word | third_word | fourth_word) >= ALONE:
                     break
                 store_u32(checkpoints, at)
-                store_u64(out + at, one)
-                at += np.int64(one >> LENGTH_AT)
-                store_u64(out + at, two)
-                at += np.int64(two >> LENGTH_AT)
+                store_u64(out + at, first_word)
+                at += np.int64(first_word >> LENGTH_AT)
+                store_u64(out + at, second_word)
+                at += np.int64(second_word >> LENGTH_AT)
                 store_u32(checkpoints + 4, at)
-                store_u64(out + at, three)
-                at += np.int64(three >> LENGTH_AT)
-                store_u64(out + at, four)
-                at += np.int64(four >> LENGTH_AT)
+                store_u64(out + at, third_word)
+                at += np.int64(third_word >> LENGTH_AT)
+                store_u64(out + at, fourth_word)
+                at += np.int64(fourth_word >> LENGTH_AT)
                 checkpoints += 8
                 p += GROUP
         else:
@@ -101,18 +102,21 @@ def stream(
                 b = 8 * ((word >> 8) & 255)
                 c = 8 * ((word >> 16) & 255)
                 d = 8 * (word >> 24)
-                second = at + load_i64(sizes + a)
-                third = second + load_i64(sizes + b)
-                fourth = third + load_i64(sizes + c)
-                end = fourth + load_i64(sizes + d)
-                if end - at >= NO_SYMBOL:
+                one = load_i64(sizes + a)
+                two = load_i64(sizes + b)
+                three = load_i64(sizes + c)
+                four = load_i64(sizes + d)
+                if not 0 <= (one | two | three | four) < NO_SYMBOL:
                     break
+                second = at + one
+                third = second + two
+                fourth = third + three
                 store_u64(checkpoints, at | (third << 32))
                 store_u64(out + at, load_u64(symbols + a))
                 store_u64(out + second, load_u64(symbols + b))
                 store_u64(out + third, load_u64(symbols + c))
                 store_u64(out + fourth, load_u64(symbols + d))
-                at = end
+                at = fourth + four
                 checkpoints += 8
                 p += GROUP
         if p >= stop:
@@ -125,7 +129,7 @@ def stream(
                 store_u32(checkpoints, at)
                 checkpoints += 4
             size = load_i64(sizes + 8 * code)
-            if size < NO_SYMBOL:
+            if 0 <= size < NO_SYMBOL:
                 store_u64(out + at, load_u64(symbols + 8 * code))
                 at += size
             elif code == ESCAPE and p < stop:
@@ -150,7 +154,7 @@ def end_of_value(k: int, codes: int, sizes: int, checkpoints: int) -> int:
     if checkpoint >= INSIDE:
         return (checkpoint - INSIDE) if k & 1 else np.int64(-1)
     size = load_i64(sizes + 8 * np.int64(load_u8(codes + k - (k > 0)))) & -(k & 1)
-    return (checkpoint + size) if size < NO_SYMBOL else np.int64(-1)
+    return (checkpoint + size) if 0 <= size < NO_SYMBOL else np.int64(-1)
 
 
 @kernel
@@ -259,7 +263,7 @@ def decode(
                 code = np.int64(load_u8(p))
                 p += 1
                 size = load_i64(sizes + 8 * code)
-                if size < NO_SYMBOL:
+                if 0 <= size < NO_SYMBOL:
                     store_u64(out + at, load_u64(symbols + 8 * code))
                     at += size
                 elif code == ESCAPE and p < end:
