@@ -92,12 +92,16 @@ class WaveletTree:
         first_ranks = np.cumsum(blocks) - blocks
         table = np.column_stack((starts, first_ranks, children)).astype(np.int64)
         self._set("nodes", np.ascontiguousarray(table))
-        self._set("ranks", self._counted(used, starts, blocks, first_ranks))
+        ones = np.zeros(len(words) + 1, np.int64)
+        np.cumsum(np.bitwise_count(words), out=ones[1:])
+        node = np.repeat(np.arange(len(used)), blocks)
+        word = (np.arange(len(node)) - first_ranks[node]) * _BLOCK_WORDS + starts[node]
+        self._set("ranks", ones[word] - ones[starts[node]])
         right = np.zeros(len(children), np.int64)
         for symbol, path in enumerate(paths):
-            ones = np.array([step >> 1 for step in path if step & 1], np.int64)
-            np.add.at(right, ones, present[symbol])
-        stored = self._ones()
+            above = np.array([step >> 1 for step in path if step & 1], np.int64)
+            np.add.at(right, above, present[symbol])
+        stored = ones[starts + used] - ones[starts] - self._behind(used, starts)
         if bool((stored != right).any()):
             at = int(np.flatnonzero(stored != right)[0])
             raise ValueError(f"{stored[at]} bits that are 1 in node {at}, not {right[at]}")
@@ -105,21 +109,12 @@ class WaveletTree:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _counted(self, used: Int64s, starts: Int64s, blocks: Int64s, firsts: Int64s) -> Int64s:
-        """The set bits before each eight words, from the beginning of the node on."""
-        ones = np.zeros(len(self.words) + 1, np.int64)
-        np.cumsum(np.bitwise_count(self.words), out=ones[1:])
-        node = np.repeat(np.arange(len(used)), blocks)
-        word = (np.arange(len(node)) - firsts[node]) * _BLOCK_WORDS + starts[node]
-        ranks: Int64s = ones[word] - ones[starts[node]]
-        return ranks
-
-    def _ones(self) -> Int64s:
-        """Set bits of each node, those behind its end left out."""
-        found = np.empty(len(self.sizes), np.int64)
-        for node in range(len(self.sizes)):
-            found[node] = np.count_nonzero(self.bits(node))
-        return found
+    def _behind(self, used: Int64s, starts: Int64s) -> Int64s:
+        """Bits of each node that are set behind its end, in its last word."""
+        if not len(used):
+            return used
+        kept = np.uint64(2**64 - 1) >> (used * 64 - self.sizes).astype(np.uint64)
+        return np.bitwise_count(self.words[starts + used - 1] & ~kept).astype(np.int64)
 
     def bits(self, node: int) -> UInt8s:
         """The bits of a node, a byte each."""

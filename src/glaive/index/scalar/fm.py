@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
@@ -53,6 +54,8 @@ class SubstringIndex(IndexKind):
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Say where the rows are now; texts of deleted rows stay, and are in no row."""
+        if segment.entry.index_version != _VERSION:
+            return None
         for number, partition in enumerate(_partitions(segment)):
             moved, kept = address_map.apply(partition.rows)
             rows = np.where(kept, moved, np.uint64(DEAD_ROW))
@@ -90,7 +93,16 @@ class SubstringIndex(IndexKind):
 
 
 def _partitions(segment: Segment) -> Iterator[FMPartition]:
-    """The partitions of a segment, in their order."""
+    """The partitions of a segment, in their order.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        They are of a version that no released writer has.
+    """
+    version = segment.entry.index_version
+    if version != _VERSION:
+        raise UnsupportedFeatureError(f"{segment.where}: version {version} of FM is not read")
     numbers = sorted(
         int(match[1]) for name in segment.sizes() if (match := _PARTITION.fullmatch(name))
     )

@@ -207,11 +207,11 @@ def _are_ranks(tree: WaveletTree, nodes: Int64s, words: Int64s, ones: Int64s) ->
     """Whether blocks of so many words of some nodes begin behind so many bits that are 1."""
     if bool((np.bincount(nodes, words, len(tree.sizes)) != (tree.sizes + 63) >> 6).any()):
         return False
-    starts = np.cumsum(words) - words
-    before = np.zeros(len(tree.words) + 1, np.int64)
-    np.cumsum(np.bitwise_count(tree.words), out=before[1:])
-    found = before[starts] - before[tree.nodes[nodes, 0]]
-    return bool((found == ones).all())
+    within = np.cumsum(words) - words - tree.nodes[nodes, 0]
+    # All blocks but the last of a node have thousands of words.
+    if bool((within & 7).any()):
+        return False
+    return bool((tree.ranks[tree.nodes[nodes, 1] + (within >> 3)] == ones).all())
 
 
 def _hex_numbers(file: IndexFile, key: str, kind: np.dtype[Any]) -> Any:
