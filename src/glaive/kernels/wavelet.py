@@ -114,7 +114,8 @@ class WaveletTree:
         if not len(used):
             return used
         kept = np.uint64(2**64 - 1) >> (used * 64 - self.sizes).astype(np.uint64)
-        return np.bitwise_count(self.words[starts + used - 1] & ~kept).astype(np.int64)
+        dropped: Int64s = np.bitwise_count(self.words[starts + used - 1] & ~kept).astype(np.int64)
+        return dropped
 
     def bits(self, node: int) -> UInt8s:
         """The bits of a node, a byte each."""
