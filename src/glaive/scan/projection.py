@@ -161,8 +161,8 @@ def column_names(columns: object, *, pruning: bool = False) -> Columns | None:
         return tuple(columns.items())
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise OptionError(
-            f"columns: expected a list of names or a mapping of names to expressions, found "
-            f"{columns!r}"
+            "columns must be a list or dict[name, expression], of names, or of names and "
+            f"expressions, got {type(columns)}: {columns!r:.100}"
         )
     names: list[str] = []
     for name in columns:

@@ -24,7 +24,7 @@ from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.staging import write_part
 from glaive.dataset.indexing.task import IndexTask, build_segment, merge_segments
 from glaive.dataset.tasks import LOCAL, Job
-from glaive.errors import IndexExistsError, OptionError, UnsupportedFeatureError
+from glaive.errors import IndexExistsError, IndexKindError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.table.index_coverage import covered_fragments, with_covered
@@ -304,6 +304,11 @@ def _stored_name(manifest: Manifest, column: str) -> str:
 def _one_column(column: object) -> str:
     if isinstance(column, list | tuple) and len(column) == 1:
         column = column[0]
+    if isinstance(column, list | tuple) and len(column) > 1:
+        raise IndexKindError(
+            "Scalar indices currently only support a single column, as vector indices do; found "
+            f"{column!r:.100}. Make one index per column"
+        )
     if not isinstance(column, str):
         raise OptionError(f"column: expected the path of one column, found {column!r}")
     return column
