@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
-from tests.proof.simulated.changes import Change, Row, Rows, pairs
+from tests.proof.simulated.changes import Change, Row, Rows, pairs, table
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.errors import StoreError
@@ -97,8 +98,8 @@ class History:
         wanted = list(numbers)
         names = ["key", "_rowaddr", "value", "_rowid", *lineage]
         some = None if len(wanted) == manifest.num_fragments else wanted
-        table = opened.to_table(columns=names, fragments=some)
-        columns: list[list[Any]] = [column.to_pylist() for column in table.columns]
+        found = opened.to_table(columns=names, fragments=some)
+        columns: list[list[Any]] = [column.to_pylist() for column in found.columns]
         keys, addresses, *columns = columns
         if not lineage:
             columns += [[0] * len(keys)] * 2
@@ -295,11 +296,21 @@ class History:
             yield f"tag {change.number}", change.since
 
     def check_branches(self) -> None:
-        """A branch has the rows of the version it was made from, and its own."""
-        for change in self.changes:
-            if change.kind != "branch" or change.outcome != "done" or self._overlaps(change):
-                continue
-            opened = LanceDataset.of(self.store, self.manifests[self.newest])
+        """A branch has the rows of the version it was made from, and its own.
+
+        Also after all rows of the main branch were replaced and its old versions cleaned up.
+        """
+        branches = [
+            change
+            for change in self.changes
+            if change.kind == "branch" and change.outcome == "done" and not self._overlaps(change)
+        ]
+        if branches:
+            store = observed_store(self.bucket.copied(self.bucket.uri))
+            opened = LanceDataset.of(store, open_latest(store))
+            opened.insert(table({0: 0}), mode="overwrite")
+            opened.cleanup_old_versions(timedelta(0), error_if_tagged_old_versions=False)
+        for change in branches:
             found = pairs(opened.checkout_version((f"branch-{change.number}", None)).to_table())
             expected = {key: row.value for key, row in self.rows[change.since].items() if key}
             expect_equal(found, sorted({**expected, **change.rows}.items()))
