@@ -30,9 +30,12 @@ from glaive.format.fragment import Fragment, SingleFile, check_fragment
 from glaive.format.fragment_columns import FragmentColumns
 from glaive.format.index_section import decode_index_section
 from glaive.format.limits import check_file_name
+from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
+from glaive.format.manifest_checksum import compare_manifest, manifest_checksums
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
+from glaive.io.store import BytesLike
 from glaive.types import FormatVersion
 
 __all__ = ["WRITER", "Manifest", "decode_manifest", "encode_manifest"]
@@ -272,16 +275,23 @@ class Manifest:
 
 
 def decode_manifest(
-    data: pa.Buffer, *, where: str, scheme: NamingScheme = "V2", to_read: bool = True
+    data: pa.Buffer,
+    *,
+    where: str,
+    scheme: NamingScheme = "V2",
+    to_read: bool = True,
+    verify: bool = False,
 ) -> Manifest:
     """Decode a manifest file; ``to_read`` checks that this reader supports its features.
+
+    With ``verify`` its bytes are compared with its checksums, if it has any.
 
     Raises
     ------
     NotLanceError
         The bytes do not end like a manifest.
     CorruptFileError
-        A section is outside of the file, or is no message.
+        A section is outside of the file, is no message, or was changed.
     UnsupportedFeatureError
         The version uses a feature that this reader does not support.
     """
@@ -295,15 +305,23 @@ def decode_manifest(
     if wire.transaction_file:
         check_file_name(wire.transaction_file, "name of the transaction's file", where)
 
+    sections_end = 0
+
     def section(name: str, *fields: Any) -> bytes | None:
         """The section at the offset in the first of these fields that is set."""
+        nonlocal sections_end
         for field in fields:
             if wire.HasField(field):
-                return bytes(_section(view, getattr(wire, field), footer.position, name, where))
+                at = getattr(wire, field)
+                found = bytes(_section(view, at, footer.position, name, where))
+                sections_end = max(sections_end, at + _LENGTH.size + len(found))
+                return found
         return None
 
     transaction = section("transaction", "transaction_section", "transaction_section_deprecated")
     index_section = section("index section", "index_section")
+    if verify:
+        compare_manifest(view, footer.position, sections_end, where)
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )
@@ -336,10 +354,12 @@ def encode_manifest(
     transaction: bytes,
     index_section: bytes | None,
     dictionaries: Sequence[bytes] = (),
+    checksum: Callable[[BytesLike], int] | None = None,
 ) -> list[bytes]:
     """Parts of a manifest file; sets the offsets of sections in ``wire``.
 
-    ``dictionaries`` come first, at the offsets in the fields of ``wire``.
+    ``dictionaries`` come first, at the offsets in the fields of ``wire``. With a function for them
+    the manifest gets checksums.
     """
     parts: list[bytes] = list(dictionaries)
     position = sum(map(len, parts))
@@ -353,5 +373,8 @@ def encode_manifest(
     parts += [_LENGTH.pack(len(transaction)), transaction]
     position += _LENGTH.size + len(transaction)
     message = wire.SerializeToString()
-    parts += [_LENGTH.pack(len(message)), message, ManifestFooter(position).build()]
-    return parts
+    size = 0 if checksum is None else CHECKSUMS_SIZE
+    last = [_LENGTH.pack(len(message)), message, ManifestFooter(position + size).build()]
+    if checksum is not None:
+        parts.append(manifest_checksums(checksum, parts, last))
+    return parts + last

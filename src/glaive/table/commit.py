@@ -36,6 +36,7 @@ from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_p
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.app_transactions import AppTransaction
+from glaive.table.checksums import checksum_of_manifests
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
@@ -153,6 +154,7 @@ class _Commit:
                 transaction=encoded,
                 index_section=draft.index_section,
                 dictionaries=embed_dictionaries(self.store, draft.wire, draft.kept, self.base),
+                checksum=checksum_of_manifests(self.store, draft.wire),
             )
             version = draft.wire.version
             scheme = self.base.scheme if self.base is not None else options.scheme

@@ -20,6 +20,7 @@ from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transacti
 from glaive.format.pb import table_pb2
 from glaive.format.transaction import Transaction, decode_transaction
 from glaive.format.wire import parse
+from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_data_file
 from glaive.table.manifest_cache import MANIFESTS, ManifestCache, SeenDirectory
@@ -151,12 +152,15 @@ def load_manifest(
             f"version {location.version} of {store.uri} is incomplete: its manifest {where} is "
             "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
-    known = cache.recall(data, where)
+    verify = verification(store)
+    # What is remembered may have been read without comparing it.
+    known = None if verify == "always" else cache.recall(data, where)
     if known is not None:
         if keep:
             cache.keep([data], known, seen)
         return known
-    manifest = decode_manifest(data, where=where, scheme=location.scheme)
+    compared = verify != "never"
+    manifest = decode_manifest(data, where=where, scheme=location.scheme, verify=compared)
     if manifest.version != location.version:
         raise CorruptFileError(
             "version of the manifest",

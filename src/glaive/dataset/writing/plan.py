@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 
@@ -41,15 +40,13 @@ from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.io.access import allow_copies, open_external
 from glaive.io.store import ObjectStore
+from glaive.table.checksums import wants_checksums
 from glaive.table.dictionaries import load_dictionaries
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.root import access_of
 
-__all__ = ["CHECKSUMS", "WritePlan", "exists_already", "plan_write"]
-
-CHECKSUMS: Final = "glaive.checksums"
-"""Key of the table's configuration: whether its files get checksums."""
+__all__ = ["WritePlan", "exists_already", "plan_write"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +179,8 @@ def plan_write(
         locations=find_locations(store, bases, targets, everywhere=everywhere),
         blobs=replace(options.blobs, bases=blob_bases(bases), opener=opener),
         dictionaries=shared,
-        checksums=None if base is None else _checksums(base),
+        checksums=None if base is None else wants_checksums(base.wire),
     )
-
-
-def _checksums(base: Manifest) -> bool | None:
-    """What the configuration of a dataset says of checksums."""
-    return {"true": True, "false": False}.get(base.wire.config.get(CHECKSUMS, "").lower())
 
 
 def exists_already(where: str, version: int) -> DatasetExistsError:
