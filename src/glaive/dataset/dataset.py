@@ -16,9 +16,7 @@ import pyarrow as pa
 
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import find, version_of_manifest
-from glaive.dataset.progress_line import showing
 from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
-from glaive.dataset.sampling import sample_positions, slice_length
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.history import describe, describe_all, find_version
 from glaive.errors import GlaiveError, NotFoundError, UnsupportedFeatureError
@@ -28,7 +26,6 @@ from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.stats import IOStats
 from glaive.io.store import ObjectStore
-from glaive.scan.addresses import take_ids
 from glaive.scan.keywords import HeadKeywords, ScanKeywords, shows_options
 from glaive.scan.options import ScanOptions
 from glaive.scan.projection import column_names
@@ -429,6 +426,8 @@ class LanceDataset:
         Ids of missing rows are skipped. So are those of deleted rows, unless
         ``ignore_deletions`` is set, which may return them.
         """
+        from glaive.scan.addresses import take_ids
+
         view = self._at.views.take(column_names(columns, pruning=True))
         return take_ids(view, row_ids, deleted=ignore_deletions)
 
@@ -497,6 +496,8 @@ class LanceDataset:
         self, start: int, end: int, columns: Sequence[str] | Mapping[str, str] | None = None
     ) -> pa.Table:
         """Rows ``start`` to ``end``, or to the last row."""
+        from glaive.dataset.sampling import slice_length
+
         return self.to_table(columns, offset=start, limit=slice_length(start, end))
 
     def sample(
@@ -506,6 +507,8 @@ class LanceDataset:
         randomize_order: bool = True,
     ) -> pa.Table:
         """Random rows, each at most once; in dataset order unless ``randomize_order``."""
+        from glaive.dataset.sampling import sample_positions
+
         rows = sample_positions(len(self), num_rows, randomize_order=randomize_order)
         return self.take(rows, columns)
 
@@ -665,6 +668,7 @@ class LanceDataset:
         -----
         The rows are rewritten with all columns, at the end of the dataset.
         """
+        from glaive.dataset.progress_line import showing
         from glaive.dataset.rows.retry import with_retries
         from glaive.dataset.rows.update import update_where
 
@@ -744,6 +748,7 @@ class LanceDataset:
         fragments in parallel.
         """
         from glaive.dataset.columns.add_columns import add_columns
+        from glaive.dataset.progress_line import showing
 
         with showing(progress, "add columns"):
             made = add_columns(self._at, transforms, read_columns, reader_schema, batch_size)
@@ -929,6 +934,7 @@ class LanceDataset:
         Reads the column once. Memory: ``memory_limit``; more is spilled.
         """
         from glaive.dataset.indexing.create import create_index, index_task, text_parameters
+        from glaive.dataset.progress_line import showing
 
         given = text_parameters(parameters, format_version, document_granularity)
         task = index_task(self._at, column, index_type, name, given, fragment_ids, index_uuid)
@@ -1008,6 +1014,8 @@ class LanceDataset:
         ColumnNotFoundError, OptionError, UnsupportedFeatureError, CommitConflictError
             As for :meth:`create_scalar_index`.
         """
+        from glaive.dataset.progress_line import showing
+
         arguments = locals()
         from glaive.dataset.indexing.create import create_index, vector_task
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from glaive.encodings.array_protocol import ArrayEncoding
 from glaive.encodings.protocol import PageBytes, PageReader, ValueEncoding
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.types import Where
 
 if TYPE_CHECKING:
+    from glaive.encodings.array_protocol import ArrayEncoding
     from glaive.encodings.plane_protocol import StructuralPlane, ValuePlane
 
 __all__ = [

@@ -6,7 +6,6 @@ As in the reference implementation, they are allowed only as arguments of functi
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,8 @@ def read_interval(text: str) -> Any:
     FilterError
         It is not an interval, or too large: months and days have 32 bits.
     """
+    from fractions import Fraction
+
     months, days, nanos, at = Fraction(), Fraction(), Fraction(), 0
     while at < len(text) or not text:
         part = _PART.match(text, at)
@@ -73,6 +74,8 @@ def add_interval(moments: Any, interval: Any, sign: int) -> Any:
     FilterError
         Timestamps have a time zone other than UTC.
     """
+    from fractions import Fraction
+
     kind = moments.type
     if not interval.is_valid:
         return pa.nulls(len(moments), kind)

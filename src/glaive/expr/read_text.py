@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -160,6 +159,8 @@ def _offset(zone: str, nanos: int, text: str, kind: Any) -> int:
 
 
 def _local_offset(zone: str, nanos: int, text: str, kind: Any) -> int:
+    from zoneinfo import ZoneInfo
+
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=nanos // 10**9)
         offset = moment.replace(tzinfo=ZoneInfo(zone)).utcoffset()

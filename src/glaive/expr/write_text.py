@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +91,8 @@ def _moment(value: int, unit: str, zone: str | None) -> str:
     seconds, rest = divmod(value, _PER_SECOND[unit])
     if zone is None:
         return f"{_to_second(seconds)}{_fraction(rest, unit)}"
+    from zoneinfo import ZoneInfo
+
     if zone.upper() in {"UTC", "Z", "+00:00"}:
         return f"{_to_second(seconds)}{_fraction(rest, unit)}Z"
     if zone[0] in "+-":

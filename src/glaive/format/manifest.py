@@ -28,7 +28,6 @@ from glaive.format.flags import Feature, check_readable
 from glaive.format.footer import ManifestFooter
 from glaive.format.fragment import Fragment, SingleFile, check_fragment
 from glaive.format.fragment_columns import FragmentColumns
-from glaive.format.index_section import decode_index_section
 from glaive.format.limits import check_file_name
 from glaive.format.manifest_checksum import SIZE as CHECKSUMS_SIZE
 from glaive.format.manifest_checksum import compare_manifest, manifest_checksums
@@ -182,6 +181,8 @@ class Manifest:
 
         Errors as for :func:`glaive.format.index_section.decode_index_section`.
         """
+        from glaive.format.index_section import decode_index_section
+
         if self.index_section is None:
             return []
         return decode_index_section(self.index_section, self.where)

@@ -10,7 +10,6 @@ import os
 import re
 from dataclasses import field
 from typing import Final, Self
-from urllib.parse import unquote, urlsplit
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
@@ -113,6 +112,8 @@ class Location:
             return cls._local(text, prefix)
         scheme = scheme.lower()
         if scheme in LOCAL_SCHEMES:
+            from urllib.parse import unquote, urlsplit
+
             parts = urlsplit(text)
             if parts.netloc not in ("", "localhost"):
                 raise OptionError(f"{prefix}{text!r}: a file URI names no other machine")
@@ -186,9 +187,11 @@ class Location:
     @property
     def climbs(self) -> bool:
         """Whether the path contains ``.`` or ``..``, which only some stores resolve."""
-        return not self.is_local and any(
-            part in _UPWARDS for part in unquote(self.path).replace("\\", "/").split("/")
-        )
+        if self.is_local:
+            return False
+        from urllib.parse import unquote
+
+        return any(part in _UPWARDS for part in unquote(self.path).replace("\\", "/").split("/"))
 
     @property
     def is_whole_disk(self) -> bool:

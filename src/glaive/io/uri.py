@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from itertools import count
-from urllib.parse import unquote, urlsplit
 
 from glaive.errors import OptionError
 from glaive.io.local import LocalStore
@@ -48,6 +47,8 @@ def open_store(
         return LocalStore(os.path.expanduser(text), options)
     scheme = scheme.lower()
     if scheme in LOCAL_SCHEMES:
+        from urllib.parse import unquote, urlsplit
+
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
             raise OptionError(
@@ -115,5 +116,7 @@ def open_object(
     if not name:
         raise OptionError(f"{uri!r} names a directory; give the path of an object")
     if uri.lower().startswith("file://"):
+        from urllib.parse import unquote
+
         name = unquote(name)
     return open_store(folder or ("/" if slash else "."), storage_options), name

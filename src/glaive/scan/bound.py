@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import integer_array, pack_flags
 from glaive.arrow.build import all_null
-from glaive.arrow.extensions import to_type
 from glaive.encodings.fetch import Fetch
 from glaive.errors import ColumnNotFoundError, CorruptFileError, UnsupportedFeatureError
-from glaive.file.extension_columns import ExtensionColumns, as_extension
 from glaive.file.protocol import BoundColumn, BoundColumns, Searchable
 from glaive.file.run_fetch import and_then
 from glaive.format.blobs import stored
@@ -26,10 +24,12 @@ from glaive.format.fragment import DataFile, Fragment
 from glaive.io.mapped import MappedReader
 from glaive.io.store import RangeReader
 from glaive.memory import as_buffer
-from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.projection import Projection
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SystemColumns
+
+if TYPE_CHECKING:
+    from glaive.scan.filter.columns import LazyColumns
 
 __all__ = ["BoundFragment", "bind_fragment"]
 
@@ -58,6 +58,8 @@ class BoundFragment:
         # What filters see: storage types. JSON is text in results only.
         self.stored = columns
         if projection.has_extension_types:
+            from glaive.file.extension_columns import ExtensionColumns, as_extension
+
             logical = extended(pa.schema([column.field for column in columns]))
             if whole is not None and projection.plain:
                 whole = ExtensionColumns(whole, logical)
@@ -146,6 +148,8 @@ class BoundFragment:
         self, rows: NDArray[np.int64], read: Callable[[int], Any], *, deleted: bool = False
     ) -> LazyColumns:
         """Physical rows, whose fields ``read`` gets; ``deleted`` as for :meth:`system`."""
+        from glaive.scan.filter.columns import LazyColumns
+
         system = partial(self.system, rows=rows, deleted=deleted)
         return LazyColumns(len(rows), read, system, self.logical)
 
@@ -154,6 +158,8 @@ class BoundFragment:
         column = self.columns[at]
         if column is self.stored[at]:
             return array
+        from glaive.arrow.extensions import to_type
+
         return to_type(array, column.field.type, f"column {column.field.name!r}")
 
     @property

@@ -31,7 +31,6 @@ from glaive.file.open import open_reader
 from glaive.file.protocol import FileReader
 from glaive.io.cache import ByteCache
 from glaive.io.checksums import verification
-from glaive.io.prefetch import PrefetchingStore
 from glaive.io.store import ObjectStore
 
 __all__ = ["METADATA_CACHE_BYTES", "Session"]
@@ -157,7 +156,11 @@ class Session:
         """Open a data file, or find it opened."""
 
         def load() -> tuple[FileReader, int]:
-            place = PrefetchingStore(store) if prefetch else store
+            place = store
+            if prefetch:
+                from glaive.io.prefetch import PrefetchingStore
+
+                place = PrefetchingStore(store)
             file = open_reader(place, path, size=size, verify=verify)
             return file, file.nbytes
 

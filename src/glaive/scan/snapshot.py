@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,13 @@ from glaive.format.fragment import DataFile, DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
-from glaive.scan.deletions import LiveRows
 from glaive.scan.session import Session
 from glaive.table.bases import locate_data_file
-from glaive.table.deletions import load_deletions
-from glaive.table.lineage import load_lineage
-from glaive.table.rowids import RowIdIndex
 from glaive.types import Int64s
+
+if TYPE_CHECKING:
+    from glaive.scan.deletions import LiveRows
+    from glaive.table.rowids import RowIdIndex
 
 __all__ = ["MOST_UNCHECKED", "MOST_UNSEEN", "Snapshot"]
 
@@ -93,6 +93,8 @@ class Snapshot:
     @cached_property
     def row_id_index(self) -> RowIdIndex:
         """Where rows are by stable row id."""
+        from glaive.table.lineage import load_lineage
+        from glaive.table.rowids import RowIdIndex
 
         def column(position: int) -> NDArray[np.uint64]:
             fragment = self.manifest.fragment(position)
@@ -154,6 +156,8 @@ class Snapshot:
         file = fragment.deletion_file
         if file is None:
             return None
+        from glaive.scan.deletions import LiveRows
+        from glaive.table.deletions import load_deletions
 
         def load() -> tuple[LiveRows, int]:
             if fragment.physical_rows > MOST_UNCHECKED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from glaive.arrow.buffers import flags_of, integer_array
 from glaive.arrow.conditions import Condition, InRange, IsOneOf
 from glaive.format.flags import Feature
-from glaive.format.rowids import RowValues
 from glaive.memory import items_of
 from glaive.scan.snapshot import Snapshot
-from glaive.table.lineage import Lineage, load_lineage
+
+if TYPE_CHECKING:
+    from glaive.format.rowids import RowValues
+    from glaive.table.lineage import Lineage
 
 __all__ = [
     "CREATED_AT",
@@ -55,6 +57,8 @@ class SystemColumns:
     __slots__ = ("_deleted", "_first_live", "_ids", "_kept", "_load", "rows", "stable")
 
     def __init__(self, snapshot: Snapshot, position: int) -> None:
+        from glaive.table.lineage import load_lineage
+
         fragment = snapshot.manifest.fragment(position)
         # Not the snapshot: what the session keeps must not keep the session.
         store, manifest = snapshot.store, snapshot.manifest
@@ -104,6 +108,8 @@ class SystemColumns:
         return name == ROW_ADDRESS or (name == ROW_ID and not self.stable)
 
     def _decode(self, name: str) -> RowValues:
+        from glaive.format.rowids import RowValues
+
         if name != ROW_ID and not self.stable:
             return RowValues.constant(_FIRST_VERSION, self.rows)
         return self._load(_LINEAGE[name])

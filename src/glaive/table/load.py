@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from glaive.dataclass import dataclass
 from glaive.errors import (
@@ -18,7 +18,6 @@ from glaive.format.fragment import DataFile, check_fragment
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import VERSIONS, NamingScheme, manifest_path, transaction_path
 from glaive.format.pb import table_pb2
-from glaive.format.transaction import Transaction, decode_transaction
 from glaive.format.wire import parse
 from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
@@ -32,6 +31,9 @@ from glaive.table.versions import (
     locate,
     newest_name,
 )
+
+if TYPE_CHECKING:
+    from glaive.format.transaction import Transaction
 
 __all__ = [
     "VersionInfo",
@@ -179,6 +181,8 @@ def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | No
 
     No request if it is in the manifest, else one.
     """
+    from glaive.format.transaction import decode_transaction
+
     if manifest.transaction is not None:
         return decode_transaction(manifest.transaction, where=manifest.where)
     name = manifest.wire.transaction_file

@@ -33,8 +33,6 @@ from glaive.format.paths import (
     parse_manifest_name,
 )
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.table.manifest_store.steps import find
-from glaive.table.manifest_store.steps import newest as newest_registered
 from glaive.table.root import register_of
 
 __all__ = [
@@ -153,6 +151,8 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
     path = manifest_path(version, scheme)
     register = register_of(store)
     if register is not None and not version & DETACHED:
+        from glaive.table.manifest_store.steps import find
+
         path = find(store, register, version, path)
     return ManifestLocation(version, path, scheme)
 
@@ -160,10 +160,14 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
 def _registered(store: ObjectStore) -> ManifestLocation | None:
     """The newest version in the register of manifests."""
     register = register_of(store)
-    newest = None if register is None else newest_registered(store, register)
-    if newest is None:
+    if register is None:
         return None
-    version, path = newest
+    from glaive.table.manifest_store.steps import newest
+
+    found = newest(store, register)
+    if found is None:
+        return None
+    version, path = found
     v2 = path.startswith(manifest_path(version, "V2"))  # staged names have a suffix
     return ManifestLocation(version, path, "V2" if v2 else "V1")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,8 @@ def hex_text(values: Any) -> Any:
 
 @function("encode", takes=signature(BINARY, TEXT, result=_text_type))
 def _encode(values: Any, encoding: Any) -> Any:
+    import base64
+
     name, kind = constant_name("encode: the encoding", encoding, _NAMES), _text_type([values.type])
     if name == "hex":
         return hex_text(values)
@@ -51,6 +52,8 @@ def _encode(values: Any, encoding: Any) -> Any:
 
 @function("decode", takes=signature(BINARY, TEXT, result=lambda counted: counted[0]))
 def _decode(values: Any, encoding: Any) -> Any:
+    import base64
+
     if constant_name("decode: the encoding", encoding, _NAMES) == "hex":
         return _decode_hex(values)
 

@@ -11,7 +11,6 @@ arguments of exactly those types.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -177,6 +176,8 @@ def find(name: str) -> Function:
     FilterError
         There is none; the message lists the closest names.
     """
+    from difflib import get_close_matches
+
     known = functions()
     named = known.get(name.lower())
     if named is None and name.lower().startswith(_GEOMETRY):

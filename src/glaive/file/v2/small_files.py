@@ -28,7 +28,6 @@ from glaive.encodings.pages.miniblock import MiniBlockPage
 from glaive.encodings.protocol import PageBytes, PageParts, PageReader, PageSignature
 from glaive.encodings.registry import open_page
 from glaive.file.v2.bulk_reads import FOOTER_VERSIONS, BulkReadError
-from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
 from glaive.file.v2.reading.columns import Node, column_tree
 from glaive.file.v2.reading.container import parse_page_layout
 from glaive.file.v2.reading.unshred import unshred, unshred_flat
@@ -227,6 +226,8 @@ class SmallBatch:
 
     def _flat(self, node: Node, *, keep_dictionaries: bool) -> list[pa.Array]:
         """A field without lists and structs: runs of pages, then those that are read alone."""
+        from glaive.file.v2.dictionary_passthrough import can_pass_through, dictionary_array
+
         pages, which = self.column(node)
         # The items of dictionaries stay apart where they are part of the result.
         runs, alone = self.runs(pages, which, apart=has_dictionary(node.type))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, unquote, urlsplit
-
 from glaive.errors import OptionError
 from glaive.io.store import ObjectStore
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -28,6 +26,8 @@ def split_uri(uri: str) -> tuple[str, str | None]:
     """
     if not uri.lower().startswith(_DDB):
         return uri, None
+    from urllib.parse import parse_qs, urlsplit
+
     parts = urlsplit(uri)
     tables = parse_qs(parts.query).get(_TABLE, [])
     if len(tables) != 1 or not tables[0]:
@@ -49,6 +49,8 @@ def choose(given: ManifestStore | str, store: ObjectStore) -> ManifestStore:
         It is none of these, or ``"sqlite"`` for a dataset that is not local or where the file is
         a link.
     """
+    from urllib.parse import unquote
+
     if not isinstance(given, str):
         if isinstance(given, ManifestStore):
             return given

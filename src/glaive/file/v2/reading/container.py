@@ -12,12 +12,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
-from glaive.format.checksums import TRAILER, FileChecksums, trailing_size
 from glaive.format.footer import FileFooter
 from glaive.format.pb import encodings21_pb2, file2_pb2, file_pb2
 from glaive.format.wire import DecodeError, parse, unseal
@@ -25,6 +24,9 @@ from glaive.io.checksums import Expected, VerifyingReader, check
 from glaive.io.store import RangeReader
 from glaive.memory import as_array
 from glaive.types import ByteRange, UInt64s, Where
+
+if TYPE_CHECKING:
+    from glaive.format.checksums import FileChecksums
 
 __all__ = ["MAX_ROWS", "TAIL_BYTES", "Container", "parse_page_layout"]
 
@@ -208,6 +210,8 @@ class Container:
 
         With ``always``, whatever that takes; all metadata is compared then.
         """
+        from glaive.format.checksums import TRAILER, FileChecksums
+
         footer = self.footer
         if not reader.always and footer.metadata_start - TRAILER < self._start and self._is_large:
             return None
@@ -249,6 +253,8 @@ class Container:
         Where only one of the two leads to checksums, the other is damaged, which the checksum of
         the metadata tells.
         """
+        from glaive.format.checksums import TRAILER, trailing_size
+
         footer = self.footer
         ends = [footer.metadata_start]
         if footer.global_buffers > 1:
