@@ -611,6 +611,7 @@ class LanceDataset:
         -----
         Reads the columns of the filter; writes one small file per affected fragment.
         """
+        from glaive.dataset.progress_line import showing
         from glaive.dataset.rows.retry import with_retries
         from glaive.dataset.rows.selected_rows import delete_where
 
@@ -1539,6 +1540,7 @@ class LanceDataset:
         the storage option ``delete_through_links`` is set; ``warnings`` of the result list what
         was kept.
         """
+        from glaive.dataset.progress_line import showing
         from glaive.dataset.versions.cleanup import clean_up
         from glaive.table.cleanup import CleanupPolicy
 

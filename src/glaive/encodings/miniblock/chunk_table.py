@@ -26,7 +26,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels.level_cuts import count_starts
 from glaive.memory import as_array
-from glaive.types import Flags, Int64s, UInt16s, UInt64s, Where
+from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where
 
 __all__ = ["ChunkTable", "PageClaims", "RowIndex", "chunk_words", "repetition_index"]
 
@@ -128,6 +128,20 @@ class ChunkTable:
         else:
             chunk = self.firsts[1:-1].searchsorted(values, "right")
         return chunk
+
+    def ranges_of(self, ids: slice | Int64s, base: int) -> list[ByteRange]:
+        """The bytes of ascending chunks in a file where the first one begins at ``base``."""
+        if isinstance(ids, slice):
+            first, last = np.array([ids.start]), np.array([ids.stop])
+        else:
+            breaks = np.flatnonzero(np.diff(ids) != 1) + 1
+            first = ids[np.concatenate(([0], breaks))]
+            last = ids[np.concatenate((breaks - 1, [-1]))] + 1
+        begin, end = self.offsets[first], self.offsets[last]
+        return [
+            ByteRange(base + offset, size)
+            for offset, size in zip(begin.tolist(), (end - begin).tolist(), strict=True)
+        ]
 
     def find_one(self, value: int) -> int:
         """Return the chunk that holds one value number."""

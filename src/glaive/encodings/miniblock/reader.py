@@ -23,7 +23,6 @@ from glaive.encodings.miniblock.row_pages import row_pages
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
 from glaive.kernels.locate import locate_values
-from glaive.types import ByteRange
 
 __all__ = ["ONE_REQUEST", "MiniBlockReader"]
 
@@ -185,18 +184,7 @@ class MiniBlockReader(PageReader):
         table = small.table
         if chunks is not None:
             return then(chunks, table.offsets[:-1][ids])
-        if isinstance(ids, slice):
-            first, last = np.array([ids.start]), np.array([ids.stop])
-        else:
-            breaks = np.flatnonzero(np.diff(ids) != 1) + 1
-            first = ids[np.concatenate(([0], breaks))]
-            last = ids[np.concatenate((breaks - 1, [-1]))] + 1
-        base = self.page.ranges[1].offset
-        begin, end = table.offsets[first], table.offsets[last]
-        ranges = [
-            ByteRange(base + offset, size)
-            for offset, size in zip(begin.tolist(), (end - begin).tolist(), strict=True)
-        ]
+        ranges = table.ranges_of(ids, self.page.ranges[1].offset)
         sizes = table.sizes[ids]
         starts = np.cumsum(sizes) - sizes
 
