@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.kernels import dictionary, hashing, offsets, strings
-from glaive.kernels.dictionary import expand_dictionary, pick_items
+from glaive.kernels.dictionary import expand_dictionary, take_items
 from glaive.kernels.hashing import number_strings, number_words, select_strings
 from glaive.kernels.offsets import take_variable, unpack_blocks, unpack_variable
 from glaive.kernels.strings import (
@@ -263,10 +263,10 @@ def test_indices_become_the_items_they_point_to(
         for each in (items, short):
             with force_tier(tier):
                 expanded = expand_dictionary(indices, bits, len(wanted), of(each, offset_bits))
-                picked = pick_items(indices, bits, len(wanted), of(each, offset_bits))
+                taken = take_items(indices, bits, len(wanted), of(each, offset_bits))
             assert values(expanded) == [each[i] for i in wanted]
-            assert (picked is None) == (tier == "numpy")
-            assert picked is None or values(picked) == values(expanded)
+            assert (taken is None) == (tier == "numpy")
+            assert taken is None or values(taken) == values(expanded)
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -279,18 +279,18 @@ def test_an_index_beyond_the_items_is_refused(tier: Tier, item: bytes) -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_items_that_are_not_there_are_not_picked(bits: int) -> None:
+def test_items_that_are_not_there_are_not_taken(bits: int) -> None:
     with force_tier("numba"):
         for wrong in ([0, 2], [2**32 - 1, 0]):
             indices = pa.py_buffer(np.array(wrong, "<u4"))
-            assert pick_items(indices, 32, 2, of([b"a", b"b" * 90], bits)) is None
+            assert take_items(indices, 32, 2, of([b"a", b"b" * 90], bits)) is None
         one = pa.py_buffer(np.array([0], "<u4"))
         for ends in ([0, 5], [3, 1], [-1, 2], [0, -1]):
             items = Strings(
                 pa.py_buffer(np.array(ends, f"<i{bits // 8}")), bits, pa.py_buffer(b"abcd")
             )
-            assert pick_items(one, 32, 1, items) is None
-        assert pick_items(one, 32, 2, of([b"a"], bits)) is None
+            assert take_items(one, 32, 1, items) is None
+        assert take_items(one, 32, 2, of([b"a"], bits)) is None
 
 
 @given(texts.map(lambda some: some * 3), st.sampled_from(BITS))

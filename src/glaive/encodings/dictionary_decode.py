@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import Block, Dictionary, Variable
 from glaive.arrow.gather import take_block
-from glaive.kernels.dictionary import expand_dictionary, pick_items
+from glaive.kernels.dictionary import expand_dictionary, take_items
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array
 from glaive.types import MAX_OFFSET
 
 __all__ = ["expand"]
 
-_MAX_PICKED: Final = 1024
+_MAX_TAKEN: Final = 1024
 """Values of which a kernel looks up the items alone."""
 
 _MAX_SINGLE_LOOKUPS: Final = 16
@@ -31,10 +31,10 @@ def expand(block: Dictionary) -> Block:
     items, indices = block.items, block.indices
     if isinstance(items, Variable) and items.count:
         strings = Strings(items.offsets, items.offset_bits, items.data)
-        if block.count <= _MAX_PICKED:
-            picked = pick_items(indices.values, indices.bits, block.count, strings)
-            if picked is not None:
-                return Variable(picked.offsets, picked.offset_bits, picked.data, block.count)
+        if block.count <= _MAX_TAKEN:
+            taken = take_items(indices.values, indices.bits, block.count, strings)
+            if taken is not None:
+                return Variable(taken.offsets, taken.offset_bits, taken.data, block.count)
         if block.count <= _MAX_SINGLE_LOOKUPS:
             wanted = as_array(indices.values, f"<u{indices.bits // 8}")[: block.count]
             return _few_items(items, wanted.tolist())

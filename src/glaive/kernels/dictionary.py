@@ -13,11 +13,12 @@ from glaive.errors import RowIndexError
 from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
+from glaive.kernels.string_records import TakeItems
 from glaive.kernels.strings import SLACK, Strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
 from glaive.types import MAX_OFFSET, UInt32s
 
-__all__ = ["exercise", "expand_dictionary", "pick_items"]
+__all__ = ["exercise", "expand_dictionary", "take_items"]
 
 _ROOM: Final = 32
 """Bytes of an item for which there is room at first."""
@@ -60,7 +61,7 @@ def expand_dictionary(indices: pa.Buffer, bits: int, count: int, items: Strings)
     return _expand_compiled(np.ascontiguousarray(rows, np.uint32), ends, items)
 
 
-def pick_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings | None:
+def take_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Strings | None:
     """As :func:`expand_dictionary` for few values: only the items that they refer to are looked at.
 
     Returns
@@ -77,10 +78,12 @@ def pick_items(indices: pa.Buffer, bits: int, count: int, items: Strings) -> Str
     ends, room = allocate((count + 1) * width), _ROOM * count
     while True:
         out = allocate_with_slack(room, SLACK)
-        used = compiled.pick(
-            address(indices), word, count, address(offsets), width, offsets.size // width - 1,
-            address(items.data), items.data.size, address(ends), address(out), room,
+        call = TakeItems(
+            indices=address(indices), word=word, n=count, offsets=address(offsets), width=width,
+            items=offsets.size // width - 1, data=address(items.data), size=items.data.size,
+            out_offsets=address(ends), out=address(out), room=room,
         )  # fmt: skip
+        used = compiled.take_items(*call)
         if not 0 <= used <= MAX_OFFSET:
             return None
         if used <= room:
@@ -144,4 +147,4 @@ def exercise() -> None:
         offsets = as_buffer(np.array([0, size], np.int32))
         items = Strings(offsets, 32, pa.py_buffer(bytes(size)))
         expand_dictionary(pa.py_buffer(bytes(4)), 32, 1, items)
-        pick_items(pa.py_buffer(bytes(4)), 32, 1, items)
+        take_items(pa.py_buffer(bytes(4)), 32, 1, items)

@@ -20,6 +20,7 @@ __all__ = [
     "SearchFsst",
     "SortSuffixes",
     "SymbolSlot",
+    "TakeItems",
     "TrainRound",
     "UnpackOffsets",
 ]
@@ -193,6 +194,25 @@ class FindStrings(NamedTuple):
     query_data: int
     query_count: int
     target: int
+
+
+class TakeItems(NamedTuple):
+    """For ``offsets.take_items``: ``n`` indices of ``word`` bytes, and ``items`` strings.
+
+    Offsets have ``width`` bytes; ``size`` is that of the items' bytes, ``room`` that of ``out``.
+    """
+
+    indices: int
+    word: int
+    n: int
+    offsets: int
+    width: int
+    items: int
+    data: int
+    size: int
+    out_offsets: int
+    out: int
+    room: int
 
 
 class UnpackOffsets(NamedTuple):

@@ -22,7 +22,7 @@ from glaive.kernels.loops.memory import (
     wrapping_add,
     wrapping_sub,
 )
-from glaive.kernels.string_records import UnpackOffsets
+from glaive.kernels.string_records import TakeItems, UnpackOffsets
 
 __all__ = [
     "arrow_offset",
@@ -35,8 +35,8 @@ __all__ = [
     "locate",
     "measure",
     "pack",
-    "pick",
     "store_offset",
+    "take_items",
     "unpack",
 ]
 
@@ -311,8 +311,8 @@ def expand(
         store_offset(out_offsets + out_width * (i + 1), out_width, at)
 
 
-@kernel
-def pick(
+@kernel_of(TakeItems)
+def take_items(
     indices: int, word: int, n: int, offsets: int, width: int, items: int, data: int, size: int,
     out_offsets: int, out: int, room: int,
 ) -> int:  # fmt: skip
