@@ -103,6 +103,11 @@ class Candidates(NamedTuple):
 class ScalarIndex(OpenedIndex):
     """A segment that answers queries on the values of a column."""
 
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value, on average, which a scan would look at; 0 if that is not known."""
+        return 0
+
     @abstractmethod
     def answers(self, query: IndexQuery) -> bool:
         """Whether it can answer a query, exactly or not. Reads nothing."""

@@ -215,7 +215,11 @@ def _pays(snapshot: Snapshot, chosen: ChosenTerm) -> bool:
         return chosen.estimate * _ROWS_PER_ENTRY_REMOTE < rows
     if chosen.estimate <= _FEW_FOUND:
         return True
-    width = sum(_width(snapshot, path) for path in {leaf.path for leaf in chosen.indices})
+    widths: dict[str, int] = {}
+    for leaf, option in chosen.indices.items():
+        known = max(opened.value_bytes for _, opened in option.segments)
+        widths[leaf.path] = max(known, _width(snapshot, leaf.path))
+    width = sum(widths.values())
     return _SEARCH_ROWS + chosen.estimate * _ROWS_PER_ENTRY < rows * width // 8
 
 
