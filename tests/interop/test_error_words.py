@@ -107,6 +107,28 @@ WORDS: dict[str, Call] = {
     r"fragments must be list\[FragmentMetadata\], got <class 'int'>": lambda lib, _: (
         lib.LanceOperation.Append([3])
     ),
+    "earlier than the first version": lambda lib, ds: lib.dataset(
+        ds.uri, asof="2001-01-01 00:00:00"
+    ),
+    "op level field .*cannot contain `.`": lambda lib, ds: lib.write_dataset(
+        pa.table({"a.b": [1]}), f"{ds.uri}.no"
+    ),
+    "reserved name|is reserved": lambda lib, ds: lib.write_dataset(
+        pa.table({"_rowid": [1]}), f"{ds.uri}.no"
+    ),
+    "Unsupported data type": lambda lib, ds: lib.write_dataset(
+        pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}), f"{ds.uri}.no"
+    ),
+    "[Nn]o object store .*for .*scheme": lambda lib, _: lib.write_dataset(ROWS, "nope://a/b"),
+    "Unknown Lance storage version": lambda lib, ds: lib.write_dataset(
+        ROWS, f"{ds.uri}.no", data_storage_version="9.9"
+    ),
+    "Invalid mode": lambda _, ds: ds.insert(ROWS, mode="x"),
+    r"columns must be a list or dict\[name, expression\]": lambda _, ds: ds.to_table(columns=5),
+    "only support a single column": lambda _, ds: ds.create_scalar_index(["id", "name"], "BTREE"),
+    "must fit \\(train\\) first": lambda lib, _: (
+        import_module(f"{lib.__name__}.util").KMeans(2).predict(np.zeros((1, 2), np.float32))
+    ),
     "No transactions to commit": lambda lib, ds: lib.LanceDataset.commit_batch(ds.uri, []),
     "Only append transactions are supported in batch commits": lambda lib, ds: (
         lib.LanceDataset.commit_batch(ds.uri, [lib.Transaction(1, lib.LanceOperation.Restore(1))])
