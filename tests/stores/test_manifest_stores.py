@@ -181,6 +181,30 @@ class TestDatasets:
             place.open()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"path": {"N": "3"}},
+        {"size": {"N": "1.5"}},
+        {"e_tag": {"N": "1"}},
+    ],
+    ids=["path", "size", "e_tag"],
+)
+def test_an_entry_of_dynamodb_with_other_types_is_refused(
+    server: Server, change: dict[str, Any]
+) -> None:
+    register = DynamoManifestStore(server.table(), server.options)
+    item = {
+        "base_uri": {"S": "t"},
+        "version": {"N": "1"},
+        "path": {"S": "t/_versions/1.manifest"},
+        **change,
+    }
+    server.client("dynamodb").put_item(TableName=register.table, Item=item)
+    with pytest.raises(StoreError, match=f"{register.table} has an invalid entry of t: "):
+        register.get("s3://bucket/t", 1)
+
+
 STEPS = {
     "1, before": (Fault(at=1, method="put", path="_versions/1", error=Crash()), {}, {}),
     "1, after": (
