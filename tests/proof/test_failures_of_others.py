@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ ROWS = pa.table({"id": range(40), "value": [number % 5 for number in range(40)]}
 
 
 def ids(place: Path, text: str | None = None) -> list[int]:
-    found: list[int] = glaive.dataset(place).to_table(["id"], filter=text)["id"].to_pylist()
+    found: Any = glaive.dataset(place).to_table(["id"], filter=text)["id"].to_pylist()
     return sorted(found)
 
 
