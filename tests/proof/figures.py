@@ -118,7 +118,8 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         "mutants",
         "make mutants",
         lambda it: (
-            f"{it['killed']:,} of {it['mutants']:,} that were tried ({it['killed'] / it['mutants']:.0%}), of a "
+            f"{it['killed']:,} of {it['mutants']:,} that were tried "
+            f"({it['killed'] / it['mutants']:.0%}), of a "
             f"sample of {it['sample']:,}"
         ),
     ),
