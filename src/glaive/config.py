@@ -18,7 +18,7 @@ _UNITS: Final = {
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
 }
-_SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)", re.ASCII | re.IGNORECASE)
+_SIZE: Final = r"(?ai)(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]*)"
 
 _MOST_BY_DEFAULT: Final = 2 * 1024**3
 _SHARE_BY_DEFAULT: Final = 4
@@ -41,7 +41,7 @@ def memory_size(name: str, given: object) -> int:
     size: float = 0
     if isinstance(given, int) and not isinstance(given, bool):
         size = given
-    elif isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+    elif isinstance(given, str) and (match := re.fullmatch(_SIZE, given.strip())):
         size = float(match[1]) * _UNITS.get(match[2].lower(), 0)
     if not 1 <= size < 2**63:
         raise OptionError(

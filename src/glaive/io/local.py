@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from stat import S_ISDIR, S_ISREG
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from glaive.io.confined import (
     remove_folder,
     unlink_all,
 )
+from glaive.io.exclusive import remove_unfinished
 from glaive.io.failures import from_system, not_a_file
 from glaive.io.listing import (
     describe,
@@ -37,15 +37,13 @@ from glaive.io.listing import (
     remove_empty_folders,
     unfinished_below,
 )
+from glaive.io.local_sink import LocalSink, joined_if_small, put_small, write_new
 from glaive.io.mapped import READING
 from glaive.io.object_path import check_object_path
 from glaive.io.positioned import open_file
 from glaive.io.stats import IoCounters
 from glaive.io.storage_options import read_switch
 from glaive.io.store import BytesLike, ObjectMeta, ObjectStore, PutMode, RangeReader
-
-if TYPE_CHECKING:
-    from glaive.io.local_sink import LocalSink
 
 __all__ = ["LocalStore"]
 
@@ -169,8 +167,6 @@ class LocalStore(ObjectStore):
 
     def put(self, path: str, data: Sequence[BytesLike], *, mode: PutMode = "overwrite") -> None:
         """Write a whole file; see the contract in :mod:`glaive.io.store`."""
-        from glaive.io.local_sink import joined_if_small, put_small
-
         if not self.fsync and (small := joined_if_small(data)) is not None:
             put_small(self.full(path), small, mode)
             self.counters.add_write(1, len(small))
@@ -188,8 +184,6 @@ class LocalStore(ObjectStore):
 
         It needs no temporary name: a writer that is stopped leaves a file that nothing refers to.
         """
-        from glaive.io.local_sink import joined_if_small, put_small, write_new
-
         small = None if self.fsync else joined_if_small(data)
         if small is not None:
             full = self.full(path)
@@ -224,8 +218,6 @@ class LocalStore(ObjectStore):
 
     def create(self, path: str) -> LocalSink:
         """Start writing a file; its directory is made when there is none."""
-        from glaive.io.local_sink import LocalSink
-
         return LocalSink(self.full(path), self.counters, fsync=self.fsync)
 
     def list(self, prefix: str) -> Iterator[ObjectMeta]:
@@ -373,8 +365,6 @@ class LocalStore(ObjectStore):
 
     def remove_unfinished(self, path: str) -> bool:
         """Remove an empty file whose writer was stopped; returns whether it was removed."""
-        from glaive.io.exclusive import remove_unfinished
-
         full = self.full(path)
         if self.link_out(_folder_of(path)) is not None:
             return False

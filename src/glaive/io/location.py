@@ -24,9 +24,9 @@ SCHEMES: Final = (
 RENAMED: Final = {"azure": "az", "s3a": "s3"}
 LOCAL_SCHEMES: Final = ("file", "file-object-store")
 
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]+")
+_SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.:-]+"
 """Colons occur in chained URIs of fsspec: ``simplecache::s3://…``."""
-_ONE_SLASH: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/(?!/).*)", re.DOTALL)
+_ONE_SLASH: Final = r"(?s)([A-Za-z][A-Za-z0-9+.-]+):(/(?!/).*)"
 """A scheme of at least two letters, as ``C:/`` is a drive, and one slash."""
 
 _FILE: Final = "file"
@@ -39,7 +39,7 @@ _AZURE_HOSTS: Final = (
     ".blob.fabric.microsoft.com",
 )
 _PORTS: Final = {"http": ":80", "https": ":443"}
-_AMBIGUOUS: Final = re.compile(r"[\\?#%\s\x00-\x1f\x7f]")
+_AMBIGUOUS: Final = r"[\\?#%\s\x00-\x1f\x7f]"
 """Characters before the path that some parsers do not read as part of a name."""
 _UPWARDS: Final = frozenset({".", ".."})
 
@@ -53,7 +53,7 @@ def with_slashes(text: str, prefix: str = "") -> str:
         Another scheme is followed by a single slash, such as ``dbfs:/x``: it would be taken for a
         relative path.
     """
-    one = _ONE_SLASH.fullmatch(text)
+    one = re.fullmatch(_ONE_SLASH, text)
     if one is None:
         return text
     scheme, path = one[1].lower(), one[2]
@@ -108,7 +108,7 @@ class Location:
         """
         text = with_slashes(text, prefix)
         scheme, mark, rest = text.partition("://")
-        if not mark or not _SCHEME.fullmatch(scheme):
+        if not mark or not re.fullmatch(_SCHEME, scheme):
             return cls._local(text, prefix)
         scheme = scheme.lower()
         if scheme in LOCAL_SCHEMES:
@@ -120,7 +120,7 @@ class Location:
             return cls._local(unquote(parts.path), prefix)
         authority, _, path = rest.partition("/")
         by_fsspec = scheme not in SCHEMES
-        if _AMBIGUOUS.search(authority) or not (authority or by_fsspec):
+        if re.search(_AMBIGUOUS, authority) or not (authority or by_fsspec):
             raise OptionError(
                 f"{prefix}{text!r}: expected a bucket or host after {scheme}://, of letters, "
                 "digits, dots and hyphens"

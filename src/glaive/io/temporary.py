@@ -22,7 +22,7 @@ __all__ = [
 
 _END: Final = ".tmp"
 _ASIDE: Final = ".removed.tmp"
-_WRITTEN: Final = re.compile(r"\.(.+?)\.(?:[0-9a-f]{4,32}(?:\.removed)?|removal)\.tmp", re.DOTALL)
+_WRITTEN: Final = r"(?s)\.(.+?)\.(?:[0-9a-f]{4,32}(?:\.removed)?|removal)\.tmp"
 
 
 def temporary_path(full: str) -> str:
@@ -53,5 +53,5 @@ def is_temporary(name: str) -> bool:
 
 def final_name(name: str) -> str | None:
     """The final name of a temporary file; ``None`` if it is not a temporary file of ours."""
-    match = _WRITTEN.fullmatch(name)
+    match = re.fullmatch(_WRITTEN, name)
     return None if match is None else match[1]

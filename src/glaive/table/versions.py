@@ -47,7 +47,7 @@ __all__ = [
     "write_hint",
 ]
 
-_PLAIN_HINT: Final = re.compile(rb'\{"version":([1-9][0-9]{0,18})\}')
+_PLAIN_HINT: Final = rb'\{"version":([1-9][0-9]{0,18})\}'
 """Hints as written by glaive and pylance."""
 
 
@@ -261,7 +261,7 @@ def read_hint(store: ObjectStore) -> int | None:
 
     try:
         content = store.get(HINT).to_pybytes()
-        plain = _PLAIN_HINT.fullmatch(content)
+        plain = re.fullmatch(_PLAIN_HINT, content)
         if plain is not None:
             return int(plain[1])
         hint = json.loads(content)

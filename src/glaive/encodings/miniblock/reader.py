@@ -22,6 +22,7 @@ from glaive.encodings.miniblock.opened import Opened, without_chunks
 from glaive.encodings.miniblock.row_pages import row_pages
 from glaive.encodings.protocol import MemoryRanges, PageBytes, PageReader
 from glaive.errors import RowIndexError
+from glaive.kernels.list_levels import LocatedRows, locate_rows
 from glaive.kernels.locate import locate_values
 
 __all__ = ["ONE_REQUEST", "MiniBlockReader"]
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from glaive.encodings.miniblock.lists import ListReader, RowCut
     from glaive.encodings.predicate import PagePredicate, RowBits
     from glaive.kernels.compact import DeletionMask
-    from glaive.kernels.list_levels import LocatedRows
     from glaive.kernels.row_takes import RowPages
 
 ONE_REQUEST = 64 * 1024
@@ -68,8 +68,6 @@ class MiniBlockReader(PageReader):
     def entries(self) -> int:
         """Visible entries."""
         return self.num_items
-
-    # ------------------------------------------------------------------ entry points
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``: decodes the chunks they lie in, cuts the ends off."""
@@ -134,8 +132,6 @@ class MiniBlockReader(PageReader):
             return None
         table = self.opened(at_hand).table
         if table.rows is not None:
-            from glaive.kernels.list_levels import locate_rows
-
             ids = locate_rows(rows, table.rows.starts, table.rows.enters).ids
         else:
             chunks = table.find(rows)
@@ -277,8 +273,6 @@ class MiniBlockReader(PageReader):
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
         if small.lists is not None and table.rows is not None:
-            from glaive.kernels.list_levels import locate_rows
-
             if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
                 raise self._no_row(rows)
             order = None
