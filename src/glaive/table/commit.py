@@ -143,9 +143,8 @@ class _Commit:
             draft.wire.transaction_file = name
             if app is not None:
                 app.record(draft.wire)
-            if written != name and not draft.wire.writer_feature_flags & int(
-                Feature.NO_TRANSACTION_FILES
-            ):
+            no_files = draft.wire.writer_feature_flags & int(Feature.NO_TRANSACTION_FILES)
+            if written != name and not no_files:
                 # Its name has the uuid, so nobody reads it before the manifest refers to it.
                 self.store.put_new(transaction_path(name), [encoded])
             written = name
