@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import byte_products as compiled
-from glaive.kernels.products import CHUNK, LANES, ROWS, NearPairs
+from glaive.kernels.products import CHUNK, LANES, ROWS, NearPairs, check_products
 from glaive.kernels.vector_records import SelectLikely
 from glaive.types import Float32s
 
@@ -90,7 +90,7 @@ def select_likely(
     How far beyond depends on the largest number of a row and of a query, beside the others.
     """
     count = len(rows)
-    _check(rows, queries, offsets, factors, limits)
+    check_products(rows, queries.codes.shape, offsets, factors, limits)
     if not 0 <= start <= count or capacity < CHUNK * len(queries):
         raise ValueError(f"from row {start} of {count}, {capacity} pairs")
     if not use_compiled(count * queries.codes.size // _PRODUCTS_PER_VALUE):
@@ -165,20 +165,6 @@ def _select_numpy(
         end = min(end + CHUNK, len(rows))
     pairs = np.concatenate(parts) if parts else np.empty((0, 2), np.int64)
     return NearPairs(pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), end)
-
-
-def _check(
-    rows: Float32s, queries: ByteQueries, offsets: Float32s, factors: Float32s, limits: Float32s
-) -> None:
-    sizes = (*rows.shape, len(offsets), len(factors), len(limits))
-    if sizes != (len(rows), queries.dimension, len(rows), len(rows), len(queries)):
-        raise ValueError(
-            f"rows {rows.shape}, {sizes[2:]} numbers for {len(queries)} queries of "
-            f"{queries.dimension}"
-        )
-    for numbers in (rows, offsets, factors, limits):
-        if numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
-            raise ValueError(f"numbers of type {numbers.dtype} with strides {numbers.strides}")
 
 
 def exercise() -> None:

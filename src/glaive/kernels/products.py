@@ -14,7 +14,7 @@ from glaive.kernels.native import products as compiled
 from glaive.kernels.vector_records import SelectNear
 from glaive.types import Float32s
 
-__all__ = ["CHUNK", "NearPairs", "QueryTable", "exercise", "select_near"]
+__all__ = ["CHUNK", "NearPairs", "QueryTable", "check_products", "exercise", "select_near"]
 
 Int32s = NDArray[np.int32]
 
@@ -93,7 +93,7 @@ def select_near(
         Pairs at most; at least those of :data:`CHUNK` rows with all queries.
     """
     count = len(rows)
-    _check(rows, queries, offsets, factors, limits)
+    check_products(rows, queries.rows.shape, offsets, factors, limits)
     if not 0 <= start <= count or capacity < CHUNK * len(queries):
         raise ValueError(f"from row {start} of {count}, {capacity} pairs")
     if not use_compiled(count * queries.rows.size // _PRODUCTS_PER_VALUE):
@@ -143,12 +143,23 @@ def _select_numpy(
     return NearPairs(pairs[:, 0].astype(np.int32), pairs[:, 1].astype(np.int32), end)
 
 
-def _check(
-    rows: Float32s, queries: QueryTable, offsets: Float32s, factors: Float32s, limits: Float32s
+def check_products(
+    rows: Float32s,
+    shape: tuple[int, int],
+    offsets: Float32s,
+    factors: Float32s,
+    limits: Float32s,
 ) -> None:
+    """Check what the kernels of products read; ``shape`` is that of the queries.
+
+    Raises
+    ------
+    ValueError
+        Sizes, types or strides are wrong.
+    """
     sizes = (*rows.shape, len(offsets), len(factors), len(limits))
-    if sizes != (len(rows), queries.dimension, len(rows), len(rows), len(queries)):
-        raise ValueError(f"rows {rows.shape}, {sizes[2:]} numbers for queries {queries.rows.shape}")
+    if sizes != (len(rows), shape[1], len(rows), len(rows), shape[0]):
+        raise ValueError(f"rows {rows.shape}, {sizes[2:]} numbers for queries {shape}")
     for numbers in (rows, offsets, factors, limits):
         if numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
             raise ValueError(f"numbers of type {numbers.dtype} with strides {numbers.strides}")

@@ -24,20 +24,16 @@ from glaive.kernels.loops.memory import (
     kernel_of,
     kernel_with_sums,
     load_f32,
-    load_u64,
     put_u8,
     square_root,
     store_f32,
-    store_u32,
-    trailing_zeros,
 )
 from glaive.kernels.loops.nearest import splat_f32
+from glaive.kernels.loops.products import FLOATS, I64, LANES, ROWS, constant, list_pairs
 from glaive.kernels.loops.rows import counted, load, splat, store
 from glaive.kernels.machine import processor
 from glaive.kernels.vector_records import SelectLikely
 
-LANES = 16
-ROWS = 6
 ROW_NUMBERS = 16
 """Bytes of the numbers of a row: an offset, what a product stands for, and two bounds."""
 
@@ -47,13 +43,7 @@ _SLACK = np.float32(1.001)
 _HAS_PRODUCTS = "+avx512vnni" in processor()[1].split(",")
 if _HAS_PRODUCTS:
     initialize_native_asmparser()  # the instruction is written by its name
-_FLOATS = ir.VectorType(ir.FloatType(), LANES)
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
-_I64 = ir.IntType(64)
-
-
-def _number(value: int) -> Any:
-    return ir.Constant(_I64, value)
 
 
 def _add_products(builder: Any, sums: Any, row: Any, query: Any) -> Any:
@@ -83,11 +73,11 @@ def _tile(vectors: int) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
             first_row, row_bytes, numbers_at, begin, lanes_at, lane_count, into = args
-            lane_bytes = builder.mul(lane_count, _number(4))
+            lane_bytes = builder.mul(lane_count, constant(4))
 
             def lane(kind: Any, number: int, vector: int) -> Any:
-                at = builder.add(lanes_at, builder.mul(lane_bytes, _number(number)))
-                return load(builder, builder.add(at, _number(vector * LANES * 4)), kind)
+                at = builder.add(lanes_at, builder.mul(lane_bytes, constant(number)))
+                return load(builder, builder.add(at, constant(vector * LANES * 4)), kind)
 
             begins = [lane(_WORDS, 0, vector) for vector in range(vectors)]
             sums = [
@@ -98,22 +88,22 @@ def _tile(vectors: int) -> Any:
                 for vector in range(vectors):
                     builder.store(begins[vector], sums[row][vector])
             starts = [
-                builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)
+                builder.add(first_row, builder.mul(row_bytes, constant(row))) for row in range(ROWS)
             ]
-            block_bytes = builder.mul(row_bytes, _number(LANES))
+            block_bytes = builder.mul(row_bytes, constant(LANES))
             heads = [
-                builder.add(begin, builder.mul(block_bytes, _number(vector)))
+                builder.add(begin, builder.mul(block_bytes, constant(vector)))
                 for vector in range(vectors)
             ]
-            with counted(builder, builder.lshr(row_bytes, _number(2))) as at_word:
-                here = builder.mul(at_word, _number(LANES * 4))
+            with counted(builder, builder.lshr(row_bytes, constant(2))) as at_word:
+                here = builder.mul(at_word, constant(LANES * 4))
                 queries = [load(builder, builder.add(head, here), _WORDS) for head in heads]
-                offset = builder.mul(at_word, _number(4))
+                offset = builder.mul(at_word, constant(4))
                 for row in range(ROWS):
                     place = builder.add(starts[row], offset)
                     word = splat(
                         builder,
-                        builder.zext(load(builder, place, ir.IntType(32)), _I64),
+                        builder.zext(load(builder, place, ir.IntType(32)), I64),
                         _WORDS,
                     )
                     for vector in range(vectors):
@@ -121,29 +111,29 @@ def _tile(vectors: int) -> Any:
                         total = _add_products(builder, total, word, queries[vector])
                         builder.store(total, sums[row][vector])
             scales, lengths, errors, limits = (
-                [lane(_FLOATS, number, vector) for vector in range(vectors)]
+                [lane(FLOATS, number, vector) for vector in range(vectors)]
                 for number in (1, 2, 3, 4)
             )
             for row in range(ROWS):
-                at = builder.add(numbers_at, _number(row * ROW_NUMBERS))
+                at = builder.add(numbers_at, constant(row * ROW_NUMBERS))
                 offset, factor, by_length, by_error = (
                     splat_f32(
                         builder,
-                        load(builder, builder.add(at, _number(4 * number)), ir.FloatType()),
+                        load(builder, builder.add(at, constant(4 * number)), ir.FloatType()),
                     )
                     for number in range(4)
                 )
-                mask = _number(0)
+                mask = constant(0)
                 for vector in range(vectors):
-                    value = builder.sitofp(builder.load(sums[row][vector]), _FLOATS)
+                    value = builder.sitofp(builder.load(sums[row][vector]), FLOATS)
                     value = builder.fmul(builder.fmul(value, scales[vector]), factor)
                     value = builder.fadd(value, offset)
                     value = builder.fadd(value, builder.fmul(lengths[vector], by_length))
                     value = builder.fadd(value, builder.fmul(errors[vector], by_error))
                     within = builder.fcmp_unordered("<=", value, limits[vector])
-                    bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), _I64)
-                    mask = builder.or_(mask, builder.shl(bits, _number(vector * LANES)))
-                store(builder, builder.add(into, _number(row * 8)), mask)
+                    bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), I64)
+                    mask = builder.or_(mask, builder.shl(bits, constant(vector * LANES)))
+                store(builder, builder.add(into, constant(row * 8)), mask)
             return _ctx.get_dummy_value()
 
         return types.void(*(types.int64,) * 7), codegen
@@ -239,15 +229,10 @@ def select_likely(
                     tile_2(vector, line, number, head, lane, padded, masks)
                 else:
                     tile_1(vector, line, number, head, lane, padded, masks)
-                for near in range(row, min(first + ROWS, stop)):
-                    word = load_u64(masks + (near - first) * 8)
-                    while word:
-                        query = block * LANES + np.int64(trailing_zeros(word))
-                        word &= word - np.uint64(1)
-                        if query < queries:
-                            store_u32(query_out + found * 4, np.uint32(query))
-                            store_u32(row_out + found * 4, np.uint32(near))
-                            found += 1
+                found = list_pairs(
+                    masks, first, row, min(first + ROWS, stop), block * LANES, queries, query_out,
+                    row_out, found,
+                )  # fmt: skip
                 row = first + ROWS
             block += count
         at = stop

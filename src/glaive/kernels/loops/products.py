@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from glaive.kernels.loops.memory import kernel_of, load_u64, store_u32, trailing_zeros
+from glaive.kernels.loops.memory import kernel, kernel_of, load_u64, store_u32, trailing_zeros
 from glaive.kernels.loops.nearest import splat_f32
 from glaive.kernels.loops.rows import counted, load, store
 from glaive.kernels.vector_records import SelectNear
@@ -23,13 +23,14 @@ from glaive.kernels.vector_records import SelectNear
 LANES = 16
 ROWS = 6
 
-_FLOATS = ir.VectorType(ir.FloatType(), LANES)
-_I64 = ir.IntType(64)
+FLOATS = ir.VectorType(ir.FloatType(), LANES)
+I64 = ir.IntType(64)
 _CONTRACT = ("contract",)
 
 
-def _number(value: int) -> Any:
-    return ir.Constant(_I64, value)
+def constant(value: int) -> Any:
+    """A 64-bit number in code."""
+    return ir.Constant(I64, value)
 
 
 def _tile(vectors: int) -> Any:
@@ -41,23 +42,23 @@ def _tile(vectors: int) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
             first_row, row_bytes, dims, begin, offset_at, factor_at, limit_at, into = args
-            zero = ir.Constant(_FLOATS, [0.0] * LANES)
+            zero = ir.Constant(FLOATS, [0.0] * LANES)
             sums = [
                 [cgutils.alloca_once_value(builder, zero) for _ in range(vectors)]
                 for _ in range(ROWS)
             ]
             starts = [
-                builder.add(first_row, builder.mul(row_bytes, _number(row))) for row in range(ROWS)
+                builder.add(first_row, builder.mul(row_bytes, constant(row))) for row in range(ROWS)
             ]
-            block_bytes = builder.mul(dims, _number(LANES * 4))
+            block_bytes = builder.mul(dims, constant(LANES * 4))
             heads = [
-                builder.add(begin, builder.mul(block_bytes, _number(vector)))
+                builder.add(begin, builder.mul(block_bytes, constant(vector)))
                 for vector in range(vectors)
             ]
             with counted(builder, dims) as at_number:
-                line = builder.mul(at_number, _number(LANES * 4))
-                numbers = [load(builder, builder.add(head, line), _FLOATS) for head in heads]
-                offset = builder.mul(at_number, _number(4))
+                line = builder.mul(at_number, constant(LANES * 4))
+                numbers = [load(builder, builder.add(head, line), FLOATS) for head in heads]
+                offset = builder.mul(at_number, constant(4))
                 for row in range(ROWS):
                     place = builder.add(starts[row], offset)
                     value = splat_f32(builder, load(builder, place, ir.FloatType()))
@@ -67,19 +68,19 @@ def _tile(vectors: int) -> Any:
                         total = builder.fadd(total, product, flags=_CONTRACT)
                         builder.store(total, sums[row][vector])
             for row in range(ROWS):
-                at = _number(row * 4)
+                at = constant(row * 4)
                 start = load(builder, builder.add(offset_at, at), ir.FloatType())
                 factor = load(builder, builder.add(factor_at, at), ir.FloatType())
                 start, factor = splat_f32(builder, start), splat_f32(builder, factor)
-                mask = _number(0)
+                mask = constant(0)
                 for vector in range(vectors):
                     value = builder.fmul(builder.load(sums[row][vector]), factor)
                     value = builder.fadd(value, start)
-                    there = builder.add(limit_at, _number(vector * LANES * 4))
-                    within = builder.fcmp_unordered("<=", value, load(builder, there, _FLOATS))
-                    bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), _I64)
-                    mask = builder.or_(mask, builder.shl(bits, _number(vector * LANES)))
-                store(builder, builder.add(into, _number(row * 8)), mask)
+                    there = builder.add(limit_at, constant(vector * LANES * 4))
+                    within = builder.fcmp_unordered("<=", value, load(builder, there, FLOATS))
+                    bits = builder.zext(builder.bitcast(within, ir.IntType(LANES)), I64)
+                    mask = builder.or_(mask, builder.shl(bits, constant(vector * LANES)))
+                store(builder, builder.add(into, constant(row * 8)), mask)
             return _ctx.get_dummy_value()
 
         return types.void(*(types.int64,) * 8), codegen
@@ -88,6 +89,28 @@ def _tile(vectors: int) -> Any:
 
 
 tile_1, tile_2, tile_3, tile_4 = map(_tile, (1, 2, 3, 4))
+
+
+@kernel
+def list_pairs(
+    masks: int, first: int, row: int, stop: int, query: int, queries: int, query_out: int,
+    row_out: int, found: int,
+) -> int:  # fmt: skip
+    """Add the pairs of rows ``row`` to ``stop`` with 64 queries whose bits are set.
+
+    The first mask is that of row ``first``, the first bit of each that of ``query``. Returns how
+    many pairs there are then.
+    """
+    for number in range(row, stop):
+        word = load_u64(masks + (number - first) * 8)
+        while word:
+            near = query + np.int64(trailing_zeros(word))
+            word &= word - np.uint64(1)
+            if near < queries:
+                store_u32(query_out + found * 4, np.uint32(near))
+                store_u32(row_out + found * 4, np.uint32(number))
+                found += 1
+    return found
 
 
 @kernel_of(SelectNear)
@@ -128,15 +151,10 @@ def select_near(
                     tile_2(vector, stride, dimension, head, offset, factor, limit, masks)
                 else:
                     tile_1(vector, stride, dimension, head, offset, factor, limit, masks)
-                for number in range(row, min(first + ROWS, stop)):
-                    word = load_u64(masks + (number - first) * 8)
-                    while word:
-                        query = block * LANES + np.int64(trailing_zeros(word))
-                        word &= word - np.uint64(1)
-                        if query < queries:
-                            store_u32(query_out + found * 4, np.uint32(query))
-                            store_u32(row_out + found * 4, np.uint32(number))
-                            found += 1
+                found = list_pairs(
+                    masks, first, row, min(first + ROWS, stop), block * LANES, queries, query_out,
+                    row_out, found,
+                )  # fmt: skip
                 row = first + ROWS
             block += count
         at = stop

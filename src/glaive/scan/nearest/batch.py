@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from glaive.kernels.byte_products import MAX_DIMENSION, ByteQueries, is_quick, select_likely
 from glaive.kernels.distances import VectorBlock, measure_pairs, squared_norms
 from glaive.kernels.products import CHUNK, QueryTable, select_near
+from glaive.scan.metrics import Meter
 from glaive.scan.nearest.loaded import LoadedVectors
 from glaive.scan.nearest.top import TopRows
 from glaive.scan.nearest.vector_query import VectorQuery
@@ -39,8 +40,8 @@ _FAR_SHARE: Final = 0.05
 class BatchSearch:
     """Looks for the nearest rows of many queries, block by block. Threads may share one."""
 
-    def __init__(self, query: VectorQuery, top: TopRows) -> None:
-        self._query, self._top = query, top
+    def __init__(self, query: VectorQuery, top: TopRows, meter: Meter) -> None:
+        self._query, self._top, self._meter = query, top, meter
         queries = query.queries
         with np.errstate(all="ignore"):
             self._matrix = queries.matrix.astype(np.float32)
@@ -102,8 +103,10 @@ class BatchSearch:
             else:
                 query_of, row_of, end = select_near(wide.matrix, self._table, *numbers)
             near = self._add(loaded, start, block, query_of, row_of.astype(np.int64), searched)
-            if len(row_of) - near > _FAR_SHARE * len(self._matrix) * (end - begin):
+            far = len(row_of) - near
+            if self._takes_bytes and far > _FAR_SHARE * len(self._matrix) * (end - begin):
                 self._takes_bytes = False
+                self._meter.fallback("products of bytes", "too many rows seem near")
 
     def _bounds(self, squares: Float32s) -> tuple[Float32s, Float32s]:
         """Per row: what to add to its products, and their factor.

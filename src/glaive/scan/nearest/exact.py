@@ -46,7 +46,7 @@ class ExactSearch:
         """Add the nearest rows. Memory: windows of vectors of files that must be fetched."""
         query = self.query
         if query.answers >= _BATCH_QUERIES and BatchSearch.is_possible(query):
-            batch = BatchSearch(query, top)
+            batch = BatchSearch(query, top, self.scan.run.meter)
             deque(self.scan.map(lambda rows: self._each(rows, batch.search), stream=False), 0)
         else:
             one = partial(self._search, top)
