@@ -30,8 +30,8 @@ HEAD = """# Figures
 
 What the runs of this project that look for mistakes have done, as they said themselves; what they
 check is on the page on [reliability](reliability.md). `make figures` writes this page from the
-files in `docs/figures`: none of the numbers is written by hand, and what no run has measured is
-said to be missing. Runs of a night are longer (`make nightly`).
+files in `docs/figures`: what no run has measured is said to be missing, and a file that was not
+written by one run says so. Runs of a night are longer (`make nightly`).
 """
 
 
@@ -181,7 +181,8 @@ def page(runs: Mapping[str, Figures], targets: Mapping[str, Figures]) -> str:
 
 def _told(words: Callable[[Figures], str], figures: Figures) -> tuple[str, str]:
     try:
-        return words(figures), str(figures["measured"])
+        told = words(figures)
+        return "; ".join([told, *figures.get("notes", [])]), str(figures["measured"])
     except KeyError:  # a run of some of the tests
         return "not measured", "–"
 
