@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["allocate", "as_array", "as_buffer", "items_of"]
+__all__ = ["allocate", "as_array", "as_buffer", "copy_of", "items_of"]
 
 # Called some dozen times for each row that is taken: no step between them and Arrow or NumPy.
 _from_buffer: Final[Callable[..., NDArray[Any]]] = cast("Any", np.frombuffer)
@@ -43,3 +43,10 @@ def items_of(buffer: pa.Buffer, dtype: Any, count: int, start: int = 0) -> NDArr
         Bytes before the first item; they need no alignment.
     """
     return _from_buffer(buffer, dtype, count, start) if count else np.empty(0, dtype)
+
+
+def copy_of(buffer: pa.Buffer) -> pa.Buffer:
+    """The bytes of a buffer in memory of their own, from Arrow's pool."""
+    copy = allocate(buffer.size)
+    as_array(copy)[:] = as_array(buffer)
+    return copy

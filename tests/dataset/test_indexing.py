@@ -89,7 +89,7 @@ def test_an_index_is_replaced_or_the_name_is_taken(dataset: glaive.LanceDataset)
         (("nothing", "BTREE"), ColumnNotFoundError, "nothing"),
         (("id", "TREE"), OptionError, "BTREE"),
         (("id", 7), OptionError, "IndexConfig"),
-        ((["id", "s"], "BTREE"), OptionError, "one column"),
+        ((["id", "s"], "BTREE"), OptionError, "single column"),
         (("l", "BTREE"), UnsupportedFeatureError, "l"),
         (("id", IndexConfig("btree", {"pages": 3})), OptionError, "pages"),
     ],

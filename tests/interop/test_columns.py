@@ -694,7 +694,7 @@ class TestAlter:
     WRONG: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
         (({"path": "zz", "name": "q"},), ColumnNotFoundError, "zz"),
         (({"path": "a", "name": "t"},), SchemaError, "'t'"),
-        (({"path": "a", "name": "x.y"},), SchemaError, "dots"),
+        (({"path": "a", "name": "x.y"},), SchemaError, "separates members"),
         (({"path": "a"},), OptionError, "one or more"),
         (({"path": "a", "nulable": False, "name": "b"},), OptionError, "nulable"),
         (({"name": "b"},), OptionError, "path"),

@@ -177,7 +177,8 @@ SQL = [
     'SELECT id, "group" FROM dataset WHERE id < 20 ORDER BY id',
     "SELECT count(*) AS n, sum(id) AS total FROM dataset WHERE \"group\" = 'g2'",
     "SELECT id + 1 AS more FROM dataset WHERE score IS NULL AND id < 300 ORDER BY id",
-    "SELECT id / 2 AS half, id % 2 AS rest FROM dataset WHERE id < 5 ORDER BY id",
+    "SELECT id % 2 AS rest FROM dataset WHERE id < 5 ORDER BY id",
+    "SELECT score / 0.0 AS far FROM dataset WHERE score > 0 AND id < 50 ORDER BY id",
 ]
 
 
@@ -223,6 +224,14 @@ def test_columns_keep_their_types_in_sql(tmp_path: Path) -> None:
         )
         assert str(ours.schema) == str(theirs.schema).replace(" not null", "")
         assert ours.sort_by("text").to_pylist() == theirs.sort_by("text").to_pylist()
+
+
+def test_members_that_are_never_null_are_so_in_structs_that_are(tmp_path: Path) -> None:
+    member = pa.field("n", pa.int32(), nullable=False)
+    rows = pa.table({"inner": pa.array([{"n": 1}, None], pa.struct([member]))})
+    lance.write_dataset(rows, tmp_path / "a.lance")
+    query = glaive.dataset(str(tmp_path / "a.lance")).sql("SELECT * FROM dataset").build()
+    assert query.to_stream_reader().read_all().to_pylist() == [{"inner": {"n": 1}}, {"inner": None}]
 
 
 def test_a_query_that_fails_while_it_runs_says_so(dataset: LanceDataset) -> None:

@@ -37,7 +37,7 @@ def selected(
     queries=st.sampled_from([1, 5, 16, 17, 33, 50, 64, 70]),
     rows=st.integers(1, 130),
     dimension=st.integers(1, 40),
-    scale=st.sampled_from([1e-35, 1e-3, 1.0, 1e5, 1e18]),
+    scale=st.sampled_from([1e-35, 1e-21, 1e-3, 1.0, 1e5, 1e18]),
 )
 def test_no_near_pair_is_missed_and_those_beyond_the_limit_are_close_to_it(
     seed: int, queries: int, rows: int, dimension: int, scale: float
@@ -57,7 +57,8 @@ def test_no_near_pair_is_missed_and_those_beyond_the_limit_are_close_to_it(
         rounding = np.abs(factors) * lengths * np.sqrt(dimension) * 0.01
         least = ~(values > limits[:, None] - 1e-5 * np.abs(values))
         most = ~(values > limits[:, None] + rounding * 1.1 + 1e-5 * np.abs(values))
-    most |= np.abs(vectors).max(axis=1) >= 1e15
+    largest = np.abs(vectors).max(axis=1)
+    most |= (largest >= 1e15) | (largest > 0) & (largest <= 1e-15)
     for tier in TIERS:
         pairs = selected(tier, vectors, ByteQueries(matrix), (offsets, factors, limits))
         assert set(map(tuple, np.argwhere(least).tolist())) <= pairs

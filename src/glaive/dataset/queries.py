@@ -92,7 +92,7 @@ class SqlQuery:
                 f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
         # A query sees these tables and nothing else: no files, no network, no extensions.
-        config: dict[str, Any] = {"enable_external_access": "false", "integer_division": "true"}
+        config: dict[str, Any] = {"enable_external_access": "false"}
         connection = duckdb.connect(config=config)
         for name, table in self._tables.items():
             connection.register(name, table)
@@ -108,7 +108,7 @@ class SqlQuery:
         def rows() -> Iterator[pa.RecordBatch]:
             try:
                 yield from reader
-            except (duckdb.Error, OSError) as error:
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
                 raise OptionError(f"sql: {error}") from error
 
         return pa.RecordBatchReader.from_batches(reader.schema, rows())

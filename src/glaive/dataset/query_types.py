@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -44,22 +45,43 @@ def _cast(reader: pa.RecordBatchReader, wanted: pa.Schema) -> Iterator[pa.Record
 def _declared(column: pa.Field, declared: Mapping[str, list[pa.DataType]]) -> pa.Field:
     for kind in declared.get(column.name, ()):
         if _general(kind) == _general(column.type):
-            return column.with_type(kind)
+            return column.with_type(_widened(column.type, kind))
     return column.with_type(_with_items(column.type))
 
 
-def _with_items(kind: pa.DataType) -> pa.DataType:
+def _widened(found: Any, declared: Any) -> Any:
+    """A type with the widths and the names of items of another.
+
+    What is inside may be null, as in all results: a join or a null around it makes it so.
+    """
+    if types.is_struct(declared):
+        pairs = zip(found, declared, strict=True)
+        return pa.struct([one.with_type(_widened(one.type, other.type)) for one, other in pairs])
+    if _is_list(declared):
+        value = _widened(found.value_type, declared.value_type)
+        return _list_as(declared, pa.field(declared.value_field.name, value))
+    return declared
+
+
+def _with_items(kind: Any) -> Any:
     """The type with the items of lists called as Arrow calls them."""
-    if types.is_fixed_size_list(kind):
-        sized: pa.DataType = pa.list_(_with_items(kind.value_type), kind.list_size)
-        return sized
-    if types.is_large_list(kind):
-        return pa.large_list(_with_items(kind.value_type))
-    if types.is_list(kind):
-        return pa.list_(_with_items(kind.value_type))
     if types.is_struct(kind):
         return pa.struct([one.with_type(_with_items(one.type)) for one in kind])
+    if _is_list(kind):
+        return _list_as(kind, pa.field("item", _with_items(kind.value_type)))
     return kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _list_as(kind: Any, item: pa.Field) -> pa.DataType:
+    """A list of these items that is as large, or has as many, as those of another type."""
+    if types.is_fixed_size_list(kind):
+        sized: pa.DataType = pa.list_(item, kind.list_size)
+        return sized
+    return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item)
 
 
 def _general(kind: pa.DataType) -> object:

@@ -20,8 +20,8 @@ def sql(query: str, /, *, batch_size: int = 8192, **tables: object) -> pa.Record
     Parameters
     ----------
     query
-        In DuckDB's dialect, but for ``/``, which divides integers as filters do. It sees the
-        tables and nothing else: no files, no network.
+        In DuckDB's dialect, where ``/`` divides integers to a float, and ``//`` to an integer. It
+        sees the tables and nothing else: no files, no network.
     batch_size
         Approximate rows per batch of the result.
     **tables

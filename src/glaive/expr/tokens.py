@@ -139,8 +139,8 @@ def _check_joined(text: str) -> None:
         joined += match.lastgroup == "word"
         if joined > MAX_JOINED:
             raise failure(
-                f"the filter joins more than {MAX_JOINED} tests with AND and OR: compare with a "
-                "list (IN), or join with a table of the values instead",
+                f"the filter has more than {MAX_JOINED} words AND and OR: compare with a list "
+                "(IN), or join with a table of the values instead",
                 text,
                 match.start(),
             )

@@ -27,7 +27,7 @@ MAX_DIMENSION: Final = 1 << 15
 _MIDDLE: Final = 128
 """What is added to bytes of rows, which have no sign."""
 
-_LEAST, _MOST = 1e-30, 1e15
+_LEAST, _MOST = 1e-15, 1e15
 _SLACK: Final = 1.001
 """What bounds are multiplied with, for they are rounded, too."""
 
@@ -128,8 +128,8 @@ def _rounded(
     """
     with np.errstate(all="ignore"):
         most = np.abs(rows).max(axis=1)
-        within = most < _MOST
-        scales = np.where(within & (most > _LEAST), most / 127, 0).astype(np.float32)
+        within = (most < _MOST) & ((most > _LEAST) | (most == 0))
+        scales = np.where(within, most / 127, 0).astype(np.float32)
         inverse = np.where(scales > 0, 1 / scales, 0).astype(np.float32)
         codes = np.rint(np.where(within[:, None], rows, 0) * inverse[:, None])
         left = np.linalg.norm(rows - codes * scales[:, None], axis=1)

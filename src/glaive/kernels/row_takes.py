@@ -26,7 +26,7 @@ from glaive.kernels.records import LevelPage, packed
 from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import MAX_SYMBOL_BYTES, SymbolTable
 from glaive.kernels.take_records import RowTable, TakenColumn, TakeRows
-from glaive.memory import allocate, as_array
+from glaive.memory import allocate, as_array, copy_of
 from glaive.types import MAX_OFFSET, Int64s, UInt8s
 
 __all__ = [
@@ -54,8 +54,17 @@ _PART_ROOM: Final = 5 * 64
 """Bytes of a column for which there is room at first, beside those of its rows."""
 
 _TEXT_ROOM: Final = 64
-_LAST_TEXT_ROOM: Final = 2048
+_LAST_TEXT_ROOM: Final = 4096
 """Bytes of a text for which there is room at first: of each, and beside for the last."""
+
+_TELLING_ROWS: Final = 16
+"""Rows from which on a take tells how long the texts of others may be."""
+
+_MOST_TEXT_ROOM: Final = 16 << 20
+"""Bytes for texts for which there is room at first; it becomes four times as much when it ends."""
+
+_WORTH_COPYING: Final = 1 << 16
+"""Bytes of memory without use that a result does not keep."""
 
 
 class RowItems(NamedTuple):
@@ -175,14 +184,17 @@ class RowColumns:
 
     columns: Sequence[RowPages]
     _tables: Int64s = field(init=False)
-    _room: list[int] = field(init=False)
-    """Bytes of a row for which there is room, and of a column beside."""
+    _fixed: tuple[int, int] = field(init=False)
+    """Bytes of a row, and of all columns beside, for which there is room; without texts."""
+    _texts: list[int] = field(init=False)
+    """Bytes of the texts of a row for which there is room."""
 
     def __post_init__(self) -> None:
         texts = sum(column.text_bits > 0 for column in self.columns)
         beside = _PART_ROOM * len(self.columns) + _LAST_TEXT_ROOM * texts
         each = sum(16 + (column.text_bits or column.page.value_bits) for column in self.columns)
-        object.__setattr__(self, "_room", [(each >> 3) + 1 + _TEXT_ROOM * texts, beside])
+        object.__setattr__(self, "_fixed", ((each >> 3) + 1, beside))
+        object.__setattr__(self, "_texts", [_TEXT_ROOM * texts])
         self._place()
 
     @property
@@ -197,12 +209,16 @@ class RowColumns:
         object.__setattr__(self, "_tables", np.array(places, np.int64))
 
     def room(self, rows: int) -> int:
-        """Bytes that so many rows take, about: as many each as those taken last."""
-        return self._room[0] * rows + self._room[1]
+        """Bytes that so many rows take, about: their texts as many as those taken last."""
+        each, beside = self._fixed
+        return each * rows + beside + min(self._texts[0] * rows, _MOST_TEXT_ROOM)
 
     def learn(self, rows: int, used: int) -> None:
-        """Note how many bytes rows took."""
-        self._room[0] = max(self._room[0], (used + (used >> 2)) // rows)
+        """Note how many bytes rows took, where these are enough to expect as much of others."""
+        if rows >= _TELLING_ROWS:
+            each, beside = self._fixed
+            texts = max(0, used - each * rows - beside)
+            self._texts[0] = (texts + (texts >> 2)) // rows
 
 
 class TakenRows(NamedTuple):
@@ -231,7 +247,7 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     -------
     TakenRows or None
         None when a chunk is damaged or a row is none of a column, when the rows take 2 GiB or
-        more, or when compiled kernels are not to be used.
+        more, or memory ends, or when compiled kernels are not to be used.
     """
     wanted, count = len(rows), len(columns.columns)
     if not wanted or not count or not use_compiled(wanted * count):
@@ -241,7 +257,10 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     base, at = address(numbers), address(rows)
     tables, room = columns.tables, columns.room(wanted)
     while room <= MAX_OFFSET:
-        memory = allocate(room)
+        try:
+            memory = allocate(room)
+        except MemoryError:
+            return None
         call = TakeRows(
             tables=tables, columns=count, rows=at, wanted=wanted, memory=address(memory),
             room=room, scratch=base + 8 * _TAKEN * count, taken=base,
@@ -249,10 +268,12 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
         used = compiled.take_rows(*call)
         if used >= 0:
             columns.learn(wanted, used)
+            if room - used > max(used, _WORTH_COPYING):
+                memory = copy_of(memory.slice(0, used))
             return TakenRows(memory, numbers[: _TAKEN * count].reshape(count, _TAKEN).tolist())
         if used != TOO_LITTLE:
             return None
-        room *= 2
+        room *= 4
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from glaive.spark.options import Options, from_spark
-from glaive.spark.planned_scan import ScanFunction
+from glaive.spark.planned_scan import ScanFunction, options_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,19 +49,16 @@ def planned_bytes(frame: DataFrame) -> int | None:
 
 
 def _of_jvm(frame: Any) -> Iterator[Options]:
-    from pyspark import cloudpickle
-
-    byte = frame.sparkSession._jvm.scala.reflect.ClassTag.Byte()  # noqa: SLF001  # no public way
     waiting = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001  # no public way
     while waiting:
         node = waiting.pop()
         kind = node.getClass().getName()
         if kind == RELATION and node.table().name() in NAMES:
             yield from_spark(dict(node.options().asCaseSensitiveMap()))
-        elif kind == FUNCTION and node.functionExpr().name().startswith(ScanFunction.PREFIX):
-            pickled = bytes(node.functionExpr().func().command().toArray(byte))
-            function, _ = cloudpickle.loads(pickled)  # this process made it
-            yield function.reader.options
+        elif kind == FUNCTION:
+            options = options_of(node.functionExpr().name())
+            if options is not None:
+                yield options
         children = node.children()
         waiting += [children.apply(at) for at in reversed(range(children.size()))]
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
+from glaive.entropy import random_bytes
 from glaive.errors import SchemaError
 from glaive.spark.api import is_connect
 from glaive.spark.frame import frame_schema
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.spark.options import Options
 
-__all__ = ["ScanFunction", "planned_scan"]
+__all__ = ["ScanFunction", "options_of", "planned_scan"]
 
 SETTING = "spark.glaive.plannedScans"
 """Setting of a session: with ``false``, queries read through the data source."""
@@ -49,6 +50,10 @@ MAX_NUMBERS = 1 << 30
 
 LONG_DIGITS = 18
 """Digits of the decimals that fit in 64 bits."""
+
+MAX_REMEMBERED = 1 << 14
+_SCANS: dict[str, Options] = {}
+"""Options of the newest scans, by the names of their functions: plans keep the names."""
 
 
 class ScanFunction:
@@ -67,7 +72,7 @@ class ScanFunction:
     """
 
     PREFIX: ClassVar = "lance "
-    """How Spark's plans name such functions; what follows is for readers."""
+    """How names of such functions begin in Spark's plans."""
 
     def __init__(
         self, reader: LanceReader, parts: list[Any], step: int, as_integers: frozenset[str]
@@ -76,7 +81,7 @@ class ScanFunction:
         self.parts = parts
         self.step = step
         self.as_integers = as_integers
-        self.__name__ = self.PREFIX + _shown(reader)
+        self.__name__ = f"{self.PREFIX}{_shown(reader)} [{random_bytes(8).hex()}]"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the parts."""
@@ -117,8 +122,17 @@ def planned_scan(spark: SparkSession, options: Options, dataset: LanceDataset) -
     ranged = spark.range(0, len(parts) * step, 1, max(1, len(parts)))
     if step > 1:
         ranged = ranged.where(f"id % {step} = 0")
-    frame = ranged.mapInArrow(ScanFunction(reader, parts, step, as_integers), sent)
+    function = ScanFunction(reader, parts, step, as_integers)
+    if len(_SCANS) >= MAX_REMEMBERED:
+        del _SCANS[next(iter(_SCANS))]
+    _SCANS[function.__name__] = options
+    frame = ranged.mapInArrow(function, sent)
     return _with_decimals(frame, schema, as_integers) if as_integers else frame
+
+
+def options_of(name: str) -> Options | None:
+    """The options of a scan of this process, by the name of its function in a plan."""
+    return _SCANS.get(name)
 
 
 def _shown(reader: LanceReader) -> str:
@@ -128,6 +142,9 @@ def _shown(reader: LanceReader) -> str:
 
 
 def _short_decimals(schema: StructType) -> frozenset[str]:
+    """Columns to send as integers; none where Spark's names, without case, are ambiguous."""
+    if len({name.lower() for name in schema.names}) < len(schema):
+        return frozenset()
     return frozenset(
         field.name
         for field in schema

@@ -206,7 +206,9 @@ def _frame(
         dataset.lance_schema,
         dataset.scanner().projected_schema,
     )
-    searched = any(name in options for name in ("limit", "order_by", "nearest", "full_text_query"))
+    searched = bool(
+        pinned.limit is not None or pinned.order_by or pinned.nearest or pinned.full_text_query
+    )
     tests = () if searched else push(use.tests, whole).filters
     filters = [text for text in (pinned.filter, *tests) if text]
     if not use.columns and not filters and not searched:

@@ -19,6 +19,7 @@ from glaive.errors import (
 from glaive.format import transaction as stored
 from glaive.format.manifest import Manifest, decode_manifest
 from glaive.format.paths import DETACHED
+from glaive.io.checksums import verification
 from glaive.io.store import ObjectStore
 from glaive.table.batch import merge_transactions
 from glaive.table.commit import commit_transaction
@@ -116,7 +117,10 @@ def _load_unsupported(store: ObjectStore, location: ManifestLocation) -> Manifes
     """Load a version whose rows glaive may not be able to read, for its transaction."""
     path = location.path
     data = store.get(path)
-    return decode_manifest(data, where=store.full(path), scheme=location.scheme, to_read=False)
+    verify = verification(store) != "never"
+    return decode_manifest(
+        data, where=store.full(path), scheme=location.scheme, to_read=False, verify=verify
+    )
 
 
 def commit_by_hand(

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from glaive.clock import monotonic
+from glaive.dataset.progress_line import current_line
 from glaive.errors import CommitConflictError, CommitContentionError, OptionError
 from glaive.format.flags import check_writable
 from glaive.format.manifest import Manifest
@@ -69,6 +70,9 @@ def with_retries(
                     "conflict_retries or a longer retry_timeout."
                 ) from error
             at = at.at_latest()
+            line = current_line()
+            if line is not None:
+                line.move_to(0, None)
         else:
             dataset.move_to(manifest)
             return result

@@ -49,7 +49,7 @@ def row_pages(layout: MiniBlockLayout, small: Opened, data: pa.Buffer) -> RowPag
     items = None
     if layout.dictionary is not None:
         items = _items(small)
-        if items is None or value[0] >= STRINGS:
+        if items is None or value[0] >= STRINGS or value[1] == 1:
             return None
     first_chunks = np.array([0, table.chunks]) if table.pages is None else table.pages
     symbols = _symbols(layout.value, len(first_chunks) - 1)

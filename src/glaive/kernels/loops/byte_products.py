@@ -37,7 +37,7 @@ from glaive.kernels.vector_records import SelectLikely
 ROW_NUMBERS = 16
 """Bytes of the numbers of a row: an offset, what a product stands for, and two bounds."""
 
-_LEAST, _MOST = np.float32(1e-30), np.float32(1e15)
+_LEAST, _MOST = np.float32(1e-15), np.float32(1e15)
 _SLACK = np.float32(1.001)
 
 _HAS_PRODUCTS = "+avx512vnni" in processor()[1].split(",")
@@ -163,10 +163,11 @@ def encode_row(
         most = max(most, np.uint32(item_u32(row, j) & np.uint32(0x7FFFFFFF)))
     largest = float_of_bits(most)
     scale = inverse = error = squares = np.float32(0)
-    if largest > _LEAST:
+    within = _LEAST < largest < _MOST
+    if within:
         scale, inverse = largest / np.float32(127), np.float32(127) / largest
-    if not largest < _MOST:
-        factor, inverse = np.float32(np.nan), np.float32(0)
+    if not within and largest != np.float32(0):
+        factor = np.float32(np.nan)
     else:
         for j in range(dimension):
             number = item_f32(row, j)

@@ -38,6 +38,8 @@ were, and its bytes where their size was.
 
 LINE = 64
 MOST_VALUES = 1 << 40
+MOST_RUNS = 256
+"""Of levels: each row looks at all of its chunk. Where there are more, others decode them."""
 
 
 @kernel
@@ -135,7 +137,7 @@ def open_chunk(table: int, place: int) -> bool:
 
 @kernel
 def level_of_row(table: int, place: int) -> np.int64:
-    """The definition level of a row; negative for damage."""
+    """The definition level of a row; negative for damage, and for many runs."""
     encoding, width = load_i64(table + TABLE.definition), load_i64(table + TABLE.def_width)
     data, start = load_i64(table + TABLE.data), load_i64(place + LEVELS)
     size, index = load_i64(place + LEVEL_SIZE), load_i64(place + INDEX)
@@ -166,7 +168,7 @@ def level_of_row(table: int, place: int) -> np.int64:
     if size < 8:
         return np.int64(BROKEN)
     head = load_i64(source)
-    if head < 0 or head > size - 8 or head != 2 * (size - 8 - head):
+    if head < 0 or head > size - 8 or head != 2 * (size - 8 - head) or head > 2 * MOST_RUNS:
         return np.int64(BROKEN)
     before, level = np.int64(0), np.int64(BROKEN)
     for run in range(head >> 1):

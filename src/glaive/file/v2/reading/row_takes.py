@@ -23,15 +23,20 @@ from glaive.file.bound import BoundField, FileColumns
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.io.store import RangeReader
 from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
-from glaive.memory import items_of
+from glaive.memory import copy_of, items_of
 from glaive.types import Int64s
 
 __all__ = ["ColumnTakes", "PagedColumns"]
 
 _MOST_ROWS: Final = 1024
-"""Rows of several columns that share their memory: of more, a column kept alone would keep much."""
+_MOST_SHARED: Final = 1 << 20
+"""Rows of several columns that share their memory, and its bytes: of more, a column kept alone
+would keep much."""
 
-_MOST_PLANS: Final = 64
+_DENSE: Final = 8
+"""Rows of a chunk from which on it is decoded quicker as a whole, unless its values are texts."""
+
+_MOST_PLANS: Final = 256
 """Combinations of pages that are kept; beyond, all are let go."""
 
 
@@ -41,19 +46,24 @@ class _Part(NamedTuple):
     pages: RowPages
     layers: tuple[Layer, ...]
 
-    def leaf(self, memory: pa.Buffer, numbers: list[int], count: int) -> Leaf:
-        """Its rows, of which ``numbers`` say where they are in the memory."""
+    def leaf(
+        self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool = False
+    ) -> Leaf:
+        """Its rows, of which ``numbers`` say where they are in the memory.
+
+        Where too much memory is ``shared``, they get their own.
+        """
         values, size, offsets, validity, nulls, levels = numbers
-        data, bits = memory.slice(values, size), self.pages.text_bits
+        data, bits = _part(memory, values, size, own=shared), self.pages.text_bits
         block: Block
         if bits:
-            ends = memory.slice(offsets, (count + 1) * bits >> 3)
+            ends = _part(memory, offsets, (count + 1) * bits >> 3, own=shared)
             block = Variable(ends, bits, data, count)
         else:
             block = FixedWidth(data, self.pages.page.value_bits, count)
         leaf = Leaf(block, count, count, self.layers, null_count=nulls)
         if validity >= 0:
-            leaf.validity = memory.slice(validity, (count + 7) >> 3)
+            leaf.validity = _part(memory, validity, (count + 7) >> 3, own=shared)
         if levels >= 0:
             definition = items_of(memory, "<u2", count, levels)
             if count == 1:
@@ -61,6 +71,11 @@ class _Part(NamedTuple):
             else:
                 leaf.definition = definition
         return leaf
+
+
+def _part(memory: pa.Buffer, start: int, size: int, *, own: bool) -> pa.Buffer:
+    part = memory.slice(start, size)
+    return copy_of(part) if own else part
 
 
 class _Plan(NamedTuple):
@@ -73,6 +88,14 @@ class _Plan(NamedTuple):
     together: RowColumns | None
     parts: Sequence[Sequence[_Part]]
 
+    def is_quick(self, count: int) -> bool:
+        """Whether so many rows are taken quicker here than column by column."""
+        return count <= _MOST_ROWS or all(
+            part.pages.text_bits or count <= _DENSE * len(part.pages.sizes)
+            for own in self.parts
+            for part in own
+        )
+
 
 class ColumnTakes:
     """Columns of mapped files, for takes of few rows.
@@ -83,7 +106,7 @@ class ColumnTakes:
         Columns with the same number of rows.
     """
 
-    __slots__ = ("_columns", "_divided", "_each", "_plans")
+    __slots__ = ("_columns", "_divided", "_each", "_parts", "_plans")
 
     def __init__(self, columns: Sequence[BoundField]) -> None:
         self._columns = columns
@@ -94,6 +117,7 @@ class ColumnTakes:
             if isinstance(column, FieldColumns) and len(column.segments) > 2
         ]
         self._plans: dict[tuple[int, ...], _Plan] = {}
+        self._parts: dict[tuple[int, int], list[_Part]] = {}
 
     def take(self, rows: Int64s) -> list[pa.Array]:
         """The rows at these positions, in this order, one array per column."""
@@ -104,14 +128,16 @@ class ColumnTakes:
         if count:
             pages = self._pages(rows) if self._divided else ()
             plan = self._plans.get(pages) or self._plan(pages)
-            taken = None if plan.together is None else take_rows(plan.together, rows)
+            if plan.together is not None and plan.is_quick(count):
+                taken = take_rows(plan.together, rows)
         if plan is None or taken is None:
             return [column.take(rows) for column in columns]
         memory, places = taken.memory, iter(taken.parts)
+        shared = len(columns) > 1 and memory.size > _MOST_SHARED
         arrays = []
         for column, parts in zip(columns, plan.parts, strict=True):
             if parts and isinstance(column, FieldColumns):
-                leaves = [part.leaf(memory, next(places), count) for part in parts]
+                leaves = [part.leaf(memory, next(places), count, shared=shared) for part in parts]
                 arrays.append(column.finish(count, leaves))
             else:
                 arrays.append(column.take(rows))
@@ -140,11 +166,13 @@ class ColumnTakes:
         """The plan for rows in these pages of the columns that have several."""
         remaining = iter(pages)
         parts = []
-        for column in self._columns:
+        for number, column in enumerate(self._columns):
             own: list[_Part] = []
             if isinstance(column, FieldColumns):
                 page = next(remaining) if len(column.segments) > 2 else 0
-                own = _parts(column, page)
+                known = self._parts.get((number, page))
+                own = _parts(column, page) if known is None else known
+                self._parts[number, page] = own
             parts.append(own)
         together = [part.pages for own in parts for part in own]
         plan = _Plan(RowColumns(together) if together else None, parts)
