@@ -58,7 +58,7 @@ _LAST_TEXT_ROOM: Final = 4096
 """Bytes of a text for which there is room at first: of each, and beside for the last."""
 
 _TELLING_ROWS: Final = 16
-"""Rows from which on a take tells how long the texts of others may be."""
+"""Rows from which on a take tells how long other texts may be."""
 
 _MOST_TEXT_ROOM: Final = 16 << 20
 """Bytes for texts for which there is room at first; it becomes four times as much when it ends."""
@@ -214,7 +214,7 @@ class RowColumns:
         return each * rows + beside + min(self._texts[0] * rows, _MOST_TEXT_ROOM)
 
     def learn(self, rows: int, used: int) -> None:
-        """Note how many bytes rows took, where these are enough to expect as much of others."""
+        """Note how many bytes rows took, where these are enough to expect as much of more."""
         if rows >= _TELLING_ROWS:
             each, beside = self._fixed
             texts = max(0, used - each * rows - beside)

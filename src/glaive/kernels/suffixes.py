@@ -77,7 +77,7 @@ def _sorted(text: NDArray[Any], symbols: int) -> NDArray[np.int32]:
 
 
 def _sort_numpy(text: UInt8s) -> NDArray[np.int32]:
-    """By the first 1, 2, 4, … bytes, until no two suffixes are alike."""
+    """By the first 1, 2, 4, … bytes, until all suffixes differ."""
     size = len(text)
     rank = text.astype(np.int64) + 1
     length = 1
