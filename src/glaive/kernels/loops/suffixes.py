@@ -68,7 +68,7 @@ def sort_substrings(
     text: int, width: int, size: int, symbols: int, starts: int, heads: int, minima: int,
     found_count: int, names: int, order: int,
 ) -> int:  # fmt: skip
-    """Number the strings from one minimum to the next, equal ones with the same number; how many there are.
+    """Number the strings from one minimum to the next, equal ones the same; how many there are.
 
     ``order`` is all -1. ``starts`` are made: where the suffixes of each symbol begin, and their
     end; ``minima`` as well, in the order of the text. There is room for half of ``size`` of them,
