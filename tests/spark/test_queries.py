@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,8 +13,9 @@ from pyspark.sql import SparkSession
 
 import glaive
 import glaive.spark
-from glaive.errors import OptionError
+from glaive.errors import OptionError, SchemaError
 from glaive.spark.frame_sources import frame_sources, planned_bytes
+from glaive.spark.planned_scan import ScanFunction
 
 pytest.importorskip("sqlglot", reason="install the extra 'spark'")
 
@@ -233,3 +236,30 @@ def test_a_query_reads_through_the_data_source_where_the_session_says_so(
     assert "BatchScan lance" in capsys.readouterr().out
     assert found.collect()[0][0] == Decimal("0.10")
     assert [source.columns for source in frame_sources(found)] == [("id", "price")]
+
+
+class OneBatch:
+    """Stands for the reader of a dataset: the same rows for every part."""
+
+    options, filter = SimpleNamespace(uri="memory://d"), None
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def read(self, _part: object) -> list[pa.RecordBatch]:
+        return [self.batch]
+
+
+@pytest.mark.parametrize("value", [10**18, 1 << 63, 1 << 64, -(1 << 63) - 1, None, -7])
+def test_decimals_that_do_not_fit_64_bits_are_refused(value: int | None) -> None:
+    wide = pa.array([None if value is None else Decimal(value)], pa.decimal128(38, 0))
+    # A stranger's file may hold more digits than its type says.
+    array = pa.Array.from_buffers(pa.decimal128(18, 0), 1, wide.buffers())
+    reader: Any = OneBatch(pa.record_batch([array], ["d"]))
+    scan = ScanFunction(reader, [0], 1, frozenset({"d"}))
+    numbers = iter([pa.record_batch([pa.array([0])], ["id"])])
+    if value is not None and not -(1 << 63) <= value < 1 << 63:
+        with pytest.raises(SchemaError, match="more digits"):
+            list(scan(numbers))
+    else:
+        assert [batch.to_pydict() for batch in scan(numbers)] == [{"d": [value]}]
