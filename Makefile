@@ -19,7 +19,7 @@ PARALLEL = -n $(JOBS) --dist loadfile --no-loadscope-reorder
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs test-fast nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
+.PHONY: help demo test docs test-fast test-torch nightly clients examples-types simulate fuzz coverage mutants soak figures lint types layers warmup oldest format spec bench bench-loaders bench-spark protos dist clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-13s %s\n", $$1, $$2 }'
@@ -47,7 +47,11 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	$(MAKE) mutants
 	$(MAKE) figures
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
-	$(MAKE) clients examples-types
+	$(MAKE) clients examples-types test-torch
+
+test-torch: $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
+	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
+		tests/dataset/test_torch_vectors.py tests/index/vector/test_kmeans.py $(ARGS)
 
 clients: $(VENV)/.clients ## Ray, Daft, LanceDB and Hugging Face datasets, with `lance` given by glaive
 	HYPOTHESIS_PROFILE=nightly $(VENV)/clients/bin/python -m pytest -p no:cacheprovider \
