@@ -49,7 +49,7 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 -m nightly
 	$(MAKE) clients examples-types test-torch
 
-test-torch: $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
+test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
 	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
 		tests/dataset/test_torch_vectors.py tests/index/vector/test_kmeans.py $(ARGS)
 

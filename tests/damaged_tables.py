@@ -33,6 +33,7 @@ _NUMBERS: dict[int, list[int]] = {
     Kind.TYPE_INT64: [*_SIGNED, 2**32, 2**48, 2**63 - 1, -(2**63)],
     Kind.TYPE_UINT32: _SMALL,
     Kind.TYPE_UINT64: [*_SMALL, *_LARGE],
+    Kind.TYPE_FIXED64: [*_SMALL, *_LARGE],
     Kind.TYPE_ENUM: [0, 1, 2, 7, 2**31 - 1],
 }
 _TEXTS = [

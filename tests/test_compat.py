@@ -39,9 +39,12 @@ import glaive, lance, lance.fragment
 from lance.dataset import LanceDataset, write_dataset
 from lance.torch.data import get_safe_loader
 import lance.lance
+from lance._arrow.bf16 import BFloat16Array
+from lance.lance import _Dataset, indices
 import pyarrow as pa
 print(lance.__version__, lance.__glaive__ == glaive.__version__, lance.lance.__version__)
 print(LanceDataset is glaive.LanceDataset, lance.fragment is glaive.fragment)
+print(BFloat16Array.__module__, indices.IvfModel.__name__, _Dataset)
 print(lance.write_dataset(pa.table({"a": [1, 2]}), sys.argv[1]).count_rows())
 print(lance.dataset(sys.argv[1]).to_table().num_rows, "write_dataset" in dir(lance))
 try:
@@ -54,6 +57,7 @@ print("lance" in sys.modules, compat.is_installed())
     assert run(script, str(tmp_path / "a.lance")).splitlines() == [
         "14.0.2 True 14.0.2",
         "True True",
+        "glaive.arrow.bfloat16 IvfModel <glaive.lance._Dataset: not supported>",
         "2",
         "2 True",
         "No module named 'lance.nowhere'",
@@ -114,8 +118,10 @@ def test_members_that_clients_of_pylance_use(tmp_path: Path) -> None:
     windows = dataset._ds.take_scan([(0, 1), (1, 3)], columns=["id"])  # noqa: SLF001  # same
     assert [batch.column(0).to_pylist() for batch in windows] == [[3], [1, 2]]
     file = dataset.get_fragments()[0].metadata.files[0]
-    assert file.path() == file.path  # type: ignore[operator]  # older clients call it
-    assert pickle.loads(pickle.dumps(file)).path() == file.path
+    with pytest.warns(DeprecationWarning, match=r"DataFile.path\(\) is deprecated"):
+        assert file.path() == file.path  # type: ignore[operator]  # older clients call it
+    with pytest.warns(DeprecationWarning, match=r"DataFile.path\(\) is deprecated"):
+        assert pickle.loads(pickle.dumps(file)).path() == file.path
     assert dataset.new_file_session().list("data") == [f"data/{file.path}"]
 
 

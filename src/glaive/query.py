@@ -1,4 +1,4 @@
-"""Queries of full-text search: what the option ``full_text_query`` of scans takes."""
+"""Queries of full-text search, which ``full_text_query`` of scans takes, and of similar texts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from glaive.scan.full_text.queries import (
     Occur,
     PhraseQuery,
 )
+from glaive.scan.nearest.minhash_query import MinHashQuery
 
 __all__ = [
     "BooleanQuery",
@@ -27,6 +28,7 @@ __all__ = [
     "FullTextQuery",
     "FullTextQueryType",
     "MatchQuery",
+    "MinHashQuery",
     "MultiMatchQuery",
     "Occur",
     "PhraseQuery",

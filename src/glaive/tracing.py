@@ -1,8 +1,24 @@
 """Events of glaive as they happen, under the names of ``lance.tracing``.
 
-Events are the messages that glaive logs (see :mod:`glaive.log`); spans of single steps are not
-recorded. For where the time of a scan goes, use ``scanner.analyze_plan()`` or
-``scan_stats_callback``.
+Events are what happens to datasets, files and indices, with pylance's targets and fields, and the
+messages that glaive logs (see :mod:`glaive.log`); spans of single steps are not recorded. For
+where the time of a scan goes, use ``scanner.analyze_plan()`` or ``scan_stats_callback``.
+
+=========================  ====================================================================
+target                     fields of ``args``
+=========================  ====================================================================
+``lance::dataset_events``  ``event``: ``loading``, ``writing``, ``committed``, ``compacting``,
+                           ``cleaning``, ``dropping_column``; ``uri``, versions, ``operation``
+``lance::file_audit``      ``mode``: ``create`` or ``delete``; ``type``: ``data``, ``deletion``,
+                           ``manifest``, ``index``, ...; ``path`` below the root or its folder
+``lance::io_events``       ``type``: ``open_scalar_index``, ``open_vector_index``;
+                           ``index_type``, ``index_uuid``
+``lance::execution``       ``type``: ``plan_run``; ``output_rows``, ``iops``, ``requests``,
+                           ``bytes_read`` and other figures of a scan
+``glaive....``             ``message`` and ``level`` of what is logged
+=========================  ====================================================================
+
+All have ``timestamp``, but for messages.
 """
 
 from __future__ import annotations
@@ -18,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from glaive.dataclass import dataclass
+from glaive.events import listen, stop_listening
 from glaive.log import get_log_level
 
 __all__ = [
@@ -30,11 +47,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One event: the part of glaive it is from, its message, and that and the level as ``args``."""
+    """One event: what it is about, its fields, and the message if it was logged."""
 
     target: str
     message: str
     args: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"TraceEvent(target={self.target}, args={json.dumps(self.args)})"
 
 
 class _Handler(logging.Handler):
@@ -74,11 +94,16 @@ def capture_trace_events(callback: Callable[[TraceEvent], None]) -> None:
         args = {"message": message, "level": record.levelname}
         callback(TraceEvent(record.name, message, args))
 
+    def hear(target: str, fields: dict[str, str]) -> None:
+        callback(TraceEvent(target, "", fields))
+
     _listen(receive)
+    listen(hear)
 
 
 def shutdown_tracing() -> None:
     """No events any more for functions given to :func:`capture_trace_events`; ends trace files."""
+    stop_listening()
     logger = logging.getLogger("glaive")
     while _handlers:
         handler = _handlers.pop()
@@ -100,16 +125,15 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
     lock, written = threading.Lock(), 0
 
     def receive(record: logging.LogRecord) -> None:
+        write({"name": record.getMessage(), "cat": record.name, "ts": record.created * 1e6})
+
+    def hear(target: str, fields: dict[str, str]) -> None:
+        name = fields.get("event") or fields.get("type", target)
+        write({"name": name, "cat": target, "ts": time.time() * 1e6, "args": fields})
+
+    def write(event: dict[str, Any]) -> None:
         nonlocal written
-        event: dict[str, Any] = {
-            "name": record.getMessage(),
-            "cat": record.name,
-            "ph": "i",
-            "ts": record.created * 1e6,
-            "pid": record.process,
-            "tid": record.thread,
-            "s": "t",
-        }
+        event |= {"ph": "i", "s": "t", "pid": os.getpid(), "tid": threading.get_ident()}
         with lock:
             if not out.closed:
                 out.write(("," if written else "") + "\n" + json.dumps(event))
@@ -122,5 +146,6 @@ def trace_to_chrome(*, file: str | os.PathLike[str] | None = None) -> None:
                 out.close()
 
     _listen(receive)
+    listen(hear)
     _handlers[-1].close = finish  # type: ignore[method-assign]  # ends the file with the handler
     atexit.register(finish)

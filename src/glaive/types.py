@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
+from glaive.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     ReaderLike = Any

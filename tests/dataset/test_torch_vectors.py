@@ -93,6 +93,20 @@ def test_true_neighbours_are_those_of_a_search(dataset: glaive.LanceDataset) -> 
     assert recall(np.array(searched), found).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("metric", ["L2", "cosine"])
+def test_true_neighbours_are_right_far_from_the_origin(tmp_path: Path, metric: str) -> None:
+    vectors = (VECTORS + 1000).astype(np.float32)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), 4)
+    dataset = glaive.write_dataset(pa.table({"v": lists}), tmp_path / "far.lance")
+    wide = vectors.astype(float)
+    far = ((wide[:20, None] - wide[None]) ** 2).sum(axis=2)
+    if metric == "cosine":
+        wide /= np.linalg.norm(wide, axis=1)[:, None]
+        far = ((wide[:20, None] - wide[None]) ** 2).sum(axis=2)  # in the order of the cosines
+    found = ground_truth(dataset, "v", vectors[:20], metric, k=5, batch_size=64, device="cpu")
+    assert found.tolist() == np.argsort(far, axis=1)[:, :5].tolist()
+
+
 def test_another_process_reads_pass_after_pass() -> None:
     create: Any = lambda: [1, 2, 3]  # noqa: E731  # a function for this once
     with async_dataset(create, queue_size=2) as items:

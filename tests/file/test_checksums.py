@@ -107,6 +107,19 @@ def test_a_file_has_the_same_pages_with_and_without_checksums(tmp_path: Path, ve
     assert 0 < overhead < 64 + 400
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_values_that_are_written_without_a_copy_agree_with_their_checksums(
+    tmp_path: Path, version: str
+) -> None:
+    random = np.random.default_rng(4)
+    table = pa.table({"blob": [random.bytes(40_000), None, random.bytes(33_000)]})
+    store = LocalStore(tmp_path)
+    data = written(store, table, version)
+    assert 73_000 < (compare_file(store, "a.lance") or 0) <= len(data)
+    file = open_reader(store, "a.lance", verify="always")
+    assert file.bind(file.schema.fields).read(0, 3) == [table["blob"].combine_chunks()]
+
+
 @pytest.mark.interop
 @pytest.mark.spec("checksum-3")
 @pytest.mark.parametrize("version", VERSIONS)

@@ -181,6 +181,22 @@ def test_a_batch_that_is_listed_often_is_read_once_at_most(compression: str | No
     assert used < 50 * data.size
 
 
+def test_numbers_of_an_arrow_file_take_256_times_its_bytes_at_most() -> None:
+    count, times = 64 * 64, 500
+    raw = listed_often(arrow_file(pa.array(np.arange(count, dtype=np.uint32))), times)
+    (size,) = struct.unpack("<i", raw[-10:-6])
+    missing = times * count * 4 // 256 - len(raw)
+    for padding, fits in ((missing, True), (missing - 1, False)):
+        padded = raw[: -10 - size] + bytes(padding) + raw[-10 - size :]
+        assert (times * count * 4 <= 256 * len(padded)) is fits
+        if fits:
+            found = decode_deletions(pa.py_buffer(padded), bitmap=False, rows=MANY, where="d")
+            assert found.tolist() == list(range(count))
+        else:
+            with pytest.raises(CorruptFileError, match="repeated batches"):
+                decode_deletions(pa.py_buffer(padded), bitmap=False, rows=MANY, where="d")
+
+
 @pytest.mark.spec("del-6")
 @pytest.mark.parametrize("count", [None, 10, 2**31])
 def test_a_bitmap_of_billions_of_rows_is_counted_before_they_are_listed(count: int | None) -> None:

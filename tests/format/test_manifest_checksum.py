@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import glaive
+from glaive.cli.verify import command
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.footer import ManifestFooter
 from glaive.format.manifest import decode_manifest
 from glaive.format.manifest_checksum import SIZE
+from glaive.format.pb import table_pb2
 
 ON = {"checksums": "true"}
 
@@ -72,6 +76,61 @@ def test_a_transaction_that_ends_like_checksums_is_none(tmp_path: Path) -> None:
     dataset.insert({"id": [2]}, transaction_properties={"p": "x" * 40 + "GLXM"})
     opened = glaive.dataset(place, storage_options={"verify_checksums": "true"})
     assert opened.count_rows() == 2
+
+
+@pytest.mark.spec("man-6")
+def test_a_manifest_that_says_it_has_checksums_must_have_them(place: Path) -> None:
+    raw = bytearray(newest(place).read_bytes())
+    position = ManifestFooter.parse(pa.py_buffer(bytes(raw)), len(raw), where="m").position
+    raw[position - 1] ^= 4
+    decode_manifest(pa.py_buffer(bytes(raw)), where="m")
+    with pytest.raises(CorruptFileError, match=r"checksums of the manifest: .*GLX"):
+        decode_manifest(pa.py_buffer(bytes(raw)), where="m", verify=True)
+
+
+@pytest.mark.spec("man-6")
+def test_what_another_writer_puts_before_the_message_is_not_taken_for_checksums(
+    tmp_path: Path,
+) -> None:
+    glaive.write_dataset({"id": [1]}, tmp_path / "t")
+    raw = newest(tmp_path / "t").read_bytes()
+    position = ManifestFooter.parse(pa.py_buffer(raw), len(raw), where="m").position
+    wire = table_pb2.ManifestOutline.FromString(raw[position + 4 : -16])
+    wire.ClearField("transaction_section")
+    dictionary = b"a dictionary of 0.1 that ends in GLXM"
+
+    def written_by(library: str) -> pa.Buffer:
+        wire.writer_version.library = library
+        message = wire.SerializeToString()
+        parts = [dictionary, struct.pack("<I", len(message)), message]
+        return pa.py_buffer(b"".join([*parts, ManifestFooter(len(dictionary)).build()]))
+
+    found = decode_manifest(written_by("lance"), where="m", verify=True)
+    assert found.wire.fragments == wire.fragments
+    dictionary, wire.has_checksums = b"a dictionary", True  # kept by a writer that does not know it
+    assert decode_manifest(written_by("lance"), where="m", verify=True).wire.has_checksums
+    dictionary, wire.has_checksums = b"a dictionary of 0.1 that ends in GLXM", False
+    # glaive has its transaction there, so that these four bytes cannot be anything else.
+    with pytest.raises(CorruptFileError, match="checksum of the sections"):
+        decode_manifest(written_by("glaive"), where="m", verify=True)
+
+
+def test_a_commit_without_checksums_does_not_say_that_it_has_some(place: Path) -> None:
+    opened = glaive.dataset(place, storage_options={"checksums": "false"})
+    opened.insert({"id": [9]})
+    raw = newest(place).read_bytes()
+    assert b"GLXM" not in raw
+    assert decode_manifest(pa.py_buffer(raw), where="m", verify=True).version == opened.version
+
+
+@pytest.mark.spec("rel-28", "rel-32")
+def test_glaive_verify_compares_manifests(place: Path) -> None:
+    raw = newest(place).read_bytes()
+    newest(place).write_bytes(raw.replace(b"value", b"valve"))
+    result = CliRunner().invoke(command, [str(place)])
+    assert result.exit_code == 1
+    assert "checksum of the sections of the manifest" in result.output
+    assert "version 1: sound" in result.output
 
 
 def test_pylance_reads_and_continues_it(place: Path) -> None:

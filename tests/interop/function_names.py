@@ -7,10 +7,10 @@ _NAMES = """
     array_contains array_dims array_distance array_distinct array_element array_empty
     array_except array_extract array_has array_has_all array_has_any array_indexof
     array_intersect array_join array_length array_max array_min array_ndims array_normalize
-    array_pop_back array_pop_front array_position array_positions array_prepend
-    array_push_back array_push_front array_remove array_remove_all array_remove_n array_repeat
-    array_replace array_replace_all array_replace_n array_resize array_reverse array_slice
-    array_sort array_to_string array_union arrays_overlap arrays_zip arrow_cast arrow_metadata
+    array_pop_back array_pop_front array_position array_positions array_prepend array_push_back
+    array_push_front array_remove array_remove_all array_remove_n array_repeat array_replace
+    array_replace_all array_replace_n array_resize array_reverse array_slice array_sort
+    array_to_string array_union arrays_overlap arrays_zip arrow_cast arrow_metadata
     arrow_try_cast arrow_typeof ascii asin asinh atan atan2 atanh bit_length btrim cardinality
     cast_to_type cbrt ceil char_length character_length chr coalesce concat concat_ws contains
     contains_tokens cos cosh cosine_distance cot current_date current_time current_timestamp
@@ -29,8 +29,12 @@ _NAMES = """
     log10 log2 lower lpad ltrim make_array make_date make_list make_map make_time map
     map_entries map_extract map_keys map_values md5 named_struct nanvl now nullif nvl nvl2
     octet_length overlay pi position pow power radians rand random range regexp_count
-    regexp_instr regexp_like regexp_match regexp_replace repeat replace reverse right round
-    row rpad rtrim sha224 sha256 sha384 sha512 signum sin sinh split_part sqrt starts_with
+    regexp_instr regexp_like regexp_match regexp_replace repeat replace reverse right round row
+    rpad rtrim sha224 sha256 sha384 sha512 signum sin sinh split_part sqrt st_area st_contains
+    st_coveredby st_covers st_crosses st_disjoint st_distance st_equals st_geometryfromtext
+    st_geometrytype st_geomfromtext st_geomfromwkb st_intersects st_isempty st_isvalid
+    st_length st_length2d st_makepoint st_npoints st_numpoints st_overlaps st_point st_touches
+    st_within st_wkbtosql st_wkttosql st_xmax st_xmin st_ymax st_ymin starts_with
     string_to_array string_to_list strpos struct substr substr_index substring substring_index
     tan tanh to_char to_date to_hex to_local_time to_time to_timestamp to_timestamp_micros
     to_timestamp_millis to_timestamp_nanos to_timestamp_seconds to_unixtime today translate
@@ -41,18 +45,13 @@ NAMES = _NAMES.split()
 
 _LEFT_OUT = """
     any_match array_any_match array_filter array_transform arrow_field list_any_match
-    list_filter list_transform union_extract union_tag unnest
-    box2d box3d geometrytype st_3dmakebox st_area st_asbinary st_astext st_box2dfromgeohash
-    st_centroid st_contains st_convexhull st_coorddim st_coveredby st_covers st_crosses
-    st_disjoint st_distance st_dump st_endpoint st_equals st_extent st_geohash
-    st_geometryfromtext st_geometrytype st_geomfromtext st_geomfromwkb st_intersects
-    st_isclosed st_isempty st_isvalid st_isvalidreason st_length st_length2d st_m st_makebox2d
-    st_makepoint st_makepointm st_ndims st_npoints st_numinteriorring st_numinteriorrings
-    st_numpoints st_orientedenvelope st_overlaps st_point st_pointfromgeohash st_pointm
-    st_pointonsurface st_pointz st_pointzm st_simplify st_simplifypreservetopology
-    st_simplifyvw st_startpoint st_touches st_within st_wkbtosql st_wkttosql st_x st_xmax
-    st_xmin st_y st_ymax st_ymin st_z st_zmax
+    list_filter list_transform union_extract union_tag unnest box2d box3d geometrytype
+    st_3dmakebox st_asbinary st_astext st_box2dfromgeohash st_centroid st_convexhull
+    st_coorddim st_dump st_endpoint st_extent st_geohash st_isclosed st_isvalidreason st_m
+    st_makebox2d st_makepointm st_ndims st_numinteriorring st_numinteriorrings
+    st_orientedenvelope st_pointfromgeohash st_pointm st_pointonsurface st_pointz st_pointzm
+    st_simplify st_simplifypreservetopology st_simplifyvw st_startpoint st_x st_y st_z st_zmax
 """
 LEFT_OUT = _LEFT_OUT.split()
 """Names that are refused here: functions that take a lambda, which its own parser does not read,
-the geometry functions, unions, which no dataset holds, and ``arrow_field``."""
+some geometry functions, unions, which no dataset holds, and ``arrow_field``."""

@@ -178,6 +178,7 @@ SQL = [
     "SELECT count(*) AS n, sum(id) AS total FROM dataset WHERE \"group\" = 'g2'",
     "SELECT id + 1 AS more FROM dataset WHERE score IS NULL AND id < 300 ORDER BY id",
     "SELECT id % 2 AS rest FROM dataset WHERE id < 5 ORDER BY id",
+    "SELECT count(*), min(id) AS first FROM dataset WHERE id < 50",
     "SELECT score / 0.0 AS far FROM dataset WHERE score > 0 AND id < 50 ORDER BY id",
 ]
 

@@ -30,6 +30,12 @@ def compaction(dataset: Any) -> Any:
     return import_module(f"{package}.optimize").Compaction
 
 
+def builder(dataset: Any) -> Any:
+    """A builder of scans, of the library that the dataset is from."""
+    package = type(dataset).__module__.partition(".")[0]
+    return import_module(f"{package}.dataset").ScannerBuilder(dataset)
+
+
 def nearest(dataset: Any, **options: Any) -> object:
     return dataset.to_table(nearest={"column": "v", "q": [1.0, 2.0]} | options)
 
@@ -192,6 +198,39 @@ WORDS: dict[str, Call] = {
     ).close(),
     "get_fragments.. does not support filter yet": lambda _, ds: ds.get_fragments("id = 1"),
     "Cannot replace the schema of a dataset": lambda _, ds: ds.replace_schema(ROWS.schema),
+    "Limit must be non-negative": lambda _, ds: builder(ds).limit(-1),
+    "Offset must be non-negative": lambda _, ds: builder(ds).offset(-1),
+    "earest-K must be > 0": lambda _, ds: builder(ds).nearest("v", [1.0, 2.0], k=0),
+    "[Uu]nknown .*option '?nope": lambda _, ds: builder(ds).apply_defaults({"nope": 1}),
+    "columns must be a list or dict": lambda _, ds: builder(ds).columns(3),
+    "distance_range": lambda _, ds: builder(ds).nearest("v", [1.0, 2.0], distance_range=(5.0,)),
+    "[Vv]ersion not found error": lambda _, ds: ds.delta(compared_against=99).list_transactions(),
+}
+
+WARNINGS: dict[str, Call] = {
+    "The 'list_indices' method is deprecated. It may be removed in a future version. Use "
+    "describe_indices": lambda _, ds: ds.list_indices(),
+    "LanceDataset.index_statistics.. is deprecated, use LanceDataset.stats.index_stats.. instead": (
+        lambda _, ds: ds.index_statistics("id_idx")
+    ),
+    "replace_field_metadata is deprecated. Use update_field_metadata with field paths": (
+        lambda _, ds: ds.replace_field_metadata("id", {})
+    ),
+    "Passing a pyarrow.Schema to Merge is deprecated. Please use a LanceSchema": lambda lib, _: (
+        lib.LanceOperation.Merge([], ROWS.schema)
+    ),
+    "FragmentMetadata.data_files is deprecated. Use .files instead": lambda lib, _: (
+        lib.FragmentMetadata(0, [], 1).data_files()
+    ),
+    "DataFile.field_ids is deprecated, use DataFile.fields instead": lambda lib, _: (
+        lib.fragment.DataFile("x", [0], [0], 2, 0).field_ids()
+    ),
+    "DataFile.path.. is deprecated, use DataFile.path instead": lambda lib, _: (
+        lib.fragment.DataFile("x", [0], [0], 2, 0).path()
+    ),
+    "use_legacy_format is deprecated, use data_storage_version instead": lambda lib, ds: (
+        lib.write_dataset(ROWS, f"{ds.uri}.legacy", mode="overwrite", use_legacy_format=False)
+    ),
 }
 
 
@@ -213,3 +252,12 @@ def test_callers_find_the_words_they_match_on(library: Any, place: str, words: s
     dataset = library.dataset(place)
     with pytest.raises(Exception, match=words):
         WORDS[words](library, dataset)
+
+
+@pytest.mark.parametrize("words", WARNINGS)
+def test_warnings_of_deprecation_have_the_words_of_pylance(
+    library: Any, place: str, words: str
+) -> None:
+    dataset = library.dataset(place)
+    with pytest.warns(DeprecationWarning, match=words):
+        WARNINGS[words](library, dataset)

@@ -82,7 +82,10 @@ def test_there_is_no_function_that_pylance_has_not(dataset: Any) -> None:
 def test_every_function_has_a_case() -> None:
     called = {name for text in CASES for name in re.findall(r"([a-z_0-9]+)\(", text)}
     first = {function.name for name, function in functions().items() if name in called}
-    assert {function.name for function in functions().values()} - first <= {
+    named = {function.name for function in functions().values()}
+    # Pylance is asked about these in test_geometries.py.
+    geometries = {name for name in named if name.startswith("st_")}
+    assert named - first - geometries <= {
         # These give other values each time.
         "now",
         "current_date",

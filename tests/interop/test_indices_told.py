@@ -98,7 +98,7 @@ def test_figures_are_those_of_pylance(made: str, name: str) -> None:
     assert {k: v for k, v in mine.items() if k not in own} == {
         k: v for k, v in theirs.items() if k not in own
     }
-    with pytest.warns(DeprecationWarning, match="Use LanceDataset.stats.index_stats"):
+    with pytest.warns(DeprecationWarning, match="stats.index_stats"):
         assert glaive.dataset(made).index_statistics(name) == mine
     assert len(mine["segments"]) == len(theirs["segments"])
 

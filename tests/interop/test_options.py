@@ -189,6 +189,28 @@ def test_metadata_and_writer_options_are_twins(tmp_path: Path) -> None:
     assert "general" not in _described(tmp_path, table, encoding_options=wins)
 
 
+def test_options_of_all_columns_give_way_to_those_of_one(tmp_path: Path) -> None:
+    level: Any = {"lance-encoding:compression": "zstd", "lance-encoding:compression-level": "5"}
+    schema = pa.schema(
+        [("a", pa.string()), ("b", pa.string()), pa.field("c", pa.string(), True, level)]
+    )
+    every: dict[str, Any] = {"compression": "zstd", "compression_level": 7, "minichunk_size": 65536}
+    options = {"*": every, "b": {"compression": "lz4"}}
+    uri = str(tmp_path / "all")
+
+    glaive.write_dataset(pa.table([TEXT] * 3, schema), uri, encoding_options=options)
+
+    first, second, third = (str(layout) for layout in _layouts(uri))
+    assert "level: 7" in first
+    assert "LZ4" in second
+    assert "level: 5" in third
+    assert lance.dataset(uri).to_table()["a"].combine_chunks() == TEXT
+    named = _described(
+        tmp_path, pa.table({"*": TEXT}), encoding_options={"*": {"compression": "none"}}
+    )
+    assert "fsst" not in named
+
+
 def _nested(outer: dict[str, str], inner: dict[str, str]) -> pa.Table:
     def keys(given: dict[str, str]) -> Any:
         return {f"lance-encoding:{key}": value for key, value in given.items()}

@@ -14,12 +14,14 @@ import pyarrow as pa
 import pytest
 
 import glaive
+import glaive.file
 import glaive.fragment
 import glaive.optimize
 import glaive.schema
 
 lance = pytest.importorskip("lance", reason="install the 'interop' group")
-pytest.importorskip("lance.optimize")  # pylance loads it only when asked
+pytest.importorskip("lance.optimize")  # pylance loads these only when asked
+pytest.importorskip("lance.file")
 
 pytestmark = pytest.mark.interop
 
@@ -95,12 +97,32 @@ def fragment_text(ds: Any) -> str:
     return text.replace(fragment.deletion_file(), "D")
 
 
+def indexed_rows(ds: Any) -> Any:
+    """Scans of the rows that indices cover, beside those of all."""
+    ds.create_scalar_index("id", "BTREE")
+    ds.insert(NEW)
+    filters = ["id > 3", "id > 3 and v < 5", "v < 3", "id > 3 or v < 3"]
+    options: list[dict[str, Any]] = [
+        {"fast_search": True},
+        {"fast_search": True, "use_scalar_index": False},
+        {"fast_search": True, "limit": 2, "offset": 1},
+    ]
+    scans = [
+        ds.scanner(columns=["id"], filter=one, **given) for one in filters for given in options
+    ]
+    return [
+        [one.to_table(), pa.Table.from_batches(one.to_batches(), one.projected_schema)]
+        for one in scans
+    ]
+
+
 def polars_schema(lib: Any, place: str) -> Any:
     frame = pytest.importorskip("polars").DataFrame({"a": [1], "b": ["x"]})
     return lib.write_dataset(frame, f"{place}.frame").schema
 
 
 RESULTS: dict[str, Call] = {
+    "rows that indices cover": lambda _, ds, __: indexed_rows(ds),
     "inner names": lambda _, ds, place: inner(ds, place),
     "fragment as text": lambda _, ds, __: fragment_text(ds),
     "texts of polars": lambda lib, _, place: polars_schema(lib, place),
@@ -307,6 +329,14 @@ ERRORS: dict[str, Call] = {
     "figures of no index": lambda _, ds, __: ds.stats.index_stats("x"),
     "row ids twice": lambda lib, _, __: lib.fragment.RowIdSequence([1, 1]),
     "row ids of another kind": lambda lib, _, __: lib.fragment.RowIdMeta.from_dict({"x": [1]}),
+    "storage options of no kind": lambda lib, _, place: lib.dataset(place, storage_options=3),
+    "file of no schema": lambda lib, _, place: lib.file.LanceFileWriter(f"{place}.f", 3),
+    "metadata of no text": lambda lib, _, place: lib.file.LanceFileWriter(
+        f"{place}.f", ROWS.schema
+    ).add_schema_metadata("k", 3),
+    "no rewrites": lambda lib, ds, _: lib.optimize.Compaction.commit(ds, [3]),
+    "options of no kind": lambda lib, ds, _: lib.optimize.Compaction.plan(ds, 3),
+    "fragment by name": lambda _, ds, __: ds.get_fragment("a"),
     "no deletion file": lambda lib, _, __: lib.fragment.DeletionFile.from_json("z"),
 }
 

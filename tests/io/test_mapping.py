@@ -7,9 +7,17 @@ import mmap
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from glaive.io.mapping import is_resident, is_whole_resident, map_file, readable_size
+from glaive.io.mapping import (
+    advise,
+    is_resident,
+    is_whole_resident,
+    map_file,
+    prefetch,
+    readable_size,
+)
 from glaive.types import ByteRange
 
 PAGE = mmap.PAGESIZE
@@ -47,3 +55,20 @@ def test_all_of_a_small_file_is_looked_at_where_the_system_dropped_it(tmp_path: 
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         each_page = [ByteRange(at * PAGE, 1) for at in range(8)]
         assert is_whole_resident(base, 16) == is_resident(base, each_page, 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system cannot be told to forget")
+def test_a_take_sees_that_one_of_sixty_pages_was_dropped(tmp_path: Path) -> None:
+    path, step = tmp_path / "file", 16 * PAGE
+    path.write_bytes(bytes(60 * step))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        base = map_file(file.fileno(), 60 * step)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    advise(base, [ByteRange(0, base.size)], "random")
+    for at in range(60):
+        if at != 37:
+            ctypes.string_at(base.address + at * step, 1)
+    ranges = np.array([[base.address + at * step, PAGE] for at in range(60)])
+    was_dropped = not is_resident(base, [ByteRange(37 * step, 1)])
+    assert prefetch(ranges) == was_dropped

@@ -32,6 +32,16 @@ def test_buffers_begin_on_64_byte_offsets(tmp_path: Path) -> None:
     assert content == b"aaa" + b"\x48" * 61 + b"b" * 64 + b"c" + b"raw" + b"\x48" * 60
 
 
+def test_the_parts_of_a_buffer_lie_back_to_back(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    sink = AlignedSink(store.create("f"))
+    ranges = sink.write_aligned([b"a", (b"bc", b"", b"d"), (), b"e"])
+    assert ranges == [ByteRange(0, 1), ByteRange(64, 3), ByteRange(128, 0), ByteRange(128, 1)]
+    sink.finish()
+    content = store.get("f").to_pybytes()
+    assert content == b"a" + b"\x48" * 63 + b"bcd" + b"\x48" * 61 + b"e"
+
+
 def test_an_aborted_aligned_sink_leaves_nothing(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     sink = AlignedSink(store.create("f"))

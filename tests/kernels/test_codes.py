@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glaive.kernels.codes import MAX_WIDTH, dot_bytes, gap_bytes, sum_tables
+from glaive.kernels.codes import MAX_WIDTH, dot_bytes, gap_bytes, part_products, sum_tables
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
@@ -39,6 +39,21 @@ def test_sums_products_and_squares_are_exact(rows: int, width: int, tier: Any) -
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("parts", "width", "count"), [(1, 1, 1), (3, 2, 16), (2, 5, 256)])
+def test_parts_of_a_vector_are_multiplied_with_all_entries_for_them(
+    parts: int, width: int, count: int, tier: Any
+) -> None:
+    random = np.random.default_rng(2)
+    entries = random.integers(-9, 9, (parts, width, count)).astype(np.float32)
+    vector = random.integers(-9, 9, parts * width).astype(np.float32)
+    with force_tier(tier):
+        products = part_products(entries, vector, -2)
+    by_hand = -2 * np.einsum("pwe,pw->pe", entries, vector.reshape(parts, width))
+    assert products.tolist() == by_hand.tolist()
+    assert products.dtype == np.float32
+
+
+@pytest.mark.parametrize("tier", TIERS)
 def test_the_widest_rows_do_not_overflow(tier: Any) -> None:
     codes = np.full((1, MAX_WIDTH), 255, np.uint8)
     with force_tier(tier):
@@ -56,14 +71,16 @@ START = np.zeros(2, np.float32)
         lambda: sum_tables(CODES, TABLES[:, :16], START),
         lambda: sum_tables(CODES, TABLES, START[:1]),
         lambda: sum_tables(CODES.T, TABLES, START),
+        lambda: part_products(TABLES[None], START),
+        lambda: part_products(TABLES[None, :, ::2], TABLES[:3, 0].copy()),
         lambda: dot_bytes(CODES, START),
         lambda: gap_bytes(CODES, np.zeros(2, np.uint8)),
         lambda: gap_bytes(
             np.zeros((1, MAX_WIDTH + 1), np.uint8), np.zeros(MAX_WIDTH + 1, np.uint8)
         ),
     ],
-    ids=["tables", "entries", "start", "order", "query", "bytes", "wide"],
+    ids=["tables", "entries", "start", "order", "vector", "gaps", "query", "bytes", "wide"],
 )
 def test_codes_of_another_shape_are_refused(call: Callable[[], object]) -> None:
-    with pytest.raises(ValueError, match="codes"):
+    with pytest.raises(ValueError, match=r"codes|entries"):
         call()

@@ -43,6 +43,30 @@ def gone_rows(draw: st.DrawFn) -> tuple[NDArray[np.bool_], DeletionMask]:
     return live, DeletionMask(numbers, base, rows, bits if draw(st.booleans()) else None)
 
 
+@given(case=gone_rows(), width=st.sampled_from([1, 3, 8]), bits=st.sampled_from([32, 64]))
+def test_rows_to_leave_out_may_be_known_by_the_bits_of_the_others(
+    case: tuple[NDArray[np.bool_], DeletionMask], width: int, bits: int
+) -> None:
+    live, _ = case
+    kept = as_buffer(np.packbits(live, bitorder="little"))
+    raw = np.random.default_rng(1).integers(0, 256, len(live) * width).astype(np.uint8)
+    words = (np.arange(len(live)) % 100).astype("<u4")
+    chunk, sizes = pack_inline(as_buffer(words), len(words), 32)
+    each = np.zeros(1, np.int64), sizes, np.array([len(words)])
+    ends = np.arange(len(live) + 1, dtype=f"<i{bits // 8}")
+    strings = Strings(as_buffer(ends), bits, as_buffer(words.astype(np.uint8)))
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            deleted = DeletionMask.of_live(kept, len(live), int(live.sum()))
+            values = compact_fixed(as_buffer(raw), width, deleted)
+            assert values.to_pybytes() == raw.reshape(-1, width)[live].tobytes()
+            unpacked = compact_inline(as_buffer(chunk), *each, 32, 0, deleted, "a.lance")
+            assert np.frombuffer(unpacked, "<u4").tolist() == words[live].tolist()
+            data = compact_variable(strings, deleted).data
+            assert data.to_pybytes() == words[live].astype(np.uint8).tobytes()
+            assert deleted.numbers.tolist() == np.flatnonzero(~live).tolist()
+
+
 @given(case=gone_rows(), width=st.sampled_from([1, 2, 3, 4, 8, 16, 100]))
 def test_values_that_stay(case: tuple[NDArray[np.bool_], DeletionMask], width: int) -> None:
     live, deleted = case

@@ -61,7 +61,7 @@ def zip_all(
     if layout.prefix:
         dtype = np.int32 if layout.prefix == 4 else np.int64
         offsets = np.cumsum([0, *map(len, values)]).astype(dtype)
-    return zip_entries(
+    parts, starts = zip_entries(
         table[:, 0] if layout.max_rep else None,
         table[:, 1] if layout.max_def else None,
         layout,
@@ -69,6 +69,7 @@ def zip_all(
         offsets,
         sum(rep == layout.max_rep for rep, _ in levels),
     )
+    return pa.py_buffer(b"".join(parts)), starts
 
 
 def contents(unzipped: Unzipped) -> tuple[object, ...]:
@@ -101,6 +102,32 @@ def test_unzipping_gives_back_what_was_zipped_in_both_tiers(
     assert rep == ([rep for rep, _ in levels] if layout.max_rep else None)
     assert definition == ([level for _, level in levels] if layout.max_def else None)
     assert (count, visible, joined) == (len(levels), len(values), b"".join(values))
+
+
+@pytest.mark.parametrize("prefix", [4, 8])
+@pytest.mark.parametrize("max_rep", [0, 1])
+def test_large_values_are_views_behind_their_levels_and_lengths(prefix: int, max_rep: int) -> None:
+    layout = EntryLayout(max_rep, 2, max_rep, 3, 1, prefix=prefix)
+    levels = [(max_rep, 0), (max_rep, 1), (max_rep, 3), (0, 0), (max_rep, 0), (max_rep, 2)]
+    values = [b"a" * 70_000, b"", b"b" * 5, b"c" * 50_000]  # one per visible entry
+    definition = np.array([level for _, level in levels], np.uint16)
+    rep = np.array([rep for rep, _ in levels], np.uint16)
+    offsets = np.cumsum([0, *map(len, values)]).astype(f"<i{prefix}")
+    data = pa.py_buffer(b"".join(values))
+    rows = sum(rep for rep, _ in levels) if max_rep else len(levels)
+    parts, starts = zip_entries(rep if max_rep else None, definition, layout, data, offsets, rows)
+    held = range(data.address, data.address + data.size + 1)
+    assert [part.size for part in parts if part.address in held] == [70_000, 5, 50_000]
+    packed = pa.py_buffer(b"".join(parts))
+    back = unzip(packed, starts[:-1], starts[1:], layout, "test")
+    assert contents(back) == (
+        rep.tolist() if max_rep else None,
+        definition.tolist(),
+        len(levels),
+        len(values),
+        np.cumsum([0, *map(len, values)]).tolist(),
+        b"".join(values),
+    )
 
 
 @given(case=entries(), data=st.data())

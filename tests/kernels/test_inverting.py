@@ -1,4 +1,4 @@
-"""Tokens of documents sorted by token: known answers, and both tiers alike."""
+"""Tokens of documents sorted by token: known answers, and the same in both tiers."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ class Sample:
         self.levels = np.zeros(total, np.uint16)
         if level is not None:
             codec, definition, def_width, max_def = LEVELS[level]
-            share = rng.choice([0.0, 0.02, 0.5])
+            # Where a chunk has many runs of levels, its rows are left to the general path.
+            share = rng.choice([0.0, 0.02, 0.02 if definition == 4 else 0.5])
             self.levels = rng.integers(1, max_def + 1, total) * (rng.random(total) < share)
             self.levels = self.levels.astype(np.uint16)
             blocks = codec.encode_blocks(
@@ -281,7 +282,7 @@ def test_arrays_that_contradict_each_other_are_refused() -> None:
         {"symbols": None},
         {"first_chunks": pages.first_chunks + 1},
         {"first_chunks": np.array([0])},
-        {"sizes": np.repeat(pages.sizes, 2)[::2]},
+        {"sizes": pages.sizes[1:]},
     ]
     for change in wrong:
         with pytest.raises(ValueError, match=r"."):

@@ -1,4 +1,4 @@
-"""Tokens in texts, and numbers of distinct ones: known answers, and both tiers alike."""
+"""Tokens in texts, and numbers of distinct ones: known answers, and the same in both tiers."""
 
 from __future__ import annotations
 

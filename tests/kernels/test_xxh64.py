@@ -1,4 +1,4 @@
-"""XXH64 of many strings: known values, and both tiers alike."""
+"""XXH64 of many strings: known values, and the same in both tiers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glaive.errors import SchemaError
 from glaive.kernels.strings import Strings
-from glaive.kernels.xxh64 import hash_strings, hash_words
+from glaive.kernels.xxh64 import hash_ranges, hash_strings, hash_words
 from glaive.memory import as_buffer
 from glaive.testing import force_tier
 
@@ -64,3 +65,27 @@ def test_damaged_offsets_are_refused(tier: Any) -> None:
     offsets = as_buffer(np.array([0, 5, 2], np.int32))
     with force_tier(tier), pytest.raises(SchemaError, match="must ascend"):
         hash_strings(Strings(offsets, 32, pa.py_buffer(b"abcdef")), 2)
+
+
+@given(
+    data=st.binary(max_size=200),
+    places=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=9),
+    seed=st.sampled_from([0, 42, 2**63 - 1]),
+)
+def test_ranges_are_hashed_with_a_seed(
+    data: bytes, places: list[tuple[int, int]], seed: int
+) -> None:
+    inside = [(min(a, b, len(data)), min(max(a, b), len(data))) for a, b in places]
+    starts = np.array([start for start, _ in inside], np.int64)
+    sizes = np.array([stop - start for start, stop in inside], np.int64)
+    expected = [xxhash.xxh64_intdigest(data[start:stop], seed) for start, stop in inside]
+    for tier in TIERS:
+        with force_tier(tier):  # type: ignore[arg-type]  # a tier
+            assert hash_ranges(pa.py_buffer(data), starts, sizes, seed).tolist() == expected
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(("start", "size"), [(2, 5), (-1, 1), (0, 2**63 - 1), (7, 0)])
+def test_ranges_outside_are_refused(tier: Any, start: int, size: int) -> None:
+    with force_tier(tier), pytest.raises(SchemaError, match="to be hashed"):
+        hash_ranges(pa.py_buffer(b"abcdef"), np.array([start]), np.array([size]), 42)

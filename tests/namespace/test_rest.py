@@ -194,14 +194,59 @@ def test_answers_of_a_server_are_checked(
         call(RestNamespace(uri=uri), "describe_table", ["t"])
 
 
-def test_a_server_elsewhere_names_no_places_here() -> None:
-    with answering(http(b'{"location": "file:///etc"}')) as (uri, _):
+KEYS = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "aws_session_token": "c"}
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize(
+    ("location", "options", "message"),
+    [
+        ("file:///etc", {}, "a place on this machine"),
+        ("/etc", {}, "a place on this machine"),
+        ("memory://of/this/process", {}, "a place on this machine"),
+        ("local:///etc", {}, "which fsspec would open"),
+        ("s3://b/t", {"manifest_store": "sqlite:///etc/x"}, "'manifest_store', which makes use"),
+        ("s3://b/t", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/etc/x"}, "token_file', which makes use"),
+        ("s3://b/t", {"endpoint_url_sts": "https://evil"}, "'aws_endpoint_url_sts', which"),
+        ("az://b/t", {"federated_token_file": "/etc/x"}, "'azure_federated_token_file', which"),
+        ("gs://b/t", {"google_service_account": "/etc/x"}, "'google_service_account', which"),
+        ("s3://b/t", {"delete_through_links": "true"}, "'delete_through_links', which"),
+        ("s3://b/t", {"proxy_url": "http://evil"}, "'proxy_url', which makes use"),
+        ("s3://b/t", {"endpoint": "https://evil"}, "credentials of this machine would be sent"),
+        ("s3://b/t", {"endpoint": "https://evil", "token": "c"}, "credentials of this machine"),
+        ("gs://b/t", {"base_url": "https://evil", "skip_signature": "false"}, "'google_base_url'"),
+        ("az://b/t", {"azure_endpoint": "https://evil", "account_key": "k"}, "'azure_endpoint'"),
+    ],
+)
+def test_a_server_elsewhere_makes_no_use_of_this_machine(
+    location: str, options: dict[str, str], message: str
+) -> None:
+    answer = {"location": location, "storage_options": options}
+    with answering(http(json.dumps(answer).encode())) as (uri, _):
         port = uri.rpartition(":")[2]
         host = f"http://127.1:{port}"  # the same machine, by a name that is not that of loopback
-        with pytest.raises(failures.PermissionDeniedError, match="a place on this machine"):
+        with pytest.raises(failures.PermissionDeniedError, match=message):
             call(RestNamespace(uri=host), "describe_table", ["t"])
         allowed = RestNamespace(uri=host, allow_local_locations="true")
-        assert call(allowed, "describe_table", ["t"]).location == "file:///etc"
+        assert call(allowed, "describe_table", ["t"]).location == location
+
+
+@pytest.mark.parametrize(
+    ("location", "options"),
+    [
+        ("s3://b/t", {"region": "eu", **KEYS, "expires_at_millis": "9"}),
+        ("s3://b/t", {"endpoint": "https://minio", "allow_http": "true", **KEYS}),
+        ("s3://b/t", {"endpoint": "https://minio", "aws_skip_signature": "true"}),
+        ("gs://b/t", {"google_storage_token": "a", "base_url": "https://other"}),
+        ("az://b/t", {"account_name": "a", "sas_token": "b", "unheard_of": "c"}),
+        ("https://host/t", {"timeout": "5s"}),
+    ],
+)
+def test_a_server_elsewhere_gives_credentials(location: str, options: dict[str, str]) -> None:
+    answer = {"location": location, "storage_options": options}
+    with answering(http(json.dumps(answer).encode())) as (uri, _):
+        client = RestNamespace(uri=f"http://127.1:{uri.rpartition(':')[2]}")
+        assert call(client, "describe_table", ["t"]).storage_options == options
 
 
 @pytest.mark.parametrize(

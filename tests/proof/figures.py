@@ -53,6 +53,16 @@ def keep(name: str, values: Figures, when: float | None = None) -> None:
     (RUNS / f"{name}.json").write_text(f"{text}\n", "utf-8")
 
 
+def kept(name: str) -> dict[str, Any]:
+    """The figures of the last run of a name, here or as they were taken; none: empty."""
+    for folder in (RUNS, TAKEN):
+        path = folder / f"{name}.json"
+        if path.exists():
+            found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            return found
+    return {}
+
+
 # ------------------------------------------------------------------ what was run, and its words
 
 ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [

@@ -131,6 +131,33 @@ def test_an_order_leaves_equal_rows_in_theirs(dataset: LanceDataset) -> None:
     assert found.equals(expected.slice(0, 900))
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.98])
+def test_numbers_of_every_width_pass_with_their_nulls(tmp_path: Path, share: float) -> None:
+    rng = np.random.default_rng(3)
+    rows = 70_000
+    words = rng.integers(0, 100, rows)
+    kinds: list[Any] = [pa.int8(), pa.uint16(), pa.float32(), pa.timestamp("us"), pa.bool_()]
+    columns: dict[str, Any] = {str(kind): pa.array(words).cast(kind) for kind in kinds}
+    columns["nulls"] = pa.array(words, mask=words < 20)
+    columns["plain"] = rng.standard_normal(rows)
+    columns["decimal"] = pa.array(words).cast(pa.decimal128(20))
+    columns["fixed"] = pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(words, 2)), 2)
+    columns["chance"] = rng.random(rows)
+    table = pa.table(columns)
+    made = glaive.write_dataset(table, tmp_path / "t")
+    for text in (f"chance < {share}", f"chance + 1 < {1 + share}"):
+        found = made.to_table(filter=text)
+        found.validate(full=True)
+        assert found.equals(table.filter(pc.field("chance") < share))
+
+
+def test_the_first_of_many_rows_are_found_in_all_windows(tmp_path: Path) -> None:
+    keys = np.random.default_rng(4).permutation(300_000)
+    made = glaive.write_dataset({"key": keys, "row": np.arange(300_000)}, tmp_path / "t")
+    first = made.scanner(["row"], order_by=["key"], limit=50).to_table()
+    assert first["row"].to_pylist() == np.argsort(keys)[:50].tolist()
+
+
 def test_an_order_by_lists_is_refused_with_the_column(tmp_path: Path) -> None:
     opened = glaive.write_dataset(pa.table({"tags": [[2], [1]]}), tmp_path)
     with pytest.raises(UnsupportedFeatureError, match="order_by: column 'tags'"):

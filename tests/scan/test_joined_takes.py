@@ -333,7 +333,7 @@ def test_a_file_that_was_truncated_is_named_by_the_next_take(tmp_path: Path) -> 
         assert made.take(wanted)["n"].to_pylist() == rows[wanted].tolist()
     (hurt,) = made.get_fragments()[2].data_files()
     path = Path(made.uri, "data", hurt.path)
-    time.sleep(0.02)  # for so long, those who looked at a file trust its size
+    time.sleep(0.05)  # for so long, those who looked at four files trust their sizes
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(CorruptFileError, match=hurt.path):
         made.take(wanted)

@@ -44,6 +44,7 @@ def test_selected_rows_are_counted_listed_and_cut(make, some, begin, end) -> Non
     assert make(some).rows.tolist() == rows
     assert make(some).offsets.tolist() == np.flatnonzero(some).tolist()
     end = min(end, len(rows))
+    assert make(some).numbered(np.arange(end)).tolist() == rows[:end]
     cut = make(some).cut(min(begin, end), end)
     assert cut.rows.tolist() == rows[min(begin, end) : end]
     assert cut.count == len(cut.rows)
@@ -53,6 +54,7 @@ def test_without_further_word_all_rows_are_selected() -> None:
     every = RowSelection(START, START + ROWS)
     assert every.count == ROWS
     assert every.rows.tolist() == list(range(START, START + ROWS))
+    assert every.numbered(np.array([0, 3])).tolist() == [START, START + 3]
     assert every.intersect(as_numbers(np.arange(ROWS) < 3)).rows.tolist() == [5, 6, 7]
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import glaive
 import glaive.spark
+from glaive.errors import CommitConflictError
 from glaive.spark import LanceTable
 
 COUNT = 2000
@@ -113,6 +114,19 @@ class Jobs:
         (total,) = frame.selectExpr("sum(n)").collect()
         assert total[0] == sum(row[0] for row in self.rows.values())
 
+    def overwrite(self) -> None:
+        """A query's frame says which version it read, also where it came back from a server."""
+        copy = f"{self.uri}.copy"
+        glaive.write_dataset(glaive.dataset(self.uri).to_table(["id"]), copy)
+        frame = glaive.spark.sql(self.spark, "select id + 1 as id from t", t=copy)
+        glaive.write_dataset(pa.table({"id": [-1]}), copy, mode="append")
+        try:
+            glaive.spark.write(frame.dropDuplicates(), copy, mode="overwrite")
+        except CommitConflictError:
+            assert glaive.dataset(copy).count_rows() == len(self.rows) + 1
+        else:
+            raise AssertionError("an overwrite removed rows that its frame had not read")
+
     def vacuum(self) -> None:
         self.table.vacuum(0, delete_unverified=True)
         glaive.dataset(self.uri).validate()
@@ -132,6 +146,7 @@ KINDS: tuple[Callable[[Jobs], Any], ...] = (
     Jobs.index,
     Jobs.publish,
     Jobs.read,
+    Jobs.overwrite,
     Jobs.vacuum,
 )
 

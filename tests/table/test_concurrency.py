@@ -6,19 +6,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from glaive.errors import CommitConflictError, DatasetExistsError
+from glaive.clock import Clock, replaced_clock
+from glaive.errors import CommitConflictError, CommitContentionError, DatasetExistsError
 from glaive.format.rowids import decode_row_ids
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_latest
 from glaive.table.protocol import CommitOptions
+from glaive.table.root import guarded
 from glaive.table.versions import list_versions
 
 from .places import KINDS, append, create, make_store, overwrite
@@ -134,3 +137,40 @@ def test_processes_of_both_libraries_append_together(tmp_path: Path) -> None:
     assert dataset.version == 41
     assert dataset.count_rows() == 3 * 41
     assert dataset.to_table().num_rows == 3 * 41
+
+
+class Watched(Clock):
+    """A clock that notes how often somebody waits, and lets nobody wait."""
+
+    waits = 0
+
+    def sleep(self, seconds: float) -> None:
+        """Note it."""
+        self.waits += 1
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_writer_waits_between_its_attempts_and_not_after_the_last(retries: int) -> None:
+    def refuse(_: int) -> AbstractContextManager[None]:
+        raise CommitConflictError("another writer was first")
+
+    store = make_store("memory", Path())
+    base = create(store)
+    root, clock = guarded(store, commit_lock=refuse), Watched()
+    options = CommitOptions(max_retries=retries)
+    with replaced_clock(clock), pytest.raises(CommitContentionError):
+        commit_transaction(root, append(base), base=base, options=options)
+    assert clock.waits == retries
+
+
+def test_a_writer_that_ran_out_of_time_does_not_wait() -> None:
+    def refuse(_: int) -> AbstractContextManager[None]:
+        raise CommitConflictError("another writer was first")
+
+    store = make_store("memory", Path())
+    base = create(store)
+    root, clock = guarded(store, commit_lock=refuse), Watched()
+    options = CommitOptions(max_retries=9, timeout=-1.0)
+    with replaced_clock(clock), pytest.raises(CommitContentionError, match="commit_timeout"):
+        commit_transaction(root, append(base), base=base, options=options)
+    assert clock.waits == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyroaring import BitMap
 
 from glaive.errors import CommitConflictError, CorruptFileError, NotFoundError, OptionError
 from glaive.format.manifest import Manifest
@@ -97,7 +98,10 @@ def test_rows_united_at_one_attempt_are_kept_at_the_next(store: ObjectStore) -> 
         [], commit(store, delete(store, base, f1=[2])), {1: np.array([2], np.uint32)}
     )
     assert isinstance(twice, Delete)
-    assert {one: rows.tolist() for one, rows in twice.merged.items()} == {0: [1, 7], 1: [2, 8]}
+    assert {one: list(BitMap.deserialize(file)) for one, file in twice.merged.items()} == {
+        0: [1, 7],
+        1: [2, 8],
+    }
 
 
 def test_the_same_rows_conflict_and_nothing_changes(store: ObjectStore) -> None:

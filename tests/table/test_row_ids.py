@@ -10,7 +10,8 @@ import pytest
 
 from glaive.errors import CorruptFileError
 from glaive.format.manifest import Manifest
-from glaive.format.rowids import decode_row_ids, decode_versions, encode_row_ids
+from glaive.format.pb import table_pb2
+from glaive.format.rowids import decode_row_ids, decode_versions, encode_row_ids, encode_versions
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
@@ -19,7 +20,7 @@ from glaive.table.operations.overwrite import Overwrite
 from glaive.table.operations.rewrite import Rewrite, RewriteGroup
 from glaive.table.operations.update import Update
 from glaive.table.protocol import CommitOptions
-from glaive.table.rowids import RowIdIndex
+from glaive.table.rowids import RowIdIndex, created_at
 
 from .native import SCHEMA, fragment
 from .places import make_store
@@ -142,3 +143,25 @@ def test_rewritten_fragments_bring_their_row_ids(store: ObjectStore, base: Manif
     assert made.fragment_ids.tolist() == [2, 40]
     assert made.max_fragment_id == 40
     assert located(store, made, 15, 25) == [(1, 15), (0, 5)]
+
+
+def test_versions_of_rows_are_found_by_ids_in_hidden_columns_and_in_the_manifest() -> None:
+    wire = table_pb2.ManifestOutline()
+    hidden = table_pb2.DataFragment(id=4, physical_rows=3)
+    hidden.column_row_ids.SetInParent()
+    hidden.column_created_at_versions.SetInParent()
+    plain = table_pb2.DataFragment(
+        id=6,
+        physical_rows=2,
+        inline_row_ids=encode_row_ids(range(2)),
+        inline_created_at_versions=encode_versions([(2, 8)]),
+    )
+    spare = table_pb2.DataFragment(id=9)
+    spare.column_row_ids.SetInParent()
+    wire.fragments.extend(one.SerializeToString() for one in (hidden, plain, spare))
+    manifest = Manifest(wire, where="m")
+    known = {4: (np.array([9, 5, 7], np.uint64), np.array([1, 2, 3], np.uint64))}
+    found = created_at(manifest, known, np.array([7, 1, 5, 7], np.uint64))
+    assert found.tolist() == [3, 8, 2, 3]
+    with pytest.raises(CorruptFileError, match="found 6"):
+        created_at(manifest, known, np.array([6], np.uint64))

@@ -304,7 +304,7 @@ class FixedShapeImageTensorType(pa.ExtensionType):
 
     def __init__(self, arrow_type: Any, shape: Sequence[int]) -> None:
         self.arrow_type = arrow_type
-        self.shape = [int(one) for one in shape]
+        self.shape = tuple(int(one) for one in shape)
         if not self.shape or min(self.shape) < 0:
             raise SchemaError(f"shape: expected numbers of rows and columns, found {shape!r}")
         storage = pa.list_(arrow_type, math.prod(self.shape))

@@ -23,15 +23,16 @@ def check_nesting(schema: pa.Schema) -> None:
     SchemaError
         A column has more than :data:`MAX_NESTING` levels.
     """
-    for field in schema:
-        level = [field.type]
-        for _ in range(MAX_NESTING):
-            level = [part for data_type in level for part in _parts(data_type)]
+    for at, kind in enumerate(schema.types):
+        level = _parts(kind)
+        for _ in range(MAX_NESTING - 1):
             if not level:
                 break
-        else:
+            level = [part for data_type in level for part in _parts(data_type)]
+        if level:
+            name = schema.field(at).name
             raise SchemaError(
-                f"column {field.name!r}: nested deeper than {MAX_NESTING} levels. Flatten it."
+                f"column {name!r}: nested deeper than {MAX_NESTING} levels. Flatten it."
             )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
+
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["Width", "has_known_width", "total_width", "value_bytes", "width_of"]
 

@@ -17,7 +17,7 @@ from glaive.cli.options import (
     opened,
     version_option,
 )
-from glaive.cli.output import examples, human_bytes, print_json, print_table
+from glaive.cli.output import examples, human_bytes, print_json, print_table, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ def command(
             for one in found
         ],
     )
-    click.echo("* the smallest of the column")
+    say("* the smallest of the column")
 
 
 def _tried(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened, version_option
-from glaive.cli.output import examples, print_json, print_table
+from glaive.cli.output import examples, print_json, print_table, say
 
 
 @click.command(
@@ -56,4 +56,4 @@ def command(
     if as_json:
         print_json({"branch": name, "done": done})
     else:
-        click.echo(f"branch {name} {done}" + ("" if delete else f" from version {at.version}"))
+        say(f"branch {name} {done}" + ("" if delete else f" from version {at.version}"))

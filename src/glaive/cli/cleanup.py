@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, human_bytes, print_json, print_table
+from glaive.cli.output import examples, human_bytes, print_json, print_table, say
 
 
 @click.command(
@@ -98,9 +98,9 @@ def _report(stats: dict[str, object], what: str, *, as_json: bool) -> None:
         print_json(stats)
         return
     files = sum(int(str(stats[name])) for name in stats if name.endswith("_files_removed"))
-    click.echo(
+    say(
         f"{stats['old_versions']} versions and {files} files "
         f"({human_bytes(float(str(stats['bytes_removed'])))}) {what}"
     )
     for warning in stats["warnings"]:  # type: ignore[attr-defined]  # a tuple of texts
-        click.echo(f"kept: {warning}")
+        say(f"kept: {warning}")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, human_count, print_json
+from glaive.cli.output import examples, human_count, print_json, say
 
 
 @click.command(
@@ -40,9 +40,9 @@ def command(
     if as_json:
         print_json({"version": at.version, **asdict(metrics)})
     elif at.version == before:
-        click.echo("nothing to do")
+        say("nothing to do")
     else:
-        click.echo(
+        say(
             f"version {at.version}: {human_count(metrics.fragments_removed)} fragments became "
             f"{human_count(metrics.fragments_added)}"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from glaive.cli.output import examples, human_count, print_json
+from glaive.cli.output import examples, human_count, print_json, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def command(
     if as_json:
         print_json({"source": source, "target": target, "rows": rows})
     else:
-        click.echo(f"{human_count(rows)} rows written to {target}")
+        say(f"{human_count(rows)} rows written to {target}")
 
 
 def _kind(path: str, option: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened, version_option
-from glaive.cli.output import examples, print_json
+from glaive.cli.output import examples, print_json, say
 
 
 @click.command(
@@ -32,4 +32,4 @@ def command(
     if as_json:
         print_json({"version": at.version, "rows": rows})
     else:
-        click.echo(rows)
+        say(rows)

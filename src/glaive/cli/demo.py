@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from glaive.cli.demo_tables import FEATURES, TABLES, features_sql, unpack
-from glaive.cli.output import examples, human_bytes, human_count, print_rows, print_table
+from glaive.cli.output import examples, human_bytes, human_count, print_rows, print_table, say
 from glaive.errors import GlaiveError
 
 if TYPE_CHECKING:
@@ -122,23 +122,23 @@ def _report(
 ) -> None:
     from glaive.dataset.open import dataset
 
-    click.echo("\nThe five airlines with the longest delays (the step delays):")
+    say("\nThe five airlines with the longest delays (the step delays):")
     print_rows(dataset(_dataset(root, "delays")).to_table(), as_json=False)
-    click.echo(
+    say(
         f"{TAKEN_ROWS} random flights (without Spark, files already open: "
         f"{take_seconds * 1000:.1f} ms):"
     )
     print_rows(taken, as_json=False)
-    click.echo("Rows and sizes:")
+    say("Rows and sizes:")
     titles = ["table", "rows", "rows by version", "CSV", "Lance", "only vectors"]
     print_table(titles, [_sizes(root, table, csv[table]) for table in TABLES])
     records = human_bytes(_bytes(Path(_dataset(root, "records"))))
-    click.echo(
+    say(
         f"The {FEATURES} features of a flight are in Lance only. Without them, flights take "
         f"{records} in Lance and {human_bytes(_bytes(root / 'parquet'))} in Parquet zstd."
     )
     seconds = sum(step.seconds for step in record.steps.values())
-    click.echo(f"The {len(record.steps)} steps took {seconds:.1f} s.")
+    say(f"The {len(record.steps)} steps took {seconds:.1f} s.")
 
 
 def _sizes(root: Path, name: str, csv: Path) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import examples, print_json
+from glaive.cli.output import examples, print_json, say
 
 PACKAGES = ("numpy", "pyarrow", "numba", "obstore", "protobuf", "pyroaring", "PyStemmer")
 OPTIONAL = ("pyspark", "duckdb", "pandas", "polars", "torch", "boto3", "fsspec", "hypothesis")
@@ -34,7 +34,7 @@ def command(context: click.Context, location: str | None, *, as_json: bool) -> N
             print_json(check)
         else:
             mark = {"ok": "✓", "absent": "-", "failed": "✗"}[check["state"]]
-            click.echo(f"{mark} {check['check']}: {check['found']}")
+            say(f"{mark} {check['check']}: {check['found']}")
     if any(check["state"] == "failed" for check in checks):
         context.exit(1)
 

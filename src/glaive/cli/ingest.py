@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from glaive.cli.output import examples, human_count
+from glaive.cli.output import examples, human_count, say
 
 if TYPE_CHECKING:
     from glaive.ingestion import DriftRule, IngestMode, IngestResult
@@ -134,12 +134,12 @@ def command(
             "repeated": result.repeated,
             "seconds": round(seconds, 3),
         }
-        click.echo(json.dumps(summary))
+        say(json.dumps(summary))
     elif result.repeated:
-        click.echo(f"{dataset}: job {result.job_id} was done before: version {result.version}")
+        say(f"{dataset}: job {result.job_id} was done before: version {result.version}")
     else:
         aside = f", {human_count(result.bad_records)} bad records" if result.bad_records else ""
-        click.echo(
+        say(
             f"{dataset}: version {result.version}, {human_count(result.rows)} rows from "
             f"{human_count(result.files)} files{aside}, {seconds:.1f} s"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glaive.cli.output import examples
+from glaive.cli.output import examples, say
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout
@@ -78,9 +78,9 @@ def command(
         from glaive.cli.inspect_page import write_page
 
         size = write_page(layout, html)
-        click.echo(f"{html} written, {size:,} bytes; open it in a browser")
+        say(f"{html} written, {size:,} bytes; open it in a browser")
     elif as_json:
-        click.echo(json.dumps(layout.to_dict(), ensure_ascii=False))
+        say(json.dumps(layout.to_dict(), ensure_ascii=False))
     else:
         from glaive.cli.inspect_tree import print_tree
 

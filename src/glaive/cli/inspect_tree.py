@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from glaive.cli.output import PIPE_WIDTH, human_bytes, human_count
+from glaive.cli.output import PIPE_WIDTH, human_bytes, human_count, visible
 
 if TYPE_CHECKING:
     from glaive.dataset.layout import DatasetLayout, FragmentLayout
@@ -52,7 +52,7 @@ def print_tree(
 def _line(name: str, *details: str, style: str = "bold") -> Text:
     """A name and details. Not markup, as names may contain brackets."""
     suffix = ("  " if details else "") + "  ".join(filter(None, details))
-    return Text.assemble((name, style), suffix)
+    return Text.assemble((visible(name), style), visible(suffix))
 
 
 def _count(number: int, singular: str) -> str:
@@ -78,7 +78,7 @@ def _dataset_tree(layout: DatasetLayout, largest: int | None, *, pages: bool) ->
     displayed = names if largest is None else names[:largest]
     schema = tree.add(_line("schema", _count(len(names), "column")))
     for name in displayed:
-        schema.add(Text(name))
+        schema.add(Text(visible(name)))
     omitted = len(names) - len(displayed)
     if omitted:
         schema.add(Text(f"… {_count(omitted, 'column')} more (--largest 0 prints them)", "dim"))

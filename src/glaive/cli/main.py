@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from glaive.cli.output import examples
+from glaive.cli.output import examples, visible
 from glaive.errors import GlaiveError
 
 __all__ = ["COMMANDS", "Commands", "cli", "main"]
@@ -75,19 +75,19 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except GlaiveError as error:
             notes = getattr(error, "__notes__", [])
-            raise click.ClickException(" ".join([str(error), *notes])) from error
+            raise click.ClickException(visible(" ".join([str(error), *notes]))) from error
         except OSError as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(visible(str(error))) from error
         except Exception as error:
             if type(error).__module__ == "pyarrow.lib":
-                raise click.ClickException(str(error).partition("\n")[0]) from error
+                raise click.ClickException(visible(str(error).partition("\n")[0])) from error
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
             # The lines after the first are the stack traces of Java and Python.
             first = str(error).strip().partition("\n")[0]
-            raise click.ClickException(f"Spark: {first}") from error
+            raise click.ClickException(visible(f"Spark: {first}")) from error
 
 
 @click.group(

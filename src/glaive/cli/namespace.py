@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import json_option
-from glaive.cli.output import examples, print_json
+from glaive.cli.output import examples, print_json, say
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -61,8 +61,8 @@ def serve(root: str, *, port: int, host: str, properties: tuple[str, ...]) -> No
     server = RestAdapter("dir", _properties(root, properties), host=host, port=port)
     server.start()
     if host not in _LOOPBACK:
-        click.echo(f"Warning: whoever reaches {host} may delete all tables of {root}.", err=True)
-    click.echo(f"Serving {root} at {server.uri} (interrupt to stop)")
+        say(f"Warning: whoever reaches {host} may delete all tables of {root}.", err=True)
+    say(f"Serving {root} at {server.uri} (interrupt to stop)")
     try:
         server.wait()
     except KeyboardInterrupt:
@@ -84,4 +84,4 @@ def list_tables(root: str, *, properties: tuple[str, ...], as_json: bool) -> Non
         if as_json:
             print_json({"table": table.split("$")})
         else:
-            click.echo(table)
+            say(table)

@@ -24,11 +24,32 @@ __all__ = [
     "print_json",
     "print_rows",
     "print_table",
+    "say",
+    "visible",
 ]
 
 CELL_CHARACTERS = 60
 LIST_ITEMS = 3
 PIPE_WIDTH = 200
+
+
+_HIDDEN = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if chr(code) not in "\n\t"
+}
+
+
+def visible(text: str) -> str:
+    """The text with control characters written out: a terminal would obey those in names and values
+    of a dataset.
+    """
+    return text.translate(_HIDDEN)
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a line; control characters are written out."""
+    click.echo(visible(str(text)), err=err)
 
 
 def examples(*lines: str) -> str:
@@ -57,7 +78,7 @@ def json_line(value: object) -> str:
 
 def print_json(value: object) -> None:
     """Print one line of JSON; see :func:`json_line`."""
-    click.echo(json_line(value))
+    say(json_line(value))
 
 
 def print_facts(facts: dict[str, object], *, as_json: bool) -> None:
@@ -68,7 +89,7 @@ def print_facts(facts: dict[str, object], *, as_json: bool) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         text = human_count(value) if type(value) is int else str(value)
-        click.echo(f"{name.replace('_', ' '):<{width}}  {text}")
+        say(f"{name.replace('_', ' '):<{width}}  {text}")
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -82,9 +103,11 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for position, title in enumerate(titles):
         numbers = all(_is_number(row[position]) for row in cells)
-        table.add_column(title, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(
+            Text(visible(title)), justify="right" if numbers else "left", overflow="fold"
+        )
     for row in cells:
-        table.add_row(*[Text(str(cell)) for cell in row])
+        table.add_row(*[Text(visible(str(cell))) for cell in row])
     # Do not wrap lines in a pipe or file.
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 

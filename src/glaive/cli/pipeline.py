@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table
+from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table, say
 from glaive.errors import ExpectationError, GlaiveError, OptionError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run_command(
         print_json(asdict(finished))
         return
     _print_record(finished)
-    click.echo(f"Run {finished.id} is done. Report: {_report_place(pipeline, finished)}")
+    say(f"Run {finished.id} is done. Report: {_report_place(pipeline, finished)}")
 
 
 @command.command("plan", epilog=examples("glaive pipeline plan shop.toml"))
@@ -128,11 +128,11 @@ def status_command(file: str, *, run_id: str | None, as_json: bool) -> None:
     if as_json:
         print_json(asdict(record))
     else:
-        click.echo(f"run {record.id}: {record.state}, started {record.started}")
+        say(f"run {record.id}: {record.state}, started {record.started}")
         _print_record(record)
         for name, step in record.steps.items():
             if step.error is not None:
-                click.echo(f"{name}: {step.error}")
+                say(f"{name}: {step.error}")
     codes = {"done": 0, "failed": FAILED}
     raise click.exceptions.Exit(codes.get(record.state, UNFINISHED))
 
@@ -150,7 +150,7 @@ def report_command(file: str, *, run_id: str | None, html: Path | None, as_json:
     record = _record(pipeline, run_id)
     if html is not None:
         html.write_text(render_report(pipeline, record), "utf-8")
-        click.echo(f"{html}: run {record.id}")
+        say(f"{html}: run {record.id}")
     elif as_json:
         print_json(asdict(record))
     else:

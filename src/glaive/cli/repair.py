@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, print_json
+from glaive.cli.output import examples, print_json, say
 from glaive.cli.verify import problem_of
 
 
@@ -56,11 +56,11 @@ def command(
         print_json(facts)
         return
     for one in damaged:
-        click.echo(f"version {one['version']}: {one['problem']}")
+        say(f"version {one['version']}: {one['problem']}")
     if not damaged:
-        click.echo(f"version {sound}, the newest, is sound: nothing to do")
+        say(f"version {sound}, the newest, is sound: nothing to do")
     elif apply:
-        click.echo(f"version {facts['restored_as']} has the content of version {sound}")
+        say(f"version {facts['restored_as']} has the content of version {sound}")
     else:
-        click.echo(f"version {sound} is sound: --apply makes it the current one")
+        say(f"version {sound} is sound: --apply makes it the current one")
         context.exit(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, print_json
+from glaive.cli.output import examples, print_json, say
 
 
 @click.command(
@@ -26,4 +26,4 @@ def command(dataset: str, version: str, *, storage_options: tuple[str, ...], as_
     if as_json:
         print_json({"restored": old, "version": at.version})
     else:
-        click.echo(f"version {at.version} has the content of version {old}")
+        say(f"version {at.version} has the content of version {old}")

@@ -14,7 +14,7 @@ from glaive.cli.options import (
     opened,
     version_option,
 )
-from glaive.cli.output import examples, human_count, print_rows
+from glaive.cli.output import examples, human_count, print_rows, say
 
 
 @click.command(
@@ -75,4 +75,4 @@ def command(
         for batch in scanner.to_batches():
             writer.write_batch(batch)
             rows += batch.num_rows
-    click.echo(f"{human_count(rows)} rows written to {output}")
+    say(f"{human_count(rows)} rows written to {output}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened, version_option
-from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table
+from glaive.cli.output import examples, human_bytes, human_count, print_json, print_table, say
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -36,8 +36,8 @@ def command(
     if as_json:
         print_json(facts)
         return
-    click.echo(f"{facts['uri']}  version {facts['version']} of {facts['latest_version']}")
-    click.echo(
+    say(f"{facts['uri']}  version {facts['version']} of {facts['latest_version']}")
+    say(
         f"{human_count(facts['rows'])} rows, {human_count(facts['deleted_rows'])} deleted, in "
         f"{human_count(facts['fragments'])} fragments; {human_bytes(facts['bytes'])}; format "
         f"{facts['format']}; changed {facts['timestamp']}"
@@ -56,11 +56,11 @@ def command(
         ],
     )
     if len(facts["columns"]) > SHOWN_COLUMNS:
-        click.echo(f"and {len(facts['columns']) - SHOWN_COLUMNS} smaller columns")
+        say(f"and {len(facts['columns']) - SHOWN_COLUMNS} smaller columns")
     for name in ("indices", "tags", "branches"):
-        click.echo(f"{name}: {', '.join(map(str, facts[name])) or 'none'}")
+        say(f"{name}: {', '.join(map(str, facts[name])) or 'none'}")
     for line in facts["advice"]:
-        click.echo(f"advice: {line}")
+        say(f"advice: {line}")
 
 
 def _facts(at: LanceDataset) -> dict[str, Any]:

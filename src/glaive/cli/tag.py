@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened, version_option
-from glaive.cli.output import examples, print_json, print_table
+from glaive.cli.output import examples, print_json, print_table, say
 
 
 @click.command(
@@ -58,4 +58,4 @@ def command(
     if as_json:
         print_json({"tag": name, "version": None if delete else at.version, "done": done})
     else:
-        click.echo(f"tag {name} {done}" + ("" if delete else f": version {at.version}"))
+        say(f"tag {name} {done}" + ("" if delete else f": version {at.version}"))

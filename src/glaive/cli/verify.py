@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, human_bytes, print_json
+from glaive.cli.output import examples, human_bytes, print_json, say
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
@@ -48,15 +48,15 @@ def command(
         if as_json:
             print_json(found)
         elif found["state"] == "unused":
-            click.echo(
+            say(
                 f"{found['files']} files ({human_bytes(found['bytes'])}) are used by no version: "
                 "see `glaive cleanup --dry-run`"
             )
         elif found["state"] == "damaged":
-            click.echo(f"version {found['version']}: {found['problem']}")
-            click.echo(f"    {found['remedy']}")
+            say(f"version {found['version']}: {found['problem']}")
+            say(f"    {found['remedy']}")
         else:
-            click.echo(f"version {found['version']}: sound")
+            say(f"version {found['version']}: sound")
     if problems:
         context.exit(1)
 

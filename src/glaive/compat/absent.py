@@ -8,9 +8,10 @@ a name runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from glaive.errors import GlaiveError, MissingDependencyError, UnsupportedFeatureError
+from glaive.named_tuple import NamedTuple
 
 __all__ = [
     "Absence",

@@ -29,6 +29,9 @@ PYLANCE_VERSION = "14.0.2"
 
 _NAME = "lance"
 
+_ELSEWHERE = {"lance._arrow": "glaive.arrow", "lance._arrow.bf16": "glaive.arrow"}
+"""Modules of pylance that are not public but imported, and where their names are."""
+
 
 class _Lance(ModuleType):
     """The module ``lance``: glaive, with the version of pylance."""
@@ -76,7 +79,7 @@ _FINDER = _AliasFinder()
 
 
 def _ours(name: str) -> str:
-    return "glaive" + name.removeprefix(_NAME)
+    return _ELSEWHERE.get(name) or "glaive" + name.removeprefix(_NAME)
 
 
 def _found(name: str) -> ModuleSpec | None:

@@ -35,11 +35,6 @@ _TOKENS = Absence(
     "Search with full_text_query, or tokenize the texts by a library for that",
     "FtsToken tokenize",
 )
-_MINHASH = Absence(
-    "MinHash indices are kept, not searched",
-    "Compare the texts by a filter, or search with pylance",
-    "MinHashQuery",
-)
 _SEARCH_QUERY = Absence(
     "search and filter are options of their own",
     "Use scanner(nearest=…, filter=…) or scanner(full_text_query=…, filter=…)",
@@ -82,7 +77,6 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
     "glaive": (_SHARDS, _BLOB_WRITERS, _TABLE_PROVIDER, _TOKENS),
     "glaive.blob": (_BLOB_WRITERS,),
     "glaive.dataset": (
-        _MINHASH,
         _SEARCH_QUERY,
         _TRANSFORM,
         Absence(*_PARTITIONS, "VectorIndexReader"),
@@ -107,12 +101,13 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
             *_NATIVE,
             "BitmapIterator LanceFileWriteSummary PyDirectoryNamespace PyFullTextQuery "
             "PyRestAdapter PyRestNamespace PySearchFilter RowIdSequenceIterator "
-            "StorageOptionsAccessor TraceGuard manifest_needs_migration language_model_home",
+            "StorageOptionsAccessor TraceGuard manifest_needs_migration language_model_home "
+            "_Dataset _Fragment _Hnsw _KMeans _MergeInsertBuilder _Scanner _Session _write_dataset "
+            "_write_fragments",
         ),
     ),
     "glaive.mem_wal": (_SHARDS,),
     "glaive.query": (
-        _MINHASH,
         Absence(
             "it is an inner object of pylance's Rust library",
             "Use the queries of this module, such as MatchQuery",

@@ -49,6 +49,7 @@ _HOMES = {
     "FieldStatistics": "glaive.dataset.stats",
     "FragmentMetadata": "glaive.dataset.fragments.metadata",
     "FullTextQuery": "glaive.scan.full_text.queries",
+    "MinHashQuery": "glaive.scan.nearest.minhash_query",
     "Index": "glaive.dataset.commits.index_metadata",
     "IndexConfig": "glaive.dataset.indexing.parameters",
     "IndexFile": "glaive.dataset.commits.index_metadata",

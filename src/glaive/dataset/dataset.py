@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, Unpack
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from glaive.dataset.opening import find, version_of_manifest
 from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.history import describe, describe_all, find_version
-from glaive.errors import GlaiveError, NotFoundError, UnsupportedFeatureError
+from glaive.errors import GlaiveError, NotFoundError, OptionError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -561,6 +561,8 @@ class LanceDataset:
         """The fragment with this id; ``None`` if there is none."""
         from glaive.dataset.fragments.fragment import LanceFragment
 
+        if not isinstance(fragment_id, SupportsIndex):
+            raise OptionError(f"fragment_id: expected an integer, found {fragment_id!r:.60}")
         views = self._at.views
         try:
             return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
@@ -853,14 +855,20 @@ class LanceDataset:
         """
         from glaive.dataset.indexing.describe import list_segments
 
-        warn_deprecated("The 'list_indices' method", "describe_indices()")
+        warn_deprecated(
+            "The 'list_indices' method is deprecated. It may be removed in a future version. "
+            "Use describe_indices() instead."
+        )
         return list_segments(self.snapshot)
 
     def index_statistics(
         self, index_name: str, recall_queries: int | None = None
     ) -> dict[str, Any]:
         """Same as ``stats.index_stats``, which replaces it."""
-        warn_deprecated("LanceDataset.index_statistics()", "LanceDataset.stats.index_stats()")
+        warn_deprecated(
+            "LanceDataset.index_statistics() is deprecated, "
+            "use LanceDataset.stats.index_stats() instead"
+        )
         return self.stats.index_stats(index_name, recall_queries)
 
     def remap_row_addrs(self, addrs: pa.Array) -> pa.Array | None:
@@ -1468,7 +1476,10 @@ class LanceDataset:
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
         """Set all entries of the schema's metadata; ``update_schema_metadata`` replaces it."""
-        warn_deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
+        warn_deprecated(
+            "replace_schema_metadata is deprecated. "
+            "Use update_schema_metadata(metadata, replace=True) instead."
+        )
         self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
@@ -1487,7 +1498,10 @@ class LanceDataset:
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
         """Set all entries of the metadata of a field; ``update_field_metadata`` replaces it."""
-        warn_deprecated("replace_field_metadata", "update_field_metadata(metadata, replace=True)")
+        warn_deprecated(
+            "replace_field_metadata is deprecated. "
+            "Use update_field_metadata with field paths and replace=True instead."
+        )
         self.update_field_metadata({field_name: new_metadata}, replace=True)
 
     # ------------------------------------------------------------ clean-up

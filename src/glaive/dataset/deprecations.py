@@ -7,7 +7,6 @@ import warnings
 __all__ = ["warn_deprecated"]
 
 
-def warn_deprecated(what: str, instead: str, above: int = 1) -> None:
-    """Warn the caller of the function that is ``above`` calls above this one."""
-    said = f"{what} is deprecated. Use {instead} instead."
-    warnings.warn(said, DeprecationWarning, stacklevel=above + 2)
+def warn_deprecated(words: str, above: int = 1) -> None:
+    """Warn, in pylance's words, the caller of the function ``above`` calls above this one."""
+    warnings.warn(words, DeprecationWarning, stacklevel=above + 2)

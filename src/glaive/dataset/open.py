@@ -104,7 +104,9 @@ def dataset(
     if options:
         check_options("dataset", options, dataset)
     if index_cache_size is not None:
-        warn_deprecated("'index_cache_size'", "'index_cache_size_bytes'")
+        warn_deprecated(
+            "The 'index_cache_size' parameter is deprecated. Use 'index_cache_size_bytes' instead."
+        )
     if verify is not None:
         storage_options = {**(storage_options or {}), VERIFY: "true" if verify else "false"}
     return LanceDataset(

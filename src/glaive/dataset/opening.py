@@ -8,6 +8,7 @@ from typing import Any
 
 from glaive.dataset.versions.history import find_version, version_as_of
 from glaive.errors import CorruptFileError, OptionError
+from glaive.events import DATASETS, emit
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
 from glaive.io.store import ObjectStore
@@ -28,6 +29,25 @@ def find(
     access: AccessPolicy | None,
 ) -> tuple[ObjectStore, Manifest, str]:
     """Store, manifest and URI; errors as for :func:`glaive.dataset.open.dataset`."""
+    about = {"event": "loading", "uri": uri, "target_ref": version}
+    try:
+        found = _find(uri, version, asof, storage_options, commit_lock, manifest_store, access)
+    except Exception:
+        emit(DATASETS, status="error", **about)
+        raise
+    emit(DATASETS, status="success", version=found[1].version, **about)
+    return found
+
+
+def _find(
+    uri: str | os.PathLike[str] | None,
+    version: int | str | tuple[str | None, int | None] | None,
+    asof: object,
+    storage_options: Mapping[str, str] | None,
+    commit_lock: CommitLock | None,
+    manifest_store: ManifestStore | str | None,
+    access: AccessPolicy | None,
+) -> tuple[ObjectStore, Manifest, str]:
     if uri is None:
         raise OptionError(
             "uri: expected a path or a URI, or namespace_client and table_id, found None"

@@ -18,7 +18,8 @@ def with_declared_types(
 
     DuckDB has one type for texts, whose offsets are 32 bits wide, and names items of lists after
     the column. A column that has the name of a table's column, and its type but for that, gets
-    that type; items of other lists are called ``item``.
+    that type; items of other lists are called ``item``. A count without a name is ``count(*)``, as
+    it is written, where DuckDB calls it ``count_star()``.
 
     Parameters
     ----------
@@ -39,10 +40,12 @@ def with_declared_types(
 
 def _cast(reader: pa.RecordBatchReader, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in reader:
-        yield batch.cast(wanted)
+        yield batch.rename_columns(wanted.names).cast(wanted)
 
 
 def _declared(column: pa.Field, declared: Mapping[str, list[pa.DataType]]) -> pa.Field:
+    if column.name == "count_star()":
+        return column.with_name("count(*)")
     for kind in declared.get(column.name, ()):
         if _general(kind) == _general(column.type):
             return column.with_type(_widened(column.type, kind))

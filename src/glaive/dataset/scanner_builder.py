@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from glaive.compat.absent import Absence, refuse_members
 from glaive.errors import OptionError
+from glaive.scan.options import ScanOptions
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
     from glaive.dataset.scanner import Scanner
+    from glaive.scan.nearest.minhash_query import MinHashQuery
 
 __all__ = ["ScannerBuilder"]
 
-_REFUSED = (
-    Absence(
-        "MinHash indices are kept, not searched",
-        "Compare the texts by a filter, or search with pylance",
-        "ScannerBuilder.minhash_search",
-    ),
-)
 
-
-@refuse_members(_REFUSED)
 class ScannerBuilder:
     """Options of a scan; each method sets one and returns the builder.
 
-    :class:`glaive.scan.options.ScanOptions` says what they mean; they are checked by
-    :meth:`to_scanner`. ``dataset.scanner(...)`` takes the same options at once.
+    :class:`glaive.scan.options.ScanOptions` says what they mean. Each is checked when it is set
+    (``OptionError``), how they go together by :meth:`to_scanner`. ``dataset.scanner(...)`` takes
+    the same options at once.
 
     Parameters
     ----------
@@ -41,12 +34,15 @@ class ScannerBuilder:
         self._options: dict[str, Any] = {}
 
     def _set(self, **options: Any) -> Self:
-        self._options |= options
+        ScanOptions.of(**options)
+        self._options = self._options | options
         return self
 
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> Self:
         """Set options that are not set yet."""
-        self._options = dict(default_opts) | self._options
+        chosen = self._options
+        self._set(**default_opts)
+        self._options |= chosen
         return self
 
     def batch_size(self, batch_size: int) -> Self:
@@ -114,6 +110,10 @@ class ScannerBuilder:
     def blob_handling(self, blob_handling: str | None) -> Self:
         """How blob columns are returned."""
         return self._set(blob_handling=blob_handling)
+
+    def minhash_search(self, query: MinHashQuery) -> Self:
+        """Search for the rows whose texts are most like a text, with a MINHASHLSH index."""
+        return self._set(nearest=query)
 
     def use_stats(self, use_stats: bool = True) -> Self:
         """Whether statistics prune pages."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from glaive.encodings.fetch import Fetch, and_then, join
 from glaive.encodings.protocol import PageBytes
 from glaive.encodings.row_ranges import RowRuns
 from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureError
+from glaive.named_tuple import NamedTuple
 from glaive.types import ByteRange, Int64s, Where
 
 if TYPE_CHECKING:

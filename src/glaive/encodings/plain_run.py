@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.leaf import Layer, Leaf
@@ -37,12 +38,20 @@ class PlainRun(PageReader):
 
     def take(self, rows: Int64s) -> Leaf:
         """The rows at these positions of all pages."""
+        self._check(rows)
+        return self._leaf(self._starts(rows), np.full(len(rows), self._width), len(rows))
+
+    def places(self, rows: Int64s) -> tuple[pa.Buffer, Int64s, int]:
+        """Memory of all pages, where the value of each row begins in it, and the bytes of one."""
+        self._check(rows)
+        return self._parts.data, self._starts(rows), self._width
+
+    def _check(self, rows: Int64s) -> None:
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:
             raise RowIndexError(
                 f"rows {rows.min()} to {rows.max()} of pages of {self.rows} rows "
                 f"(in {self._parts.where})"
             )
-        return self._leaf(self._starts(rows), np.full(len(rows), self._width), len(rows))
 
     def take_ranges(self, rows: Int64s) -> MemoryRanges:
         """The values of the rows."""

@@ -8,7 +8,7 @@ and the indices of those that pass are ranges again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from glaive.kernels.fsst_search import StringTest
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
 from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Where
 
 __all__ = [

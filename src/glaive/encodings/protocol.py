@@ -116,11 +116,11 @@ class EncodedBlocks:
 class EncodedPage:
     """A page ready to be written: its wire message and its buffers in file order.
 
-    ``layout`` is the message with which the format version describes a page.
+    ``layout`` is the version's message that describes a page. A buffer may be a tuple of its parts.
     """
 
     layout: Any
-    buffers: list[pa.Buffer | UInt8s | bytes]
+    buffers: list[Any]
     rows: int
 
 

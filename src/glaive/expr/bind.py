@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
 from glaive.expr import coerce, tree
 from glaive.expr.constant_list import ConstantList, list_as, list_as_column
@@ -298,15 +299,25 @@ class _Binder:
         literals = [bound.scalar() if isinstance(bound, Literal) else None for bound, _ in sides]
         try:
             argument_types, kind = function.resolve(
-                [_public_type(*side) for side in sides], literals
+                [self.argument_type(function, *side) for side in sides], literals
             )
         except FilterError as error:
             raise self.wrong(str(error), node) from None
         arguments = tuple(
-            _cast(bound, source, coerce.plain(to))
+            _cast(bound, source, to if isinstance(to, GeometryType) else coerce.plain(to))
             for (bound, source), to in zip(sides, argument_types, strict=True)
         )
         return tree.Call(function.name, arguments, kind, at=node.at), coerce.plain(kind)
+
+    def argument_type(self, function: registry.Function, node: Node, kind: Any) -> Any:
+        """The type of an argument for a function: of geometries, with their layout."""
+        if function.geometries:
+            known = node.type if isinstance(node, tree.Call) else None
+            if isinstance(node, tree.Column):
+                known = self.names.geometry_type(node)
+            if isinstance(known, GeometryType):
+                return known
+        return _public_type(node, kind)
 
     def subscript(self, node: tree.Subscript) -> Bound:
         operand, kind = self.bind(node.operand)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from glaive.arrow.capacity import too_large
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
+from glaive.arrow.geometries import GeometryType
 from glaive.errors import FilterError
 from glaive.expr.coerce import is_list, is_string
 from glaive.expr.functions.encoding import hex_text
@@ -40,6 +41,8 @@ def cast(array: Any, kind: Any, *, attempt: bool = False) -> Any:
     source = array.type
     if source == kind:
         return array
+    if isinstance(kind, GeometryType):
+        return pa.ExtensionArray.from_storage(kind, cast(array, kind.storage_type))
     if pa.types.is_null(source):
         return pa.nulls(len(array), kind)
     if pa.types.is_dictionary(source):

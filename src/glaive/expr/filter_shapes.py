@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from glaive.expr import tree
 from glaive.expr.constants import as_column
 from glaive.expr.tree import Literal, Node
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["FilterShapes"]
 

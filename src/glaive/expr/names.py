@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.geometries import GeometryType, as_geometries, geometry_type
 from glaive.errors import FilterColumnError, FilterError
 from glaive.expr import tree
 from glaive.expr.coerce import plain
@@ -72,6 +73,15 @@ class Names:
         path = f"{operand.path}.{self._quoted(operand.path, name)}"
         column = tree.Column(path, member_type, self._id(operand.field_id, name), at=at)
         return column, plain(member_type)
+
+    def geometry_type(self, column: tree.Column) -> GeometryType | None:
+        """The type of a column with geometries: by its metadata, or as texts or bytes."""
+        for field in self.fields.values():
+            for node in field.walk():
+                if node.id == column.field_id:
+                    said = geometry_type(node.to_arrow(), column.path)
+                    return said or as_geometries(column.type, column.path)
+        return None
 
     def _quoted(self, above: str, name: str) -> str:
         return f"`{name}`" if "." in name or f"{above}.{name}" in self.fields else name

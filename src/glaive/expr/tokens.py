@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import NamedTuple
 
 from glaive.expr.constant_list import LONG_LIST
 from glaive.expr.source_position import failure
 from glaive.expr.tree import MAX_JOINED, MAX_TEXT
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["AHEAD", "Kind", "Token", "Tokens"]
 

@@ -135,6 +135,8 @@ class Literal(_Positioned):
             return cls(None, kind, at=at)
         if types.is_temporal(kind) and not types.is_interval(kind):
             return cls(scalar.value, kind, at=at)
+        if isinstance(kind, pa.BaseExtensionType):
+            return cls(scalar, kind, at=at)
         if types.is_nested(kind) or types.is_interval(kind) or types.is_dictionary(kind):
             return cls(scalar, kind, at=at)
         return cls(scalar.as_py(), kind, at=at)

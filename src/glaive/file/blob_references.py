@@ -8,7 +8,9 @@ so that users cannot forge one.
 from __future__ import annotations
 
 import secrets
-from typing import Final, NamedTuple
+from typing import Final
+
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["BlobReference"]
 

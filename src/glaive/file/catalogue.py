@@ -42,10 +42,14 @@ class _Renewal:
 
     client: Any
     table_id: tuple[str, ...]
+    location: str
     own: Mapping[str, str] | None
 
     def __call__(self) -> Mapping[str, str]:
         answer = _asked(self.client.describe_table, "DescribeTableRequest", self.table_id)
+        location = answer_field(answer, "location")
+        if location != self.location:  # its credentials are meant for that place
+            raise _wrong(self.table_id, f"{self.location!r} as location, as before", location)
         return {**(self.own or {}), **(_reported(answer, self.table_id) or {})}
 
 
@@ -106,7 +110,7 @@ def ask_for_table(
     if reported is not None:
         options = {**(storage_options or {}), **reported}
         if EXPIRES in reported:
-            options = ExpiringOptions(options, _Renewal(client, path, storage_options))
+            options = ExpiringOptions(options, _Renewal(client, path, location, storage_options))
     managed = answer_field(answer, "managed_versioning") is True
     return TableAnswer(path, location, options, managed)
 

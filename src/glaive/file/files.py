@@ -291,6 +291,8 @@ class LanceFileWriter:
         self._metadata: dict[str, str] = {}
         self._buffers: list[bytes] = []
         if schema is not None:
+            if not isinstance(schema, pa.Schema):
+                raise OptionError(f"schema: expected a pyarrow.Schema, found {schema!r:.60}")
             self._begin(schema)
 
     def _begin(self, schema: pa.Schema) -> None:
@@ -329,9 +331,8 @@ class LanceFileWriter:
             self._buffers.append(bytes(data))
             return len(self._buffers)
         if not isinstance(self._writer, FileV2Writer):
-            raise UnsupportedFeatureError(
-                f"files of format {self._version} have no global buffers; use 2.0 or newer"
-            )
+            why = f"files of format {self._version} have no global buffers; use 2.0 or newer"
+            raise UnsupportedFeatureError(why)
         return self._writer.add_global_buffer(bytes(data))
 
     @property
@@ -342,6 +343,8 @@ class LanceFileWriter:
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add an entry to the schema's metadata; it is written when the file is closed."""
         self._check_open()
+        if not all(isinstance(text, str) for text in (key, value)):
+            raise OptionError(f"schema metadata: expected texts, found {key!r:.40}: {value!r:.40}")
         self._metadata[key] = value
 
     def close(self) -> int:
@@ -350,10 +353,8 @@ class LanceFileWriter:
             return self._rows
         if self._writer is None:
             self._closed = True
-            raise SchemaError(
-                f"{self._store.full(self._name)}: Schema is unknown and file cannot be created: no "
-                "rows were written. Give the writer a schema"
-            )
+            why = "Schema is unknown and file cannot be created: no rows were written"
+            raise SchemaError(f"{self._store.full(self._name)}: {why}. Give the writer a schema")
         for key, value in self._metadata.items():
             self._writer.add_schema_metadata(key, value)
         self.size_bytes = self._writer.finish().size

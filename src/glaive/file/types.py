@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from glaive.file.versions import PROFILES
 from glaive.format.blobs import is_blob
 from glaive.format.field import BLOB, Field
 from glaive.format.fields import LanceSchema
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["FEATURES", "check_types"]
 

@@ -16,7 +16,6 @@ Specification: "Footer" and "Manifest file" in ``docs/format``.
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple
 from typing import ClassVar, Final, Self
 
 import pyarrow as pa
@@ -136,7 +135,16 @@ class FileFooter:
 
     def build(self) -> bytes:
         """The 40 bytes of the footer."""
-        return _FILE.pack(*astuple(self), MAGIC)
+        return _FILE.pack(
+            self.metadata_start,
+            self.column_table,
+            self.global_table,
+            self.global_buffers,
+            self.columns,
+            self.major,
+            self.minor,
+            MAGIC,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ Specification: "Fragments and data files" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
@@ -21,6 +20,7 @@ from glaive.format.limits import (
 from glaive.format.paths import data_file_path
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
+from glaive.named_tuple import NamedTuple
 from glaive.types import FormatVersion
 
 __all__ = [
@@ -160,6 +160,8 @@ class DeletionFile:
         Number of deleted rows; ``None`` in old datasets.
     base_id
         Base path of the file; ``None`` for the dataset itself.
+    checksum
+        Of all bytes of the file; ``None`` if it is not known.
     """
 
     bitmap: bool
@@ -167,6 +169,7 @@ class DeletionFile:
     number: int
     rows: int | None
     base_id: int | None = None
+    checksum: int | None = None
 
     @classmethod
     def from_wire(cls, wire: table_pb2.DeletionFile) -> DeletionFile:
@@ -177,6 +180,7 @@ class DeletionFile:
             number=wire.id,
             rows=wire.num_deleted_rows or None,
             base_id=wire.base_id if wire.HasField("base_id") else None,
+            checksum=wire.checksum if wire.HasField("checksum") else None,
         )
 
     def to_wire(self) -> table_pb2.DeletionFile:
@@ -188,6 +192,7 @@ class DeletionFile:
             id=self.number,
             num_deleted_rows=self.rows or 0,
             base_id=self.base_id,
+            checksum=self.checksum,
         )
 
 

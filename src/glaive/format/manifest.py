@@ -322,7 +322,9 @@ def decode_manifest(
     transaction = section("transaction", "transaction_section", "transaction_section_deprecated")
     index_section = section("index section", "index_section")
     if verify:
-        compare_manifest(view, footer.position, sections_end, where)
+        own = wire.writer_version.library == WRITER[0]
+        stated = wire.has_checksums
+        compare_manifest(view, footer.position, sections_end, where, stated=stated, own=own)
     manifest = Manifest(
         wire, where=where, scheme=scheme, transaction=transaction, index_section=index_section
     )
@@ -373,8 +375,9 @@ def encode_manifest(
     wire.transaction_section = position
     parts += [_LENGTH.pack(len(transaction)), transaction]
     position += _LENGTH.size + len(transaction)
+    wire.has_checksums = checksum is not None
     message = wire.SerializeToString()
-    size = 0 if checksum is None else CHECKSUMS_SIZE
+    size = CHECKSUMS_SIZE if wire.has_checksums else 0
     last = [_LENGTH.pack(len(message)), message, ManifestFooter(position + size).build()]
     if checksum is not None:
         parts.append(manifest_checksums(checksum, parts, last))

@@ -8,7 +8,8 @@ bytes                   content
 4                       ``GLXM``
 ======================= ====================================================================
 
-Nothing refers to them: other readers go by the positions of the sections and of the message.
+The message says that they are there; other readers skip that field, and go by the positions of the
+sections and of the message. A writer that knows neither leaves out both.
 
 Specification: "Manifest file" in ``docs/format/manifest.md``.
 """
@@ -19,6 +20,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from glaive.errors import CorruptFileError
 from glaive.io.checksums import Expected, check
 from glaive.io.store import BytesLike
 from glaive.types import Where
@@ -39,7 +41,9 @@ def manifest_checksums(
     return _BLOCK.pack(function(b"".join(before)), function(b"".join(after)), _MAGIC)
 
 
-def compare_manifest(data: memoryview, position: int, sections_end: int, where: str) -> bool:
+def compare_manifest(
+    data: memoryview, position: int, sections_end: int, where: str, *, stated: bool, own: bool
+) -> bool:
     """Compare a manifest with its checksums; whether it has any.
 
     Parameters
@@ -52,15 +56,31 @@ def compare_manifest(data: memoryview, position: int, sections_end: int, where: 
         Where the last section ends.
     where
         The file, for messages.
+    stated
+        Whether the message says that there are checksums.
+    own
+        Whether the message says that glaive wrote it. There are checksums if this is so, the
+        message states them and the bytes look like some, or two of the three: no single damage
+        hides them, and neither bytes of another writer that end like checksums nor the field of
+        the message, if it has kept that, are taken for some.
 
     Raises
     ------
     CorruptFileError
-        Bytes were changed.
+        Bytes were changed, or the checksums are not there.
     """
     start = position - SIZE
-    if start < sections_end or bytes(data[position - len(_MAGIC) : position]) != _MAGIC:
+    last = bytes(data[max(0, position - len(_MAGIC)) : position])
+    there = start >= sections_end and last == _MAGIC
+    if stated + own + there < 2:  # two of the three
         return False
+    if not there:
+        raise CorruptFileError(
+            "checksums of the manifest",
+            expected=f"{SIZE} bytes that end in {_MAGIC!r} before the message",
+            found=f"{last!r}, and sections that end at {sections_end} of {position}",
+            where=where,
+        )
     before, after, _ = _BLOCK.unpack_from(data, start)
     check(Expected(before, "checksum of the sections of the manifest", Where(where)), data[:start])
     check(Expected(after, "checksum of the manifest", Where(where)), data[position:])

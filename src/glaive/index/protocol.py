@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
@@ -17,6 +17,7 @@ from glaive.index.queries import IndexQuery
 from glaive.index.row_set import RowSet
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.source import IndexSource
+from glaive.named_tuple import NamedTuple
 
 __all__ = [
     "BuiltSegment",

@@ -12,7 +12,7 @@ import pyarrow as pa
 from glaive.arrow.conditions import Condition
 from glaive.dataclass import dataclass
 
-__all__ = ["HasLabels", "HasTokens", "IndexQuery", "MatchesPattern"]
+__all__ = ["HasLabels", "HasTokens", "IndexQuery", "MatchesPattern", "MeetsBox"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,4 +43,17 @@ class MatchesPattern:
     pattern: str
 
 
-IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern
+@dataclass(frozen=True, slots=True)
+class MeetsBox:
+    """Whether the bounding box of a geometry meets a box: what ``st_intersects`` needs.
+
+    Parameters
+    ----------
+    bounds
+        Lowest x and y, highest x and y; points on them are inside.
+    """
+
+    bounds: tuple[float, float, float, float]
+
+
+IndexQuery: TypeAlias = Condition | HasLabels | HasTokens | MatchesPattern | MeetsBox

@@ -6,12 +6,13 @@ Specification: "Building" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.index.row_set import RowNumbers
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["FragmentExtent", "IndexSource", "ValueBatch"]
 

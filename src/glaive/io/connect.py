@@ -11,7 +11,7 @@ from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 from obstore.store import AzureStore, GCSStore, HTTPStore, MemoryStore, S3Store
 
 from glaive.config import settings
-from glaive.errors import OptionError
+from glaive.errors import GlaiveError, OptionError
 from glaive.io.failures import from_object_store
 from glaive.io.objectstore import ObjectStoreAdapter
 from glaive.io.request_limit import RequestLimit
@@ -56,7 +56,8 @@ def connect(uri: str, options: Mapping[str, str]) -> ObjectStoreAdapter:
     if kind != "az" and "@" in bucket:  # Azure has the container there
         bucket = bucket.rpartition("@")[2]
         uri = f"{scheme}://{bucket}/{prefix}"
-        _logger.warning("%s: the user before the host in the URI is not sent", uri)
+        public = GlaiveError.without_secrets(uri)
+        _logger.warning("%s: the user before the host in the URI is not sent", public)
     connection = read_options(kind, options, uri=uri)
     if kind == "memory":
         with _memories_lock:

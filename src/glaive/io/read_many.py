@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.io.store import ObjectStore
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["JoinedObjects", "join_objects", "read_many"]
 

@@ -57,14 +57,19 @@ class AlignedSink:
         self._flush_some()
         return ByteRange(start, self._position - start)
 
-    def write_aligned(self, buffers: Sequence[BytesLike]) -> list[ByteRange]:
-        """Append buffers, each on a 64-byte offset; returns their ranges."""
+    def write_aligned(
+        self, buffers: Sequence[BytesLike | tuple[BytesLike, ...]]
+    ) -> list[ByteRange]:
+        """Append buffers, each on a 64-byte offset; returns their ranges.
+
+        A tuple has the parts of a buffer, which lie back to back.
+        """
         ranges: list[ByteRange] = []
         for buffer in buffers:
             position = self.pad()
-            size = memoryview(buffer).nbytes
-            ranges.append(ByteRange(position, size))
-            self._put(buffer, size)
+            for part in buffer if isinstance(buffer, tuple) else (buffer,):
+                self._put(part, memoryview(part).nbytes)
+            ranges.append(ByteRange(position, self._position - position))
         self._flush_some()
         return ranges
 

@@ -8,9 +8,8 @@ logged with the closest known one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
 from typing import Any, Literal
 
 from glaive.dataclass import dataclass
@@ -18,9 +17,13 @@ from glaive.errors import GlaiveError, OptionError
 
 __all__ = [
     "DOWNLOAD_RETRIES",
+    "HTTP_OPTIONS",
     "MAX_RETRIES",
+    "NAMES",
+    "RETRY_OPTIONS",
     "Connection",
     "StoreKind",
+    "full_names",
     "normalise_options",
     "read_options",
     "read_switch",
@@ -38,10 +41,9 @@ RETRY_SECONDS = 180
 DOWNLOAD_RETRIES = 3
 """Times that a read is repeated if its response breaks off (``download_retry_count``)."""
 
-_CLIENT = frozenset(
+HTTP_OPTIONS = frozenset(
     {
         "allow_http",
-        "allow_invalid_certificates",
         "connect_timeout",
         "default_content_type",
         "http1_only",
@@ -51,17 +53,22 @@ _CLIENT = frozenset(
         "http2_only",
         "pool_idle_timeout",
         "pool_max_idle_per_host",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "proxy_url",
         "randomize_addresses",
         "read_timeout",
-        "root_certificate",
         "timeout",
         "user_agent",
     }
 )
-_OWN = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
+"""Keys of connections that neither name a place nor weaken what is checked."""
+
+_CLIENT = HTTP_OPTIONS | {
+    "allow_invalid_certificates",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "root_certificate",
+}
+RETRY_OPTIONS = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
 _ELSEWHERE = frozenset(
     {
         "checksums",
@@ -139,6 +146,18 @@ _AZ = (
 )
 _KEYS: Mapping[StoreKind, Mapping[str, str]] = {"s3": _S3, "gs": _GS, "az": _AZ}
 
+NAMES: frozenset[str] = frozenset().union(_S3, _GS, _AZ, _CLIENT, RETRY_OPTIONS, _ELSEWHERE)
+"""All keys that have an effect, in lower case."""
+
+
+def full_names(key: str) -> frozenset[str]:
+    """The options that a key stands for, by their full names: short keys stand for one of each kind
+    of store that has it; none for a key without an effect.
+    """
+    name = key.lower()
+    found = {names[name] for names in _KEYS.values() if name in names}
+    return frozenset(found) if found or name not in NAMES else frozenset({name})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
@@ -168,8 +187,10 @@ def normalise_options(options: Mapping[str, object] | None) -> dict[str, str]:
     Raises
     ------
     OptionError
-        A key is not a string, or a value is neither a string nor a number.
+        They are no mapping, a key is not a string, or a value is neither a string nor a number.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"storage_options: expected a mapping, found {type(options).__name__}")
     plain: dict[str, str] = {}
     for key, value in (options or {}).items():
         if not isinstance(key, str):
@@ -199,9 +220,9 @@ def read_options(kind: StoreKind, options: Mapping[str, str], *, uri: str) -> Co
             config.setdefault(known[name], value)
         elif name in _CLIENT:
             client.setdefault(name, value)
-        elif name in _OWN:
+        elif name in RETRY_OPTIONS:
             own.setdefault(name, value)
-        elif name not in _all_keys():
+        elif name not in NAMES:
             public = GlaiveError.without_secrets(uri)
             import logging
 
@@ -230,16 +251,10 @@ def _integer(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.strip().isdecimal() else default
 
 
-@cache
-def _all_keys() -> frozenset[str]:
-    kinds: Iterable[Mapping[str, str]] = _KEYS.values()
-    return frozenset().union(*kinds, _CLIENT, _OWN, _ELSEWHERE)
-
-
 def _close(name: str) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name, _all_keys(), n=1)
+    close = get_close_matches(name, NAMES, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

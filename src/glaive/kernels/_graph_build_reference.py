@@ -47,14 +47,16 @@ def _search_level(
     return candidates
 
 
-def _choose(nodes: Nodes, candidates: list[Candidate], most: int) -> list[Candidate]:
-    """The nearest first, each nearer to the query than to any chosen before; then the others."""
+def _choose(
+    nodes: Nodes, candidates: list[Candidate], most: int
+) -> tuple[list[Candidate], list[Candidate]]:
+    """The nearest first, each nearer to the query than to any chosen before; and others."""
     chosen: list[Candidate] = []
     others: list[Candidate] = []
     for far, node in candidates:
         apart = not any(_distance(nodes, node, other) < far for _, other in chosen)
         (chosen if apart and len(chosen) < most else others).append((far, node))
-    return chosen + others[: most - len(chosen)]
+    return chosen, others[: most - len(chosen)]
 
 
 def _store(lists: Lists, block: int, chosen: list[Candidate]) -> None:
@@ -74,7 +76,9 @@ def find_neighbors(graph: GrowingGraph, batch: Any) -> None:
             if level <= own_level:
                 block = int(graph.blocks(np.array([node], np.int32), level)[0])
                 lists = graph.lists(level)
-                _store(lists, block, _choose(graph.nodes, candidates, lists.nodes.shape[1]))
+                apart, others = _choose(graph.nodes, candidates, lists.nodes.shape[1])
+                _store(lists, block, apart + others)
+                lists.judged[block] = len(apart), len(apart + others)
 
 
 def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
@@ -102,5 +106,7 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
             while entries and len(merged) < capacity + 256:
                 one = entries.pop(0)
                 _insert(merged, float(edges.distances[one]), int(edges.sources[one]))
-            have = _choose(graph.nodes, merged, capacity)
+            apart, others = _choose(graph.nodes, merged, capacity)
+            have = apart + others
+            lists.judged[block] = len(apart), len(have)
         _store(lists, block, have)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["DOT", "MAX_BYTES", "Edges", "GrowingGraph", "Lists", "Nodes"]
@@ -18,15 +19,22 @@ _BLOCK: Final = 64
 MAX_BYTES: Final = 32_768
 """Of byte vectors: sums of their squares fit into 32 bits."""
 
-_MAX_NODES: Final = 1 << 30
+_MAX_NODES: Final = 1 << 28
+"""The bits above are for what building knows of an entry."""
 
 
 class Lists(NamedTuple):
-    """Neighbours of nodes: ``counts[i]`` of ``nodes[i]``, with their distances, nearest first."""
+    """Neighbours of nodes: ``counts[i]`` of ``nodes[i]``, with their distances.
+
+    ``judged[i]`` tells what is known of them since they were last chosen: how many, from the
+    first on, are nearer to the node than to each other, and how many are known in all. Both
+    runs are in order of distance; what is behind them was added since.
+    """
 
     nodes: Int32s
     distances: Float32s
     counts: Int32s
+    judged: Int32s
 
     @classmethod
     def empty(cls, count: int, capacity: int) -> Lists:
@@ -35,6 +43,7 @@ class Lists(NamedTuple):
             np.empty((count, capacity), np.int32),
             np.empty((count, capacity), np.float32),
             np.zeros(count, np.int32),
+            np.zeros((count, 2), np.int32),
         )
 
 

@@ -6,11 +6,12 @@ hashes are bits of a prefilter that few other words pass; those are looked up in
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from glaive.kernels.lookup import WordTable
+from glaive.named_tuple import NamedTuple
 from glaive.types import UInt8s, UInt64s
 
 __all__ = ["Bitset", "HashedWords", "bitset_of", "words_of"]

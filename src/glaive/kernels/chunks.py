@@ -18,8 +18,6 @@ Specification: "Chunks" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -29,6 +27,7 @@ from glaive.kernels._bounds import check_within
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import chunks as compiled
 from glaive.memory import allocate, as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt16s, Where
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from struct import pack
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.graph_search import COMPARISONS, Comparison, compare
 from glaive.kernels.native import code_scan as compiled
 from glaive.kernels.vector_records import ScanCodes
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt64s
 
 __all__ = [

@@ -15,7 +15,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import codes as compiled
 from glaive.types import Float32s, UInt8s
 
-__all__ = ["MAX_WIDTH", "dot_bytes", "exercise", "gap_bytes", "sum_tables"]
+__all__ = ["MAX_WIDTH", "dot_bytes", "exercise", "gap_bytes", "part_products", "sum_tables"]
 
 MAX_WIDTH: Final = 1 << 15
 """Bytes of a row, up to which squared distances fit 31 bits."""
@@ -43,6 +43,36 @@ def sum_tables(codes: UInt8s, tables: Float32s, start: Float32s) -> Float32s:
         return sums
     out = np.array(start, np.float32)
     compiled.sum_tables(address(codes), rows, width, address(tables), address(out))
+    return out
+
+
+def part_products(entries: Float32s, vector: Float32s, factor: float = 1) -> Float32s:
+    """Products of the parts of a vector with the entries of a codebook, times a factor.
+
+    Parameters
+    ----------
+    entries
+        ``float32`` of shape ``(parts, width, entries)``, contiguous: those of a part number by
+        number.
+    vector
+        ``float32`` of shape ``(parts * width,)``.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``float32`` of shape ``(parts, entries)``.
+    """
+    right = entries.ndim == 3 and _is_plain(entries) and _is_plain(vector)
+    if not right or vector.shape != (entries.shape[0] * entries.shape[1],):
+        raise ValueError(f"a vector {vector.shape} for entries {entries.shape}")
+    parts, width, count = entries.shape
+    if not use_compiled(entries.size):
+        scaled = np.float32(factor) * vector.reshape(parts, 1, width)
+        return np.asarray((scaled @ entries)[:, 0], np.float32)
+    out = np.empty((parts, count), np.float32)
+    compiled.part_products(
+        address(entries), parts, width, count, address(vector), np.float32(factor), address(out)
+    )
     return out
 
 
@@ -89,5 +119,6 @@ def exercise() -> None:
     """Call every wrapper once with little data."""
     codes = np.zeros((2, 4), np.uint8)
     sum_tables(codes, np.zeros((4, _ENTRIES), np.float32), np.zeros(2, np.float32))
+    part_products(np.zeros((2, 2, 3), np.float32), np.zeros(4, np.float32))
     dot_bytes(codes, np.zeros(4, np.float32))
     gap_bytes(codes, codes[0])

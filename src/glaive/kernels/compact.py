@@ -36,9 +36,12 @@ _WORDS = (1, 2, 4, 8)
 _SLACK = 64
 """Bytes that kernels may write beyond the last value."""
 
+_BITS_SLACK = 16
+"""Bytes that kernels may read beyond the last bit."""
+
 
 class DeletionMask:
-    """Which of ``rows`` rows are deleted, as numbers and as bits.
+    """Which of ``rows`` rows are deleted, as numbers and as bits; ``live`` rows are not.
 
     Parameters
     ----------
@@ -51,32 +54,56 @@ class DeletionMask:
         numbers when omitted.
     """
 
-    __slots__ = ("_begin", "_bits", "base", "numbers", "rows")
+    __slots__ = ("_begin", "_bits", "_numbers", "base", "live", "rows")
 
     def __init__(self, numbers: Int64s, base: int, rows: int, bits: UInt8s | None = None) -> None:
-        self.numbers = np.ascontiguousarray(numbers, np.int64)
+        self._numbers: Int64s | None = np.ascontiguousarray(numbers, np.int64)
+        self.live = rows - len(numbers)
         self.base = base
         self.rows = rows
         self._bits = bits
         self._begin = base
-        if bits is not None and (base < 0 or 8 * (len(bits) - 16) < base + rows):
+        if bits is not None and (base < 0 or 8 * (len(bits) - _BITS_SLACK) < base + rows):
             raise ValueError(f"{len(bits)} bytes for the bits {base} to {base + rows}")
+
+    @classmethod
+    def of_live(cls, bits: pa.Buffer, rows: int, live: int) -> DeletionMask:
+        """The mask of rows 0 to ``rows`` of which ``live`` have their bit set.
+
+        Numbers of the others are made when a kernel asks for them.
+        """
+        padded = np.zeros((rows + 7) // 8 + _BITS_SLACK, np.uint8)
+        padded[:-_BITS_SLACK] = as_array(bits)[: (rows + 7) // 8]
+        mask = cls(np.empty(0, np.int64), 0, rows, padded)
+        mask._numbers, mask.live = None, live
+        return mask
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the numbers are known, by which bits and strings are copied run by run."""
+        return self._numbers is not None
+
+    @property
+    def numbers(self) -> Int64s:
+        """The deleted rows, ascending."""
+        if self._numbers is None:
+            self._numbers = np.flatnonzero(~self.mask())
+        return self._numbers
 
     def bits(self) -> tuple[UInt8s, int]:
         """Bits of live rows, with 16 bytes behind them, and the number of the first bit."""
         if self._bits is None:
             packed = np.packbits(self.mask(), bitorder="little")
-            self._bits, self._begin = np.append(packed, np.zeros(16, np.uint8)), 0
+            self._bits, self._begin = np.append(packed, np.zeros(_BITS_SLACK, np.uint8)), 0
         return self._bits, self._begin
-
-    @property
-    def live(self) -> int:
-        """The number of live rows."""
-        return self.rows - len(self.numbers)
 
     def mask(self) -> Flags:
         """Which rows are live."""
-        at = self.numbers - self.base
+        if self._numbers is None:
+            bits, first = self.bits()
+            flags = np.unpackbits(bits, count=first + self.rows, bitorder="little")
+            return flags[first:].view(np.bool_)
+        at = self._numbers - self.base
         if len(at) and (at[0] < 0 or at[-1] >= self.rows or (np.diff(at) <= 0).any()):
             raise self.not_ascending()
         live = np.ones(self.rows, np.bool_)
@@ -92,7 +119,7 @@ class DeletionMask:
 
     def check(self) -> None:
         """Raise ``ValueError`` if there are more numbers than rows."""
-        if self.rows < len(self.numbers):
+        if self.live < 0:
             raise self.not_ascending()
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
@@ -20,6 +21,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import distances as compiled
 from glaive.kernels.vector_records import MeasurePairs
+from glaive.memory import as_array, as_buffer
 from glaive.types import Float32s, Int64s
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "exercise",
     "measure",
     "measure_pairs",
+    "measure_places",
     "squared_norms",
 ]
 
@@ -164,6 +167,41 @@ def measure_pairs(
     return _measure(vectors, queries, metric, rows, query_of, count)
 
 
+def measure_places(
+    memory: pa.Buffer,
+    starts: Int64s,
+    element: Element,
+    queries: Queries,
+    metric: Metric,
+    query_of: Int32s,
+) -> Float32s:
+    """The distance of the vector at ``starts[i]`` of some memory from query ``query_of[i]``.
+
+    Parameters
+    ----------
+    memory
+        With vectors as long as the queries, anywhere: a file that is mapped.
+    starts, query_of
+        ``int64`` and ``int32`` of the same length: first byte of each vector, and its query.
+    """
+    dimension, kind = queries.matrix.shape[1], ELEMENTS[element]
+    _check(VectorBlock(np.empty(0, kind), dimension, element), queries, metric)
+    count, size = len(starts), dimension * kind.itemsize
+    if len(query_of) != count:
+        raise ValueError(f"{count} vectors with {len(query_of)} queries")
+    if not count:
+        return np.empty(0, np.float32)
+    if int(starts.min()) < 0 or int(starts.max()) > memory.size - size:
+        raise ValueError(f"vectors at {starts.min()} to {starts.max()} of {memory.size} bytes")
+    if int(query_of.min()) < 0 or int(query_of.max()) >= queries.count:
+        raise ValueError(f"queries {query_of.min()} to {query_of.max()} of {queries.count}")
+    if not use_compiled(count * dimension):
+        octets = as_array(memory)[starts[:, None] + np.arange(size)]
+        vectors = VectorBlock(octets.reshape(-1).view(kind), dimension, element)
+        return _measure(vectors, queries, metric, np.arange(count), query_of, count)
+    return _compiled(memory, element, queries, metric, starts, 1, query_of, count)
+
+
 def _measure(
     vectors: VectorBlock,
     queries: Queries,
@@ -178,15 +216,30 @@ def _measure(
         wide = _widened(matrix, vectors.element)
         query = queries.matrix[np.zeros(count, np.int32) if query_of is None else query_of]
         return _distances(wide, query, metric)
+    step = vectors.dimension * ELEMENTS[vectors.element].itemsize
+    return _compiled(vectors.values, vectors.element, queries, metric, rows, step, query_of, count)
+
+
+def _compiled(
+    memory: NDArray[Any] | pa.Buffer,
+    element: Element,
+    queries: Queries,
+    metric: Metric,
+    rows: Int64s | None,
+    step: int,
+    query_of: Int32s | None,
+    count: int,
+) -> Float32s:
+    dimension = queries.matrix.shape[1]
     distances = np.empty(count, np.float32)
-    scratch = np.empty(vectors.dimension, np.float32)
+    scratch = np.empty(dimension, np.float32)
     norms = queries.norms if metric == "cosine" else None
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
     call = MeasurePairs(
-        values=address(vectors.values), rows=0 if rows is None else address(rows), pairs=count,
-        dimension=vectors.dimension, element=_ELEMENT_NUMBERS[vectors.element],
-        metric=_METRIC_NUMBERS[metric], queries=address(queries.matrix),
+        values=address(memory), rows=0 if rows is None else address(rows), step=step, pairs=count,
+        dimension=dimension, element=_ELEMENT_NUMBERS[element], metric=_METRIC_NUMBERS[metric],
+        queries=address(queries.matrix),
         query_of=0 if query_of is None else address(query_of),
         norms=0 if norms is None else address(norms),
         scratch=address(scratch), out=address(distances),
@@ -252,4 +305,5 @@ def exercise() -> None:
     pairs = np.zeros(1, np.int64), np.zeros(1, np.int32)
     measure(half, queries, "l2")
     measure_pairs(half, queries, "cosine", *pairs)
+    measure_places(as_buffer(half.values), pairs[0], "float16", queries, "l2", pairs[1])
     squared_norms(half.widened())

@@ -8,7 +8,7 @@ Specification: "Ends" in ``docs/format/arrays.md``.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import end_offsets as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Flags, Int64s, UInt64s, Where
 
 __all__ = [

@@ -8,7 +8,7 @@ Specification: "Chunks" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from glaive.kernels.bitpack import pack_inline
 from glaive.kernels.chunks import FILL, assemble_chunks
 from glaive.kernels.native import bitpack as compiled
 from glaive.memory import allocate, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["FramedChunks", "exercise", "frame_inline"]
@@ -30,10 +31,16 @@ _FRAME = 16
 
 
 class FramedChunks(NamedTuple):
-    """Chunks of up to 1,024 values back to back, and the bytes of each."""
+    """Chunks of up to 1,024 values back to back, in one part or several, and the bytes of each."""
 
-    data: pa.Buffer
+    data: tuple[pa.Buffer, ...]
     sizes: Int64s
+
+    @classmethod
+    def joined(cls, parts: Sequence[FramedChunks]) -> FramedChunks:
+        """The chunks of all, without a copy of them."""
+        data = tuple(buffer for part in parts for buffer in part.data)
+        return cls(data, np.concatenate([part.sizes for part in parts]))
 
     @property
     def widths(self) -> Int64s:
@@ -60,9 +67,9 @@ def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int
     if not use_compiled(count):
         packed, sizes = pack_inline(values, count, word_bits)
         parts = [(packed, sizes)]
-        return FramedChunks(
-            *assemble_chunks(np.zeros(chunks, np.int64), [], parts, value_width=value_width)
-        )
+        none = np.zeros(chunks, np.int64)
+        data, sizes = assemble_chunks(none, [], parts, value_width=value_width)
+        return FramedChunks((data,), sizes)
     sizes = np.empty(chunks, np.int64)
     target = allocate(chunks * (_FRAME + BLOCK * word_bits // 8))
     scratch = pa.allocate_buffer(BLOCK * 8)
@@ -70,7 +77,7 @@ def frame_inline(values: pa.Buffer, count: int, word_bits: int, value_width: int
         address(values), count, word_bits, value_width, FILL, address(target), address(sizes),
         address(scratch),
     )  # fmt: skip
-    return FramedChunks(target.slice(0, size), sizes)
+    return FramedChunks((target.slice(0, size),), sizes)
 
 
 def exercise() -> None:

@@ -38,7 +38,7 @@ from glaive.kernels.native import full_zip as compiled
 from glaive.kernels.records import MeasureEntries, UnzipEntries, ZipEntries
 from glaive.kernels.strings import check_offsets
 from glaive.memory import allocate, as_array, as_buffer
-from glaive.types import Int64s, UInt16s
+from glaive.types import Int64s, UInt8s, UInt16s, UInt32s
 
 __all__ = [
     "EntryLayout",
@@ -54,6 +54,9 @@ __all__ = [
 ]
 
 _WORK_BYTES = 64  # bytes of full-zip entries that cost numpy about as much as one value
+
+_MIN_VIEWED = 32 * 1024
+"""Average bytes of a value from which on a step of its own costs less than copying it."""
 
 
 def gather_rows(
@@ -248,7 +251,7 @@ def zip_entries(
     values: pa.Buffer,
     offsets: NDArray[np.int32] | Int64s | None,
     rows: int,
-) -> tuple[pa.Buffer, Int64s]:
+) -> tuple[tuple[pa.Buffer, ...], Int64s]:
     """Interleave levels and values.
 
     Parameters
@@ -268,7 +271,8 @@ def zip_entries(
     Returns
     -------
     tuple
-        The entries, and the position of each row followed by the total size (``rows + 1``).
+        The entries, and the position of each row followed by the total size (``rows + 1``). Entries
+        are in parts, back to back: large values are views of ``values``.
 
     Raises
     ------
@@ -302,7 +306,10 @@ def zip_entries(
         lengths = np.diff(offsets[: visible + 1].astype(np.int64))
         if definition is not None:
             lengths = lengths[definition[definition <= layout.visible_def] == 0]
-        size = entries * layout.control + valued * layout.prefix + int(lengths.sum())
+        value_bytes = int(lengths.sum())
+        if valued and value_bytes >= _MIN_VIEWED * valued:
+            return _in_parts(words, layout, values, offsets, rows)
+        size = entries * layout.control + valued * layout.prefix + value_bytes
     out = allocate(size)
     row_starts = np.empty(rows + 1, np.int64)
     row_starts[rows] = size
@@ -318,7 +325,49 @@ def zip_entries(
         compiled.zip_entries(*call)
     else:
         reference.zip_entries(words, layout, as_array(values), offsets, as_array(out), row_starts)
-    return out, row_starts
+    return (out,), row_starts
+
+
+def _in_parts(
+    words: UInt32s,
+    layout: EntryLayout,
+    values: pa.Buffer,
+    offsets: NDArray[np.int32] | Int64s,
+    rows: int,
+) -> tuple[tuple[pa.Buffer, ...], Int64s]:
+    """Entries whose values are views, each behind the levels and the length before it."""
+    level = words & np.uint32((1 << layout.bits_def) - 1)
+    visible, valued = level <= layout.visible_def, level == 0
+    stored = valued[visible]
+    starts = offsets[: len(stored)].astype(np.int64)
+    sizes = offsets[1 : len(stored) + 1].astype(np.int64) - starts
+    starts, sizes = starts[stored], sizes[stored]
+    head_sizes = layout.control + layout.prefix * valued
+    entry_sizes = head_sizes.astype(np.int64)
+    entry_sizes[valued] += sizes
+    row_starts = np.empty(rows + 1, np.int64)
+    ends = np.cumsum(entry_sizes)
+    row_starts[:rows] = (ends - entry_sizes)[words >> np.uint32(layout.bits_def) == layout.max_rep]
+    row_starts[rows] = ends[-1]
+    heads = np.zeros((len(words), layout.control + layout.prefix), np.uint8)
+    heads[:, : layout.control] = _as_bytes(words, layout.control)
+    heads[valued, layout.control :] = _as_bytes(sizes, layout.prefix)
+    packed = as_buffer(heads[np.arange(heads.shape[1]) < head_sizes[:, None]])
+    parts: list[pa.Buffer] = []
+    at = 0
+    ranges = zip(
+        np.cumsum(head_sizes)[valued].tolist(), starts.tolist(), sizes.tolist(), strict=True
+    )
+    for end, start, size in ranges:
+        parts += (packed.slice(at, end - at), values.slice(start, size))
+        at = end
+    return (*parts, packed.slice(at)), row_starts
+
+
+def _as_bytes(numbers: UInt32s | Int64s, width: int) -> UInt8s:
+    """The low ``width`` bytes of each number."""
+    little = np.ascontiguousarray(numbers, f"<u{numbers.itemsize}")
+    return little.view(np.uint8).reshape(len(numbers), -1)[:, :width]
 
 
 def exercise() -> None:
@@ -326,7 +375,8 @@ def exercise() -> None:
     layout = EntryLayout(1, 1, 1, 1, 1, prefix=4)
     rep, definition = np.array([1, 0], np.uint16), np.array([0, 1], np.uint16)
     text = pa.py_buffer(b"ab")
-    data, starts = zip_entries(rep, definition, layout, text, np.array([0, 2, 2], np.int32), 1)
+    offsets = np.array([0, 2, 2], np.int32)
+    (data,), starts = zip_entries(rep, definition, layout, text, offsets, 1)
     unzip(data, starts[:-1], starts[1:], layout, "warm-up")
     gather_ranges(text, np.array([1, 0]), np.array([1, 1]), "warm-up")
     gather_rows(text, 1, np.array([1, 0]), where="warm-up")

@@ -7,7 +7,7 @@ the nearest of the others. No list becomes longer than it was.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import graph as compiled
 from glaive.kernels.vector_records import RepairGraph
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s
 
 __all__ = ["Lists", "Points", "exercise", "repair_graph"]

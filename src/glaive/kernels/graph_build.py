@@ -40,7 +40,7 @@ class Scratch:
     """Memory for the search of one thread; made for one graph."""
 
     def __init__(self, graph: GrowingGraph) -> None:
-        self.stamps = np.full(len(graph.nodes), -1, np.int32)
+        self.stamps = np.zeros(len(graph.nodes), np.uint8)
         self.stamp = 0
         self.ids = np.empty(graph.candidates, np.int32)
         self.distances = np.empty(graph.candidates, np.float32)
@@ -70,11 +70,12 @@ def find_neighbors(graph: GrowingGraph, batch: Int32s, scratch: Scratch) -> None
     batch = np.ascontiguousarray(batch)
     call = FindNeighbors(
         batch=address(batch), batch_size=len(batch), vectors=address(nodes.vectors),
-        size=nodes.size, kind=nodes.kind, levels=address(graph.levels),
+        node_count=count, size=nodes.size, kind=nodes.kind, levels=address(graph.levels),
         upper_of=address(graph.upper_of), lower_nodes=address(lower.nodes),
         lower_distances=address(lower.distances), lower_counts=address(lower.counts),
-        lower_capacity=lower.nodes.shape[1], upper_nodes=address(upper.nodes),
-        upper_distances=address(upper.distances), upper_counts=address(upper.counts),
+        lower_judged=address(lower.judged), lower_capacity=lower.nodes.shape[1],
+        upper_nodes=address(upper.nodes), upper_distances=address(upper.distances),
+        upper_counts=address(upper.counts), upper_judged=address(upper.judged),
         upper_capacity=upper.nodes.shape[1], entry=graph.entry, entry_level=entry_level,
         candidates=graph.candidates, stamps=address(scratch.stamps), stamp=scratch.stamp,
         ids=address(scratch.ids), distances=address(scratch.distances),
@@ -101,8 +102,8 @@ def link_back(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
         source_distances=address(edges.distances), vectors=address(graph.nodes.vectors),
         node_count=len(graph.nodes), size=graph.nodes.size, kind=graph.nodes.kind,
         nodes=address(lists.nodes), distances=address(lists.distances),
-        counts=address(lists.counts), capacity=capacity, ids=address(ids), far=address(far),
-        scratch_size=size,
+        counts=address(lists.counts), judged=address(lists.judged), capacity=capacity,
+        ids=address(ids), far=address(far), scratch_size=size,
     )  # fmt: skip
     compiled.link_back(*call)
 
@@ -111,6 +112,8 @@ def _check_edges(graph: GrowingGraph, lists: Lists, edges: Edges) -> None:
     targets, starts, sources = edges.targets, edges.starts, edges.sources
     if len(starts) != len(targets) + 1 or len(sources) != len(edges.distances):
         raise ValueError(f"{len(starts)} starts of {len(targets)} lists")
+    if lists.judged.shape != (len(lists.counts), 2) or lists.judged.dtype != np.int32:
+        raise ValueError(f"{lists.judged.shape} numbers of what is known of {len(lists.counts)}")
     ends: Int64s = starts.astype(np.int64)
     if len(starts) and (ends[0] < 0 or ends[-1] > len(sources) or (np.diff(ends) < 0).any()):
         raise ValueError(f"entries {ends[0]} to {ends[-1]} of {len(sources)}")

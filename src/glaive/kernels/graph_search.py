@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from struct import pack
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import graph_search as compiled
 from glaive.kernels.vector_records import SearchGraph
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s, UInt8s, UInt32s
 
 __all__ = [
@@ -43,6 +44,9 @@ _ENTRIES: Final = 256
 
 MAX_CAPACITY: Final = 1 << 16
 """Nodes that a search keeps, at most."""
+
+_MAX_NODES: Final = 1 << 30
+_FRESH: Final = 64
 
 
 class NodeCodes(NamedTuple):
@@ -151,7 +155,8 @@ def search_graph(
         Nodes to keep on the lowest level, at most :data:`MAX_CAPACITY`.
     """
     count = _check(nodes)
-    if not 0 <= entry < count or not 1 <= capacity <= MAX_CAPACITY or not 1 <= len(levels) < 256:
+    right = 0 <= entry < count < _MAX_NODES and 1 <= capacity <= MAX_CAPACITY
+    if not right or not 1 <= len(levels) < 256:
         raise ValueError(f"entry {entry} of {count} nodes, capacity {capacity}")
     for level in levels:
         if level.row_of is not None and len(level.row_of) != count:
@@ -161,19 +166,18 @@ def search_graph(
         return ReachedNodes(found, -far if nodes.comparison in _PRODUCTS else far)
     table = np.frombuffer(b"".join([level.located for level in reversed(levels)]), np.int64)
     visited = np.zeros(count, np.uint8)
-    # Distances, nodes, and a byte for each whose neighbours were looked at.
-    room = np.empty(9 * capacity, np.uint8)
+    room = np.empty(2 * capacity + _FRESH, np.int32)  # distances, nodes, and neighbours of one
     first = address(room)
     call = SearchGraph(
         levels=address(table), level_count=len(levels), nodes=count, entry=entry,
         visited=address(visited), kind=COMPARISONS.index(nodes.comparison),
         codes=address(nodes.codes), width=nodes.codes.shape[1], query=address(nodes.query),
         terms=0 if nodes.terms is None else address(nodes.terms), capacity=capacity,
-        distances=first, found=first + 4 * capacity, expanded=first + 8 * capacity,
+        distances=first, found=first + 4 * capacity, fresh=first + 8 * capacity,
     )  # fmt: skip
     size = compiled.search_graph(*call)
-    far = room[: 4 * size].view(np.float32)
-    numbers = room[4 * capacity : 4 * (capacity + size)].view(np.int32).astype(np.int64)
+    far = room[:size].view(np.float32)
+    numbers = room[capacity : capacity + size].astype(np.int64)
     return ReachedNodes(numbers, -far if nodes.comparison in _PRODUCTS else far)
 
 

@@ -6,8 +6,6 @@ are more items, or more bytes in them, than the caller accepts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -19,6 +17,7 @@ from glaive.kernels.native import hashing as compiled
 from glaive.kernels.string_records import NumberStrings
 from glaive.kernels.strings import Strings, _gather_strings, as_offsets, check_offsets
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt32s, UInt64s
 
 __all__ = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from glaive.errors import SchemaError
@@ -11,6 +9,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import inverting as compiled
 from glaive.kernels.string_records import InvertTokens
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt32s
 
 __all__ = ["Inversion", "exercise", "invert_tokens"]

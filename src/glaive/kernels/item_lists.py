@@ -10,8 +10,6 @@ Specification: "Levels" in ``docs/format/levels.md``, "Chunks" in ``docs/format/
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -22,6 +20,7 @@ from glaive.kernels.native import item_lists as compiled
 from glaive.kernels.native import list_levels as compiled_levels
 from glaive.kernels.records import LevelPage, ReadItemLists, packed
 from glaive.memory import allocate, as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Flags, Int64s
 
 __all__ = ["SETS_BYTES", "ItemLists", "exercise", "read_item_lists"]

@@ -9,8 +9,6 @@ Specification: "Levels" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -20,6 +18,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import levels as compiled
 from glaive.kernels.records import ResolveLists
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import UInt16s
 
 __all__ = ["ListLayer", "exercise", "resolve_lists", "validity_from_levels"]

@@ -9,8 +9,6 @@ Specification: "Levels" in ``docs/format/levels.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from glaive.kernels._addresses import address
@@ -18,6 +16,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import list_entries as compiled
 from glaive.kernels.records import SpreadLists
 from glaive.memory import allocate, as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
 __all__ = ["ListEntries", "end_slots", "exercise", "number_ends", "spread_lists"]

@@ -10,8 +10,6 @@ Specification: "Chunks" and "Repetition index" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -23,6 +21,7 @@ from glaive.kernels.native import list_levels as compiled_list_levels
 from glaive.kernels.native import list_rows as compiled_list_rows
 from glaive.kernels.records import LevelPage, ReadChunks, ReorderRows, SelectRows, packed
 from glaive.memory import allocate, as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt16s
 
 __all__ = [

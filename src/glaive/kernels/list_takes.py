@@ -12,7 +12,7 @@ Specification: "Levels" in ``docs/format/levels.md``, "Repetition index" in
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from glaive.kernels.item_lists import SETS_BYTES
 from glaive.kernels.native import list_takes as compiled
 from glaive.kernels.records import ChunkRows, LevelPage, TakeItemLists, packed
 from glaive.memory import allocate, as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Flags, Int64s
 
 __all__ = ["ItemPlaces", "ListPage", "TakenLists", "exercise", "take_item_lists"]

@@ -5,7 +5,7 @@ Specification: "Chunk words" in ``docs/format/pages.md``.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import locate as compiled
 from glaive.kernels.records import LocateValues
 from glaive.memory import allocate, as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["LocatedValues", "exercise", "locate_values"]

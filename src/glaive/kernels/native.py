@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import rotation as rotation
     from glaive.kernels.loops import row_takes as row_takes
     from glaive.kernels.loops import runs as runs
+    from glaive.kernels.loops import signatures as signatures
     from glaive.kernels.loops import spaced as spaced
     from glaive.kernels.loops import suffixes as suffixes
     from glaive.kernels.loops import text_search as text_search

@@ -7,7 +7,7 @@ the best one is the nearest; with none, the one with the largest dot product.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import nearest as compiled
 from glaive.kernels.vector_records import FindNearest
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
 __all__ = ["Centroids", "Nearest", "exercise", "find_nearest", "sum_by_cluster"]

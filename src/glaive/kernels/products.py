@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import products as compiled
 from glaive.kernels.vector_records import SelectNear
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
 __all__ = ["CHUNK", "NearPairs", "QueryTable", "check_products", "exercise", "select_near"]

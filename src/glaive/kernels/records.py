@@ -10,12 +10,13 @@ the call, 0 if there is none; or a size, a count or a limit. Unless a kernel say
 addresses with plural names are of ``int64`` arrays, one item per chunk or row.
 """
 
-# No annotations as strings: a named tuple makes a forward reference of each, which takes as long
-# as all else here.
-from typing import NamedTuple, TypeVar
+from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = [

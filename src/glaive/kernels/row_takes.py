@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
@@ -27,6 +26,7 @@ from glaive.kernels.strings import Strings
 from glaive.kernels.symbols import MAX_SYMBOL_BYTES, SymbolTable
 from glaive.kernels.take_records import RowTable, TakenColumn, TakeRows
 from glaive.memory import allocate, as_array, copy_of
+from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Int64s, UInt8s
 
 __all__ = [
@@ -117,37 +117,29 @@ class RowPages:
     symbols: UInt8s | None = None
     items: RowItems | None = None
     first_row: int = 0
-    _record: Int64s = field(init=False)
-    _starts: Int64s = field(init=False)
+    starts: Int64s = field(init=False)
+    """Number of the first value of each page, and of all values."""
+    _places: Int64s = field(init=False)
 
     def __post_init__(self) -> None:
         chunks, pages, items = len(self.sizes), len(self.first_chunks) - 1, self.items
         same_length(chunks, self.offsets, self.counts, self.firsts[1:])
-        arrays: list[NDArray[Any]] = [self.offsets, self.sizes, self.firsts, self.counts]
         if items is not None:
             same_length(chunks, items.bases, items.limits)
-            arrays += [items.bases, items.limits]
             width = items.strings.offset_bits >> 3
             if not 0 <= items.total < items.strings.offsets.size // width:
                 raise ValueError(f"{items.total} items of {items.strings.offsets.size} bytes")
         has_codes = self.page.values == CODES
         if has_codes != (self.symbols is not None and self.symbols.shape == (pages, _SYMBOLS)):
             raise ValueError(f"no symbols for {pages} pages, or some that are not used")
-        if self.symbols is not None:
-            arrays.append(self.symbols)
-        if pages < 1 or not all(array.flags.c_contiguous for array in arrays):
-            raise ValueError("no page, or arrays with gaps")
+        if pages < 1 or (self.symbols is not None and not self.symbols.flags.c_contiguous):
+            raise ValueError("no page, or symbols with gaps")
         if int(self.first_chunks.min()) < 0 or int(self.first_chunks.max()) > chunks:
             raise ValueError(f"pages from chunks {self.first_chunks} of {chunks}")
-        object.__setattr__(self, "_starts", self.firsts[self.first_chunks])
-        self._pack()
-
-    @property
-    def place(self) -> int:
-        """Address of the pages as a record."""
-        if not KEEPS_ADDRESSES:
-            self._pack()
-        return address(self._record)
+        object.__setattr__(self, "starts", self.firsts[self.first_chunks])
+        members = [self.offsets, self.firsts[:-1], self.sizes, self.counts]
+        members += [] if items is None else [items.bases, items.limits]
+        object.__setattr__(self, "_places", _places(members))
 
     @property
     def text_bits(self) -> int:
@@ -156,26 +148,38 @@ class RowPages:
             return self.items.strings.offset_bits
         return self.page.value_bits if self.page.values >= STRINGS else 0
 
-    def _pack(self) -> None:
-        page, items, symbols = self.page, self.items, self.symbols
+    def record(self, starts: Int64s) -> RowTable:
+        """The pages for the kernel, with the memory of ``starts`` instead of their own."""
+        page, items, symbols, places = self.page, self.items, self.symbols, self._places
         record = RowTable(
-            data=address(self.data), data_size=self.data.size, offsets=address(self.offsets),
-            sizes=address(self.sizes), firsts=address(self.firsts), counts=address(self.counts),
-            chunks=len(self.sizes), starts=address(self._starts),
-            first_chunks=address(self.first_chunks), pages=len(self.first_chunks) - 1,
+            data=address(self.data), data_size=self.data.size, chunk_places=address(places),
+            place_shift=places.strides[0].bit_length() - 1, chunks=len(places),
+            starts=address(starts), first_chunks=address(self.first_chunks),
+            pages=len(self.first_chunks) - 1,
             shift=self.shift, value_width=page.value_width, definition=page.definition,
             def_width=page.def_width, max_def=page.max_def, nullable=page.null_item,
             values=page.values, bits=page.value_bits,
             symbols=0 if symbols is None else address(symbols), first_row=self.first_row,
         )  # fmt: skip
-        if items is not None:
-            offsets, bits, data = items.strings
-            record = record._replace(
-                bases=address(items.bases), limits=address(items.limits), items=items.total,
-                item_width=bits >> 3, item_offsets=address(offsets), item_data=address(data),
-                item_data_size=data.size,
-            )  # fmt: skip
-        object.__setattr__(self, "_record", packed(record))
+        if items is None:
+            return record
+        offsets, bits, data = items.strings
+        return record._replace(
+            items=items.total, item_width=bits >> 3, item_offsets=address(offsets),
+            item_data=address(data), item_data_size=data.size,
+        )  # fmt: skip
+
+
+def _places(members: Sequence[Int64s]) -> Int64s:
+    """A ``ChunkPlace`` of each chunk, from the members in their order.
+
+    Memory from Arrow's pool begins with a line of the cache; no place lies in two of them.
+    """
+    words = 1 << (len(members) - 1).bit_length()
+    places = as_array(allocate(8 * words * len(members[0])), np.int64).reshape(-1, words)
+    for at, array in enumerate(members):
+        places[:, at] = array
+    return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,14 +203,21 @@ class RowColumns:
 
     @property
     def tables(self) -> int:
-        """Address of the addresses of the columns."""
+        """Address of the records of the columns."""
         if not KEEPS_ADDRESSES:
             self._place()
         return address(self._tables)
 
     def _place(self) -> None:
-        places = [column.place for column in self.columns]
-        object.__setattr__(self, "_tables", np.array(places, np.int64))
+        """Pack the records of the columns; equal starts of pages share a look-up."""
+        known: list[Int64s] = []
+        records = []
+        for column in self.columns:
+            same = (one for one in known if np.array_equal(one, column.starts))
+            starts = next(same, column.starts)
+            known += [starts] if starts is column.starts else []
+            records.append(packed(column.record(starts)))
+        object.__setattr__(self, "_tables", np.concatenate([np.empty(0, np.int64), *records]))
 
     def room(self, rows: int) -> int:
         """Bytes that so many rows take, about: their texts as many as those taken last."""
@@ -253,7 +264,8 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
     if not wanted or not count or not use_compiled(wanted * count):
         return None
     rows = np.ascontiguousarray(rows, np.int64)
-    numbers = as_array(allocate(_SCRATCH + 8 * _TAKEN * count), np.int64)
+    taken_at, pages_at = _SCRATCH, _SCRATCH + 8 * _TAKEN * count
+    numbers = as_array(allocate(pages_at + 8 * wanted), np.int64)
     base, at = address(numbers), address(rows)
     tables, room = columns.tables, columns.room(wanted)
     while room <= MAX_OFFSET:
@@ -263,14 +275,15 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
             return None
         call = TakeRows(
             tables=tables, columns=count, rows=at, wanted=wanted, memory=address(memory),
-            room=room, scratch=base + 8 * _TAKEN * count, taken=base,
+            room=room, scratch=base, pages=base + pages_at, taken=base + taken_at,
         )  # fmt: skip
         used = compiled.take_rows(*call)
         if used >= 0:
             columns.learn(wanted, used)
             if room - used > max(used, _WORTH_COPYING):
                 memory = copy_of(memory.slice(0, used))
-            return TakenRows(memory, numbers[: _TAKEN * count].reshape(count, _TAKEN).tolist())
+            parts = numbers[taken_at >> 3 : pages_at >> 3].reshape(count, _TAKEN)
+            return TakenRows(memory, parts.tolist())
         if used != TOO_LITTLE:
             return None
         room *= 4
@@ -278,16 +291,23 @@ def take_rows(columns: RowColumns, rows: Int64s) -> TakenRows | None:
 
 
 _SYMBOLS: Final = 256 * 8 + 256
-"""Bytes of the symbols of a page: 256 words, and the length of each."""
+"""Bytes of the symbols of a page: a word of each, and the last byte of those of eight."""
+
+_LENGTH_AT: Final = np.uint64(56)
 
 
 def join_symbols(tables: Sequence[SymbolTable]) -> UInt8s:
-    """Symbols of pages as the kernel reads them: ``uint8``, shape ``(tables, 2304)``."""
+    """Symbols of pages as the kernel reads them: ``uint8``, shape ``(tables, 2304)``.
+
+    A word has up to seven bytes of its symbol, and the length in the last: nine of a code without
+    a symbol. So most codes touch one line of the cache.
+    """
     joined = np.empty((len(tables), _SYMBOLS), np.uint8)
     for symbols, table in zip(joined, tables, strict=True):
-        symbols[:2048] = table.words.view(np.uint8)
-        # Of a code without a symbol: more than any symbol has.
-        symbols[2048:] = np.minimum(table.lengths, MAX_SYMBOL_BYTES + 1)
+        lengths = np.minimum(table.lengths, MAX_SYMBOL_BYTES + 1).astype(np.uint64)
+        first = table.words & np.uint64((1 << 56) - 1)
+        symbols[:2048] = (first | lengths << _LENGTH_AT).view(np.uint8)
+        symbols[2048:] = table.words >> _LENGTH_AT
     return joined
 
 

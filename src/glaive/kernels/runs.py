@@ -8,7 +8,7 @@ Specification: "Run-length encoding" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from glaive.kernels._bitpack_checks import aligned, check_values
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import runs as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s
 
 __all__ = [

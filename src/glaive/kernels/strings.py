@@ -5,7 +5,7 @@ Specification: "Variable" in ``docs/format/encodings.md``.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from glaive.kernels._addresses import address, allocate_with_slack
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import offsets as compiled
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, Int64s, UInt8s
 
 __all__ = [

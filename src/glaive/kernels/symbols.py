@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from functools import cached_property
 from operator import add
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt64s, Where
 
 __all__ = [

@@ -1,35 +1,49 @@
 """Arguments of the kernel of takes, by name: see ``glaive.kernels.records``."""
 
-from typing import NamedTuple  # annotations are no strings: see ``records``
+from __future__ import annotations
 
-__all__ = ["RowTable", "TakeRows", "TakenColumn"]
+from glaive.named_tuple import NamedTuple
+
+__all__ = ["ChunkPlace", "RowTable", "TakeRows", "TakenColumn"]
+
+
+class ChunkPlace(NamedTuple):
+    """Where a chunk is: ``size`` bytes from ``start``; it has ``values``, from number ``first`` on.
+
+    Values that are numbers of items are below ``limit``, from ``base`` on. Two of them fit in a
+    line of the cache, or one of those with items, which have two numbers more without a use.
+    """
+
+    start: int
+    first: int
+    size: int
+    values: int
+    base: int = 0
+    limit: int = 0
 
 
 class RowTable(NamedTuple):
     """Pages without lists, read as one, and how their column is to be taken; read from memory.
 
-    Chunk i has ``sizes[i]`` bytes of ``data`` from ``offsets[i]``, and ``counts[i]`` values from
-    ``firsts[i]`` on. Page p begins with value ``starts[p]`` and chunk ``first_chunks[p]``; its
-    chunks have ``1 << shift`` values, or more in the last, or differ where ``shift`` is -1.
+    Chunk i has a ``ChunkPlace``, ``1 << place_shift`` bytes each, at ``chunk_places``. Page p
+    begins with value ``starts[p]`` and chunk ``first_chunks[p]``; its chunks have ``1 << shift``
+    values, or more in the last, or differ where ``shift`` is -1.
 
     ``definition``, ``def_width`` and ``max_def`` are as for ``LevelPage``; with ``nullable`` a
     level of 1 is a null. ``values`` is the encoding of values: 1 plain ones of ``bits`` bits, 3
     words packed inline, 5 strings with offsets of so many bits, 6 the same in FSST codes, where
     page p has the symbols at ``symbols``, :data:`SYMBOLS_BYTES` each.
 
-    With ``limits``, values are numbers of items: below ``limits[i]`` in chunk i, from ``bases[i]``
-    on. Where ``item_width`` is not 0, the items are what is taken: strings of ``item_data`` from
-    ``item_offsets`` of as many bytes, ``items`` in all.
+    Where ``item_width`` is not 0, values are numbers of items, and these are what is taken:
+    strings of ``item_data`` from ``item_offsets`` of as many bytes, ``items`` in all.
 
     Row r of the dataset is value ``r - first_row``.
     """
 
     data: int
     data_size: int
-    offsets: int
-    sizes: int
-    firsts: int
-    counts: int
+    chunk_places: int
+    place_shift: int
     chunks: int
     starts: int
     first_chunks: int
@@ -43,8 +57,6 @@ class RowTable(NamedTuple):
     values: int
     bits: int
     symbols: int = 0
-    bases: int = 0
-    limits: int = 0
     items: int = 0
     item_width: int = 0
     item_offsets: int = 0
@@ -54,7 +66,10 @@ class RowTable(NamedTuple):
 
 
 class TakeRows(NamedTuple):
-    """For ``row_takes.take_rows``: ``tables`` has the address of a ``RowTable`` per column."""
+    """For ``row_takes.take_rows``: ``tables`` has a ``RowTable`` per column.
+
+    ``pages`` has room for a number of each row.
+    """
 
     tables: int
     columns: int
@@ -63,6 +78,7 @@ class TakeRows(NamedTuple):
     memory: int
     room: int
     scratch: int
+    pages: int
     taken: int
 
 

@@ -1,6 +1,8 @@
 """Arguments of the kernels of full-text search, by name: see ``glaive.kernels.records``."""
 
-from typing import NamedTuple  # annotations are no strings: see ``records``
+from __future__ import annotations
+
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["DecodePositions", "DecodePostings", "TopAll", "TopAny"]
 

@@ -6,7 +6,7 @@ Specification: "Scores" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import text_search as compiled
 from glaive.kernels.text_records import TopAll, TopAny
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from glaive.kernels.native import token_bounds as compiled
 from glaive.kernels.string_records import FindTokens
 from glaive.kernels.strings import Strings, as_offsets, check_offsets
 from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt32s
 
 __all__ = ["CHARACTERS", "TokenBounds", "character_set", "exercise", "find_tokens"]

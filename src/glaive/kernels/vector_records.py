@@ -1,6 +1,8 @@
 """Arguments of kernels of vector indices, by name; see ``records``."""
 
-from typing import NamedTuple  # annotations are no strings: see ``records``
+from __future__ import annotations
+
+from glaive.named_tuple import NamedTuple
 
 __all__ = [
     "FindNearest",
@@ -55,6 +57,7 @@ class FindNeighbors(NamedTuple):
     batch: int
     batch_size: int
     vectors: int
+    node_count: int
     size: int
     kind: int
     levels: int
@@ -62,10 +65,12 @@ class FindNeighbors(NamedTuple):
     lower_nodes: int
     lower_distances: int
     lower_counts: int
+    lower_judged: int
     lower_capacity: int
     upper_nodes: int
     upper_distances: int
     upper_counts: int
+    upper_judged: int
     upper_capacity: int
     entry: int
     entry_level: int
@@ -92,6 +97,7 @@ class LinkBack(NamedTuple):
     nodes: int
     distances: int
     counts: int
+    judged: int
     capacity: int
     ids: int
     far: int
@@ -115,6 +121,7 @@ class MeasurePairs(NamedTuple):
 
     values: int
     rows: int
+    step: int
     pairs: int
     dimension: int
     element: int
@@ -173,7 +180,7 @@ class SelectLikely(NamedTuple):
 class SearchGraph(NamedTuple):
     """For ``graph_search.search_graph``.
 
-    ``levels``: four numbers for each, the highest first; ``found``: 32 bits; ``expanded``: bytes.
+    ``levels``: four numbers for each, the highest first; ``found``: 32 bits.
     """
 
     levels: int
@@ -189,7 +196,7 @@ class SearchGraph(NamedTuple):
     capacity: int
     distances: int
     found: int
-    expanded: int
+    fresh: int
 
 
 class ScanCodes(NamedTuple):

@@ -13,7 +13,6 @@ from urllib.parse import quote, urlencode, urlsplit
 import lance_namespace as interface
 
 from glaive.errors import GlaiveError
-from glaive.io.location import Location
 from glaive.namespace.call_counts import CallCounts, count_calls
 from glaive.namespace.context import ContextProvider, provider_of
 from glaive.namespace.errors import (
@@ -24,6 +23,7 @@ from glaive.namespace.errors import (
 )
 from glaive.namespace.identifiers import DELIMITER, id_of, value
 from glaive.namespace.operations import OPERATIONS, Operation
+from glaive.namespace.vended import refusal_of_location, refusal_of_options
 from glaive.namespace.wire import ARROW_STREAM, JSON, answer_of, error_from, fields_of
 
 __all__ = ["RestNamespace"]
@@ -59,7 +59,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         Texts: ``uri`` (``http`` or ``https``; needed), ``delimiter`` between names (``$``),
         ``headers.NAME`` or ``header.NAME`` sent with each request, ``timeout`` in seconds (60),
         ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file``, ``tls.assert_hostname``, and
-        ``allow_local_locations``: whether a server elsewhere may name places on this machine.
+        ``allow_local_locations``: whether a server elsewhere may name places on this machine, and
+        storage options that use its files or send its credentials elsewhere.
 
     Raises
     ------
@@ -112,17 +113,26 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         if not 200 <= status < 300:
             raise error_from(status, answer, where)
         found = answer_of(operation, method, answer, where)
-        self._check_location(getattr(found, "location", None), where)
+        self._check_vended(found, where)
         asks_for_mapping = isinstance(request, dict) and method in _MAPPINGS
         return found.to_dict() if asks_for_mapping else found
 
-    def _check_location(self, location: object, where: str) -> None:
-        """Refuse a place on this machine that another one names."""
-        is_local = isinstance(location, str) and Location.parse(location).is_local
-        if is_local and self._host not in _LOOPBACK and not self._local:
+    def _check_vended(self, answer: object, where: str) -> None:
+        """Refuse places and storage options that another machine must not choose."""
+        if self._host in _LOOPBACK or self._local:
+            return
+        location, options = (
+            getattr(answer, name, None) for name in ("location", "storage_options")
+        )
+        if not isinstance(location, str):
+            return
+        why = refusal_of_location(location)
+        if why is None and isinstance(options, Mapping):
+            why = refusal_of_options(options, location)
+        if why is not None:
             raise PermissionDeniedError(
-                f"{where}: the server names {location!r:.200}, a place on this machine. If its "
-                "files are here, too, set the property allow_local_locations=true"
+                f"{where}: the server names {why}. If it is trusted with that, set the property "
+                "allow_local_locations=true"
             )
 
     def _location(self, operation: Operation, request: object) -> str:

@@ -13,7 +13,7 @@ from glaive.file.protocol import BoundColumn
 from glaive.kernels.compact import DeletionMask, compact_bits, compact_fixed, compact_variable
 from glaive.kernels.strings import Strings
 
-__all__ = ["LiveRows"]
+__all__ = ["LiveRows", "without_deleted"]
 
 _SPARSE = 8
 """Rows for each live one from which on these are looked up rather than the others left out."""
@@ -95,7 +95,7 @@ class LiveRows:
         if isinstance(mask, tuple):
             first, last = mask
             return [array.slice(first - start, last - first) for array in arrays]
-        return [_without(array, mask) for array in arrays]
+        return [without_deleted(array, mask) for array in arrays]
 
     def read(self, column: BoundColumn, start: int, stop: int) -> pa.Array:
         """Read physical rows ``start`` to ``stop`` of a column, the deleted ones left out."""
@@ -104,7 +104,7 @@ class LiveRows:
             first, last = mask
             return column.read(first, last)
         array = column.read_live(start, stop, mask)
-        return array if array is not None else _without(column.read(start, stop), mask)
+        return array if array is not None else without_deleted(column.read(start, stop), mask)
 
     def _deleted_in(self, start: int, stop: int) -> DeletionMask | tuple[int, int]:
         """The deleted rows of a range; or its live part, where that is one run."""
@@ -130,15 +130,15 @@ class LiveRows:
         return window
 
 
-def _without(array: Any, mask: DeletionMask) -> pa.Array:
+def without_deleted(array: Any, mask: DeletionMask) -> pa.Array:
     """The rows of an array that stay."""
     from glaive.arrow.build import offset_bits
 
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _without(array.storage, mask))
+        return pa.ExtensionArray.from_storage(kind, without_deleted(array.storage, mask))
     if pa.types.is_dictionary(kind):
-        indices = _without(array.indices, mask)
+        indices = without_deleted(array.indices, mask)
         return pa.DictionaryArray.from_arrays(
             indices, array.dictionary, ordered=kind.ordered, safe=False
         )

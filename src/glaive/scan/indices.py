@@ -14,6 +14,8 @@ import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
+from glaive.events import INDICES as OF_INDICES
+from glaive.events import emit
 from glaive.format.flags import Feature
 from glaive.format.paths import INDICES
 from glaive.format.pb import table_pb2
@@ -64,10 +66,14 @@ class IndexedSegment:
 
     def kept_under(self, snapshot: Snapshot) -> tuple[str, bytes]:
         """What all keys of it in a session begin with; it is the first one, opened."""
-        uri = snapshot.store.uri
-        if self.entry.HasField("base_id"):
-            return uri, self.uuid
-        return f"{uri}/{INDICES}/{UUID(bytes=self.uuid)}", self.uuid
+        uri, folder = snapshot.store.uri, self._folder
+        return (f"{uri}/{folder}" if folder else uri), self.uuid
+
+    @cached_property
+    def _folder(self) -> str:
+        """Within the dataset; empty for a segment that is elsewhere."""
+        outside = self.entry.HasField("base_id")
+        return "" if outside else f"{INDICES}/{UUID(bytes=self.uuid)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +121,7 @@ class SnapshotIndices:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._extents: dict[FragmentIds, RowSet] = {}
+        self._names: dict[IndexedSegment, tuple[str, bytes]] = {}
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotIndices:
@@ -194,7 +201,16 @@ class SnapshotIndices:
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of it is damaged or absent.
         """
-        snapshot, name = self.snapshot, segment.kept_under(self.snapshot)
+        snapshot = self.snapshot
+        name = self._names.get(segment)
+        if name is None:
+            name = self._names[segment] = segment.kept_under(snapshot)
+        known: OpenedIndex | None = snapshot.session.index_cache.get(name)
+        return self._open(segment, name) if known is None else known
+
+    def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
+        """Open a segment, and keep it under a name."""
+        snapshot = self.snapshot
 
         def keep(key: Hashable, load: Callable[[], tuple[Any, int]]) -> Any:
             return snapshot.session.keep_index((*name, key), load)
@@ -202,9 +218,13 @@ class SnapshotIndices:
         def load() -> tuple[OpenedIndex, int]:
             found = Segment.of(snapshot.store, snapshot.manifest, segment.entry, keep)
             opened = segment.kind.open(found)
+            vector, uuid = segment.kind.name == "vector", UUID(bytes=segment.uuid)
+            what = "open_vector_index" if vector else "open_scalar_index"
+            emit(OF_INDICES, type=what, index_type=segment.kind.name, index_uuid=uuid)
             return opened, opened.nbytes
 
-        opened: OpenedIndex = snapshot.session.keep_index(name, load)
+        opened, size = load()
+        snapshot.session.index_cache.put(name, opened, size)
         return opened
 
     # ------------------------------------------------------------------ where rows are

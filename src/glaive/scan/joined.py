@@ -37,7 +37,7 @@ _TRUSTED_SECONDS: Final = 0.01
 """Seconds for which files are not looked at again: as long as a scan trusts them while it runs."""
 
 _MANY: Final = 1000
-_LOOKED_AT_SECONDS: Final = 1.0
+_LOOKED_AT_SECONDS: Final = 10.0
 _SAMPLED_SECONDS: Final = 0.1
 """Seconds for which the sizes of the files of so many fragments are not looked at again, and for
 which these files are taken to be in memory. Of fewer fragments: fewer, in proportion.
@@ -124,8 +124,8 @@ class JoinedFragments:
     def prepare(self, positions: Int64s | None, numbers: Int64s) -> bool:
         """Have the system read what some rows need of files that are not in memory.
 
-        Looks at each file at most once in 10 ms, of a thousand fragments once in a second: a take
-        out of a hundred fragments is else spent on asking the system about their files.
+        Looks at each file at most once in 10 ms, of a thousand fragments once in ten seconds: a
+        take out of a hundred fragments is else spent on asking the system about their files.
 
         Parameters
         ----------

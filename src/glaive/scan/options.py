@@ -13,6 +13,7 @@ from glaive.scan.projection import BlobHandling, Columns, column_names
 if TYPE_CHECKING:  # a first scan without search and order loads none of these
     from glaive.scan.full_text.queries import FullTextQuery
     from glaive.scan.metrics import ScanStatistics
+    from glaive.scan.nearest.minhash_query import MinHashQuery
     from glaive.scan.nearest.options import NearestOptions
     from glaive.scan.run.compare import ColumnOrdering
 
@@ -92,7 +93,8 @@ class ScanOptions:
         ``all_descriptions`` as structs that say where each value is.
     nearest
         Return the rows whose vectors are nearest to a query, by distance: a mapping that
-        :class:`glaive.scan.nearest.options.NearestOptions` documents.
+        :class:`glaive.scan.nearest.options.NearestOptions` documents; or a
+        :class:`glaive.query.MinHashQuery`, for the texts that are most like another.
     full_text_query
         Return the rows whose texts match a query, the best first: a text, a mapping with ``query``
         and ``columns``, or a query of :mod:`glaive.query`.
@@ -100,7 +102,8 @@ class ScanOptions:
         Search among the rows that pass the filter; otherwise the filter is applied to those
         found, of which fewer may remain.
     fast_search
-        Leave out rows that no index covers.
+        Leave out rows that no index covers: that of a search; and those that answer terms of the
+        filter, if there are any, unless it is applied to what a search has found.
     disable_scoring_autoprojection
         Return the distance, or the score, only if ``columns`` names it.
     """
@@ -128,7 +131,7 @@ class ScanOptions:
     range_before: tuple[int, int] | None = None
     blob_handling: str = "blobs_descriptions"
     use_cache: bool = True
-    nearest: NearestOptions | None = None
+    nearest: NearestOptions | MinHashQuery | None = None
     full_text_query: FullTextQuery | None = None
     prefilter: bool = False
     fast_search: bool = False
@@ -324,10 +327,11 @@ def _row_range(given: object) -> tuple[int, int]:
     return start, max(start, stop)
 
 
-def _nearest(given: object) -> NearestOptions:
+def _nearest(given: object) -> NearestOptions | MinHashQuery:
+    from glaive.scan.nearest.minhash_query import minhash_query_of
     from glaive.scan.nearest.options import NearestOptions
 
-    return NearestOptions.of(given)
+    return minhash_query_of(given) or NearestOptions.of(given)
 
 
 def _full_text_query(given: object) -> FullTextQuery:

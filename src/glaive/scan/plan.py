@@ -7,11 +7,12 @@ in which they are decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from glaive.dataclass import dataclass
+from glaive.named_tuple import NamedTuple
 from glaive.scan.bound import BoundFragment
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot

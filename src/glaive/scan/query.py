@@ -15,7 +15,7 @@ from glaive.io.stats import IOStats
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
-from glaive.scan.reporting import report
+from glaive.scan.reporting import counters_before, report
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch, stream, tables
 from glaive.scan.run.table import read_table
@@ -125,7 +125,7 @@ class Query:
         return rebatch(batches, self.options)
 
     def _counters(self) -> IOStats:
-        return self.source.snapshot.store.counters.snapshot()
+        return counters_before(self.source.snapshot, self.options)
 
     def _report(self, run: ScanRun, before: IOStats, rows: int) -> None:
         report(self.source.snapshot, self.options, run.meter, before, rows)

@@ -11,14 +11,14 @@ from glaive.scan.views import Views
 if TYPE_CHECKING:
     from glaive.scan.full_text.scan import FullTextScan
     from glaive.scan.nearest.options import NearestOptions
-    from glaive.scan.nearest.scan import NearestScan
+    from glaive.scan.nearest.ranked import RankedScan
 
 __all__ = ["ready_scan"]
 
 
 def ready_scan(
     views: Views, options: ScanOptions, *, counting: bool = False
-) -> Query | NearestScan | FullTextScan:
+) -> Query | RankedScan | FullTextScan:
     """A scan of any kind: one that reads rows, or a search; see :func:`make_query`."""
     if options.nearest is None and options.full_text_query is None:
         return make_query(views, options, counting=counting)
@@ -28,6 +28,12 @@ def ready_scan(
         from glaive.scan.full_text.scan import FullTextScan
 
         return FullTextScan.of(views, options, options.full_text_query)
+    from glaive.scan.nearest.minhash_query import MinHashQuery
+
+    if isinstance(options.nearest, MinHashQuery):
+        from glaive.scan.nearest.minhash_scan import MinHashScan
+
+        return MinHashScan.of(views, options, options.nearest)
     from glaive.scan.nearest.scan import NearestScan
 
     return NearestScan.of(views, options, cast("NearestOptions", options.nearest))

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import logging
 
+from glaive.events import EXECUTION, anyone_listens, emit
 from glaive.io.stats import IOStats
 from glaive.scan.metrics import Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 
-__all__ = ["report", "statistics"]
+__all__ = ["counters_before", "report", "statistics"]
 
 _log = logging.getLogger("glaive.scan")
+_NOBODY_ASKS = IOStats()
+
+
+def counters_before(snapshot: Snapshot, options: ScanOptions) -> IOStats:
+    """The store's counters before a scan, for :func:`report`; all 0 where nobody asks."""
+    if options.scan_stats_callback is None and not anyone_listens():
+        return _NOBODY_ASKS
+    return snapshot.store.counters.snapshot()
 
 
 def report(
@@ -27,11 +36,25 @@ def report(
         Of the result.
     """
     callback = options.scan_stats_callback
-    if callback is None:
+    if callback is None and not anyone_listens():
         return
     meter.count("output_rows", rows)
+    figures = statistics(meter, before, snapshot.store.counters.snapshot())
+    emit(
+        EXECUTION,
+        type="plan_run",
+        output_rows=rows,
+        iops=figures.iops,
+        requests=figures.requests,
+        bytes_read=figures.bytes_read,
+        indices_loaded=figures.indices_loaded,
+        parts_loaded=figures.parts_loaded,
+        index_comparisons=figures.index_comparisons,
+    )
+    if callback is None:
+        return
     try:
-        callback(statistics(meter, before, snapshot.store.counters.snapshot()))
+        callback(figures)
     except Exception:
         _log.exception("scan_stats_callback failed")
 

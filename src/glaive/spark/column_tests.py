@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
+    Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -27,7 +28,7 @@ from glaive.expr.coerce import is_binary, is_string
 from glaive.expr.tree import Compare, Literal, Node
 from glaive.spark.shown_values import Ordered, ordered
 
-__all__ = ["ALWAYS", "NEVER", "Column"]
+__all__ = ["ALWAYS", "NEVER", "Column", "Compared"]
 
 MAX_IN_VALUES = 10_000
 """Maximum values of an IN list to push down."""
@@ -49,6 +50,23 @@ ALWAYS = Literal(True, pa.bool_())
 """All values that are not null match."""
 
 NEVER = Literal(False, pa.bool_())
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A test that Spark offers to no source: two columns of a row compared; nulls do not pass.
+
+    Parameters
+    ----------
+    attribute, other
+        Paths of the columns.
+    kind
+        The test that has the same operator: equality, or an order.
+    """
+
+    attribute: tuple[str, ...]
+    other: tuple[str, ...]
+    kind: type[Filter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +100,15 @@ class Column:
         if is_binary(data_type):
             return self._plain(leaf, bytes, pa.binary())
         return None
+
+    def compared(self, kind: type[Filter], other: Column) -> Node | None:
+        """The comparison with another column; None if Spark might order their values otherwise."""
+        data_type = self.type
+        if data_type is None or data_type != other.type:
+            return None
+        order = ordered(data_type)
+        exact = is_string(data_type) if order is None else order.divided == 1
+        return Compare(_OPS[kind], self.operand, other.operand) if exact else None
 
     # ----------------------------------------------------------- values in an order
 

@@ -31,7 +31,7 @@ from glaive.expr.render import render
 from glaive.expr.tree import Node
 from glaive.format.blobs import is_blob
 from glaive.scan.system_columns import SYSTEM_COLUMNS
-from glaive.spark.column_tests import ALWAYS, NEVER, Column
+from glaive.spark.column_tests import ALWAYS, NEVER, Column, Compared
 from glaive.spark.types import to_spark
 
 if TYPE_CHECKING:
@@ -57,10 +57,13 @@ class Pushed:
         Accepted filters in glaive's language; rows must pass all.
     rest
         Filters that Spark must evaluate itself: the same objects.
+    complete
+        Whether all were accepted.
     """
 
     filters: tuple[str, ...]
     rest: list[Filter]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Frame:
     scanned: pa.Schema
 
 
-def push(filters: Sequence[Filter], frame: Frame, budget: int = MAX_TEXT) -> Pushed:
+def push(filters: Sequence[Filter | Compared], frame: Frame, budget: int = MAX_TEXT) -> Pushed:
     """Accept filters that can be translated, up to ``budget`` characters in total."""
     accepted: dict[str, None] = {}
     taken: set[int] = set()
@@ -101,22 +104,21 @@ def push(filters: Sequence[Filter], frame: Frame, budget: int = MAX_TEXT) -> Pus
         taken.add(id(pushed))
         accepted[text] = None
         implied += _not_null(pushed)
-    return Pushed(
-        tuple(accepted), [predicate for predicate in filters if id(predicate) not in taken]
-    )
+    rest = [test for test in filters if isinstance(test, Filter) and id(test) not in taken]
+    return Pushed(tuple(accepted), rest, all(id(test) in taken for test in filters))
 
 
-def _not_null(pushed: Filter) -> list[tuple[str, ...]]:
+def _not_null(pushed: Filter | Compared) -> list[tuple[str, ...]]:
     """The column that is not null in all rows that pass a filter."""
-    leaf = pushed.child if isinstance(pushed, Not) else pushed
+    leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     if isinstance(leaf, IsNull | IsNotNull):
         return [leaf.attribute] if isinstance(leaf, IsNotNull) != isinstance(pushed, Not) else []
     if isinstance(leaf, EqualNullSafe) and (isinstance(pushed, Not) or leaf.value is None):
         return []
-    return [leaf.attribute]  # type: ignore[attr-defined]  # all of Spark's filters except Not have it
+    return [leaf.attribute]  # all of them except Not have it
 
 
-def _text(pushed: Filter, frame: Frame) -> str | None:
+def _text(pushed: Filter | Compared, frame: Frame) -> str | None:
     node = _node(pushed, frame)
     if node is None:
         return None
@@ -129,7 +131,10 @@ def _text(pushed: Filter, frame: Frame) -> str | None:
     return text
 
 
-def _node(pushed: Filter, frame: Frame) -> Node | None:
+def _node(pushed: Filter | Compared, frame: Frame) -> Node | None:
+    if isinstance(pushed, Compared):
+        first, second = _column(pushed.attribute, frame), _column(pushed.other, frame)
+        return None if first is None or second is None else first.compared(pushed.kind, second)
     negated = isinstance(pushed, Not)
     leaf: Any = pushed.child if isinstance(pushed, Not) else pushed
     column = _column(leaf.attribute, frame)

@@ -2,7 +2,8 @@
 
 Spark tells a Python source nothing of the plan around it. The plan is looked at in the process of
 the user: through the JVM of a classic session, or as the client of Spark Connect keeps it, where
-views of the server are not visible.
+views of the server are not visible. What a query of Connect reads comes back from the server as a
+message.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _of_jvm(frame: Any) -> Iterator[Options]:
 
 
 def _of_client(plan: Any) -> Iterator[Options]:
-    from pyspark.sql.connect.plan import DataSource, LogicalPlan, MapPartitions
+    from pyspark.sql.connect.plan import CachedRelation, DataSource, LogicalPlan, MapPartitions
 
     waiting, seen = [plan], set()
     while waiting:
@@ -82,6 +83,27 @@ def _of_client(plan: Any) -> Iterator[Options]:
             function = getattr(node._function._function, "_func", None)  # noqa: SLF001  # as above
             if isinstance(function, ScanFunction):
                 yield function.reader.options
+        elif isinstance(node, CachedRelation):
+            yield from _of_message(members["_plan"])
         for member in members.values():
             parts = member if isinstance(member, list | tuple) else [member]
             waiting += [part for part in parts if isinstance(part, LogicalPlan)]
+
+
+def _of_message(relation: Any) -> Iterator[Options]:
+    """The reads in a relation of Connect's protocol, as the frame of a query is."""
+    waiting = [relation]
+    while waiting:
+        message = waiting.pop()
+        kind = message.DESCRIPTOR.full_name
+        if kind == "spark.connect.Read.DataSource" and message.format in NAMES:
+            path = {"path": message.paths[0]} if message.paths else {}
+            yield from_spark(dict(message.options) | path)
+        elif kind == "spark.connect.MapPartitions":
+            options = options_of(message.func.function_name)
+            if options is not None:
+                yield options
+        for field, value in message.ListFields():
+            if field.message_type is None or field.message_type.GetOptions().map_entry:
+                continue  # values, and arguments by name: no relations
+            waiting += [value] if hasattr(value, "DESCRIPTOR") else list(value)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from glaive.arrow.widths import total_width
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["BATCH_BYTES", "FragmentSize", "Part", "batch_rows", "first_rows", "row_bytes", "split"]
 

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 from glaive.entropy import random_bytes
-from glaive.errors import SchemaError
 from glaive.spark.api import is_connect
 from glaive.spark.frame import frame_schema
+from glaive.spark.partial_aggregates import PartialAggregates
 from glaive.spark.reader import LanceReader
 from glaive.spark.sizes import planner_bytes
 from glaive.spark.types import to_spark
+from glaive.spark.unscaled import LONG_DIGITS, SETTING, unscaled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from glaive.spark.options import Options
 
 __all__ = ["ScanFunction", "options_of", "planned_scan"]
-
-SETTING = "spark.glaive.plannedScans"
-"""Setting of a session: with ``false``, queries read through the data source."""
 
 MAX_PLANNED = 1 << 14
 """Every task gets the list of all parts: scans of more, or of more fragments, go through the data
@@ -47,9 +44,6 @@ NUMBER_BYTES = 8
 
 MAX_NUMBERS = 1 << 30
 """Length of the range, at most. Each number takes a nanosecond; Spark never broadcasts 8 GiB."""
-
-LONG_DIGITS = 18
-"""Digits of the decimals that fit in 64 bits."""
 
 MAX_REMEMBERED = 1 << 14
 _SCANS: dict[str, Options] = {}
@@ -69,30 +63,48 @@ class ScanFunction:
         Between the numbers of parts.
     as_integers
         Decimals that are returned without their scale, as int64.
+    aggregates
+        Groups to return in place of the rows.
     """
 
     PREFIX: ClassVar = "lance "
     """How names of such functions begin in Spark's plans."""
 
     def __init__(
-        self, reader: LanceReader, parts: list[Any], step: int, as_integers: frozenset[str]
+        self,
+        reader: LanceReader,
+        parts: list[Any],
+        step: int,
+        as_integers: frozenset[str],
+        aggregates: PartialAggregates | None = None,
     ) -> None:
         self.reader = reader
         self.parts = parts
         self.step = step
         self.as_integers = as_integers
-        self.__name__ = f"{self.PREFIX}{_shown(reader)} [{random_bytes(8).hex()}]"
+        self.aggregates = aggregates
+        grouped = "" if aggregates is None else f" grouped by ({', '.join(aggregates.keys)})"
+        self.__name__ = f"{self.PREFIX}{_shown(reader)}{grouped} [{random_bytes(8).hex()}]"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the parts."""
+        read = self._rows(batches)
+        for rows in read if self.aggregates is None else self.aggregates.rows(read):
+            yield _without_scale(rows, self.as_integers) if self.as_integers else rows
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers: list[int] = batch.column(0).to_pylist()  # type: ignore[assignment]  # no nulls
             for number in numbers:
-                for rows in self.reader.read(InputPartition(self.parts[number // self.step])):
-                    yield _without_scale(rows, self.as_integers) if self.as_integers else rows
+                yield from self.reader.read(InputPartition(self.parts[number // self.step]))
 
 
-def planned_scan(spark: SparkSession, options: Options, dataset: LanceDataset) -> DataFrame | None:
+def planned_scan(
+    spark: SparkSession,
+    options: Options,
+    dataset: LanceDataset,
+    aggregates: PartialAggregates | None = None,
+) -> DataFrame | None:
     """The frame of a scan, in a query that will run soon.
 
     Parameters
@@ -101,6 +113,8 @@ def planned_scan(spark: SparkSession, options: Options, dataset: LanceDataset) -
         With the version pinned; no search.
     dataset
         That version.
+    aggregates
+        What tasks return in place of the rows.
 
     Returns
     -------
@@ -110,8 +124,9 @@ def planned_scan(spark: SparkSession, options: Options, dataset: LanceDataset) -
     wanted = (spark.conf.get(SETTING, "true") or "").lower() != "false"
     if not wanted or dataset.manifest.num_fragments > MAX_PLANNED:
         return None
-    schema = to_spark(frame_schema(dataset, options))
-    reader = LanceReader(options, schema)
+    stored = to_spark(frame_schema(dataset, options))
+    reader = LanceReader(options, stored)
+    schema = stored if aggregates is None else aggregates.schema
     parts = [partition.value for partition in reader.partitions()]
     if len(parts) > MAX_PLANNED:
         return None
@@ -122,7 +137,7 @@ def planned_scan(spark: SparkSession, options: Options, dataset: LanceDataset) -
     ranged = spark.range(0, len(parts) * step, 1, max(1, len(parts)))
     if step > 1:
         ranged = ranged.where(f"id % {step} = 0")
-    function = ScanFunction(reader, parts, step, as_integers)
+    function = ScanFunction(reader, parts, step, as_integers, aggregates)
     if len(_SCANS) >= MAX_REMEMBERED:
         del _SCANS[next(iter(_SCANS))]
     _SCANS[function.__name__] = options
@@ -191,25 +206,9 @@ def _without_scale(batch: pa.RecordBatch, names: frozenset[str]) -> pa.RecordBat
     arrays, fields = [], []
     for field, array in zip(batch.schema, batch.columns, strict=True):
         if field.name in names:
-            arrays.append(_integers(array, field.name))
+            arrays.append(unscaled(array, field.name))
             fields.append(pa.field(field.name, pa.int64(), field.nullable))
         else:
             arrays.append(array)
             fields.append(field)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _integers(array: Any, name: str) -> Any:
-    values = array.buffers()[1]
-    if values is None:
-        return pa.nulls(len(array), pa.int64())
-    words = np.frombuffer(values, "<i8", 2 * len(array), array.offset * 16).reshape(-1, 2)
-    low = np.ascontiguousarray(words[:, 0])
-    null = None if not array.null_count else ~np.asarray(array.is_valid())
-    wide = words[:, 1] != low >> 63
-    if (wide if null is None else wide & ~null).any():
-        raise SchemaError(
-            f"column {name!r}: a value has more digits than {array.type}. Read it with "
-            f"{SETTING}=false, or write the column again with the type that it needs"
-        )
-    return pa.array(low, mask=null)

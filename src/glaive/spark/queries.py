@@ -20,6 +20,7 @@ from glaive.spark.options import Options, absolute, from_spark, to_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from glaive.spark.grouped_frames import GroupedFrame
     from glaive.spark.query_tables import TableUse
 
 __all__ = ["sql", "tables_in"]
@@ -144,6 +145,14 @@ def _with_frames(
         # Spark runs equal parts of a query once, if they read the same frame.
         equal = use.name, use.columns, repr(use.tests)
         placeholder = known.setdefault(equal, f"glaive_{len(frames)}")
+        grouped = _grouped(spark, query, use, sources[use.name])
+        if grouped is not None:
+            placeholder = f"glaive_groups_{len(frames)}"
+            frames[placeholder] = grouped.frame
+            pieces += [_escaped(query[done : grouped.start] + grouped.before)]
+            pieces += [f"{{{placeholder}}}", _escaped(grouped.after)]
+            done = grouped.end
+            continue
         if placeholder not in frames:
             frames[placeholder] = _frame(spark, use, given[use.name], sources[use.name])
         start = use.table.this.meta["start"]
@@ -191,35 +200,74 @@ def _open(options: Mapping[str, Any]) -> tuple[Options, Any, Any]:
     return pinned(checked, dataset), spark_schema(frame_schema(dataset, checked)), dataset
 
 
+def _grouped(
+    spark: SparkSession,
+    query: str,
+    use: TableUse,
+    source: tuple[Options, Any, Any],
+) -> GroupedFrame | None:
+    """The groups of a table, where tasks may aggregate its rows."""
+    from glaive.spark.grouped_frames import grouped_frame
+
+    pinned, schema, dataset = source
+    if not use.decided or _is_searched(pinned) or isinstance(pinned.columns, Mapping):
+        return None
+    filters, complete = _filters(use, source)
+    if not use.columns and not filters:  # its rows are counted without reading
+        return None
+    columns = tuple(use.columns) or _narrowest(schema)
+    needed = _planned(spark, pinned, columns, _conjunction(filters))
+    return grouped_frame(spark, query, use, schema, needed, dataset) if complete else None
+
+
+def _is_searched(pinned: Options) -> bool:
+    """Whether the rows of a table are the result of a search."""
+    searches = pinned.order_by or pinned.nearest or pinned.full_text_query
+    return bool(searches or pinned.limit is not None)
+
+
+def _filters(use: TableUse, source: tuple[Options, Any, Any]) -> tuple[list[str], bool]:
+    """The filter of a scan for a table, in parts, and whether it has all tests of the query."""
+    from glaive.spark.filters import Frame, push
+    from glaive.spark.frame import stored_paths
+
+    pinned, schema, dataset = source
+    own = [pinned.filter] if pinned.filter else []
+    if _is_searched(pinned):
+        return own, not use.tests
+    stored = stored_paths(dataset, pinned)
+    whole = Frame(schema, stored, dataset.lance_schema, dataset.scanner().projected_schema)
+    pushed = push(use.tests, whole)
+    return [*own, *pushed.filters], pushed.complete
+
+
+def _conjunction(filters: Sequence[str]) -> str | None:
+    return " and ".join(f"({text})" for text in filters) or None
+
+
+def _planned(
+    spark: SparkSession, pinned: Options, columns: Any, filter_text: str | None
+) -> Options:
+    """The options of a scan that is planned for the cores of the cluster."""
+    cores = pinned.parallelism if pinned.parallelism is not None else cluster_cores(spark)
+    return replace(pinned, columns=columns, filter=filter_text, parallelism=cores)
+
+
 def _frame(
     spark: SparkSession, use: TableUse, options: Mapping[str, Any], source: tuple[Options, Any, Any]
 ) -> DataFrame:
     """The frame of one table of a query."""
-    from glaive.spark.filters import Frame, push
-    from glaive.spark.frame import stored_paths
     from glaive.spark.planned_scan import planned_scan
 
     pinned, schema, dataset = source
-    whole = Frame(
-        schema,
-        stored_paths(dataset, pinned),
-        dataset.lance_schema,
-        dataset.scanner().projected_schema,
-    )
-    searched = bool(
-        pinned.limit is not None or pinned.order_by or pinned.nearest or pinned.full_text_query
-    )
-    tests = () if searched else push(use.tests, whole).filters
-    filters = [text for text in (pinned.filter, *tests) if text]
+    searched = _is_searched(pinned)
+    filters, _ = _filters(use, source)
     if not use.columns and not filters and not searched:
         return spark.range(dataset.count_rows()).toDF("_row")
     columns = _columns(use.columns or _narrowest(schema), pinned)
-    filter_text = " and ".join(f"({text})" for text in filters) or None
+    filter_text = _conjunction(filters)
     if not searched:
-        needed = replace(pinned, columns=columns, filter=filter_text)
-        if needed.parallelism is None:
-            needed = replace(needed, parallelism=cluster_cores(spark))
-        frame = planned_scan(spark, needed, dataset)
+        frame = planned_scan(spark, _planned(spark, pinned, columns, filter_text), dataset)
         if frame is not None:
             return frame
     rest = {

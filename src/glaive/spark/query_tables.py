@@ -1,13 +1,13 @@
 """What a query needs of each table: columns, and tests that its rows have to pass.
 
 Both are supersets: a column that is named anywhere counts for every table that has one of this
-name, and a test is only taken where Spark would drop the rows that fail it. Spark evaluates the
-query as it is.
+name, unless it is named as that of another table (``a.id``), and a test is only taken where Spark
+would drop the rows that fail it. Spark evaluates the query as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -36,13 +36,14 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
-from sqlglot import exp
+from sqlglot import TokenType, exp, tokenize
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.simplify import simplify
 
 from glaive.dataclass import dataclass
+from glaive.spark.column_tests import Compared
 
-__all__ = ["TableUse", "table_uses"]
+__all__ = ["TableUse", "clause", "column_path", "select_span", "table_uses"]
 
 COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
     exp.EQ: (EqualTo, EqualTo),
@@ -76,12 +77,15 @@ class TableUse:
         The columns that may be needed, in the order of the table.
     tests
         Tests that all rows have to pass which the query needs.
+    decided
+        Whether these are all that ``where`` says of the rows.
     """
 
     table: Any
     name: str
     columns: tuple[str, ...]
-    tests: tuple[Filter, ...]
+    tests: tuple[Filter | Compared, ...]
+    decided: bool = False
 
 
 def table_uses(
@@ -98,7 +102,7 @@ def table_uses(
     by_path
         Names of the tables that the query names by their paths, by the identity of their nodes.
     """
-    named = {identifier.name.lower() for identifier in query.find_all(exp.Identifier)}
+    named = _named(query)
     # The columns of a natural join are not named.
     unnamed = any(join.method == "NATURAL" for join in query.find_all(exp.Join))
     uses = []
@@ -110,11 +114,25 @@ def table_uses(
             continue
         schema = schemas[name]
         select = table.find_ancestor(exp.Select)
-        whole = unnamed or select is None or _selects_all(select, table)
-        columns = tuple(field for field in schema.names if whole or field.lower() in named)
-        tests = () if select is None else tuple(_tests(select, table, schema))
-        uses.append(TableUse(table, name, columns, tests))
+        renamed = bool(table.alias_column_names)
+        whole = unnamed or renamed or select is None or _selects_all(select, table)
+        wanted = named.get("", set()) | named.get(table.alias_or_name.lower(), set())
+        columns = tuple(field for field in schema.names if whole or field.lower() in wanted)
+        tests, decided = ([], False) if select is None else _tests(select, table, schema)
+        uses.append(TableUse(table, name, columns, tuple(tests), decided))
     return uses
+
+
+def _named(query: Any) -> dict[str, set[str]]:
+    """The names in a query, by the table that they are said to be of; ``""``: of any."""
+    named: dict[str, set[str]] = {}
+    for identifier in query.find_all(exp.Identifier):
+        column = identifier.parent
+        of_table = isinstance(column, exp.Column) and column.this is identifier
+        # With more parts, the first one may be a table or a column.
+        owner = column.table if of_table and column.args.get("db") is None else ""
+        named.setdefault(owner.lower(), set()).add(identifier.name.lower())
+    return named
 
 
 def _names_a_query(table: Any) -> bool:
@@ -128,7 +146,7 @@ def _names_a_query(table: Any) -> bool:
             position = next(at for at, cte in enumerate(parent.expressions) if cte is node)
             queries = parent.expressions[: position + bool(parent.recursive)]
             parent, own = parent.parent, True
-        elif not own and (before := _part(node, "with")) is not None:
+        elif not own and (before := clause(node, "with")) is not None:
             queries = before.expressions
         else:
             own = False
@@ -138,7 +156,33 @@ def _names_a_query(table: Any) -> bool:
     return False
 
 
-def _part(node: Any, name: str) -> Any:
+def select_span(query: str, table: Any) -> tuple[int, int] | None:
+    """Where the text of the select around a table begins and ends: all, or all in parentheses."""
+    tokens = tokenize(query, dialect="spark")
+    at = next(n for n, token in enumerate(tokens) if token.start >= table.this.meta["start"])
+    first = _unmatched(tokens, range(at, -1, -1), TokenType.R_PAREN, TokenType.L_PAREN)
+    if first is None:
+        last = len(tokens) - (tokens[-1].token_type == TokenType.SEMICOLON)
+        first = -1
+    else:
+        last = _unmatched(tokens, range(at, len(tokens)), TokenType.L_PAREN, TokenType.R_PAREN) or 0
+    if last <= first + 1 or tokens[first + 1].token_type != TokenType.SELECT:
+        return None
+    return tokens[first + 1].start, tokens[last - 1].end + 1
+
+
+def _unmatched(tokens: Sequence[Any], positions: range, opening: Any, closing: Any) -> int | None:
+    """The first closing token without one that opens before it."""
+    depth = 0
+    for at in positions:
+        kind = tokens[at].token_type
+        depth += (kind == opening) - (kind == closing)
+        if depth < 0:
+            return at
+    return None
+
+
+def clause(node: Any, name: str) -> Any:
     """A clause of a query; newer releases of sqlglot add an underscore to reserved words."""
     return node.args.get(f"{name}_") or node.args.get(name)
 
@@ -167,36 +211,55 @@ def _is_asked_for_rows(select: Any) -> bool:
     return isinstance(parent, exp.Exists)
 
 
-def _tests(select: Any, table: Any, schema: StructType) -> Iterator[Filter]:
-    """Tests in ``where`` that a row of a table has to pass.
+def _tests(select: Any, table: Any, schema: StructType) -> tuple[list[Filter | Compared], bool]:
+    """Tests in ``where`` that a row of a table has to pass, and whether these are all of it.
 
     None of them holds for null, so they hold for no row that an outer join has made up.
     """
     where = select.args.get("where")
-    if where is None or table.args.get("sample") or isinstance(table.parent, exp.TableSample):
-        return
+    if where is None:
+        return [], True
+    if table.args.get("sample") or isinstance(table.parent, exp.TableSample):
+        return [], False
+    others = {source.alias_or_name.lower() for source in _sources(select) if source is not table}
+    alias = table.alias_or_name
+    if alias.lower() in others:
+        return [], False
+    written = [_test(part, alias, schema) for part in _conjuncts(where.this)]
+    if None not in written and where.find(exp.Like) is None:  # of which only prefixes are tested
+        return [test for test in written if test is not None], True
     try:
         condition = simplify(where.this.copy(), dialect="spark")
     except SqlglotError:
-        return
-    others = {source.alias_or_name.lower() for source in _sources(select) if source is not table}
-    if table.alias_or_name.lower() in others:
-        return
-    for part in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-        test = _test(part, table.alias_or_name, schema)
-        if test is not None:
-            yield test
+        return [], False
+    found = [_test(part, alias, schema) for part in _conjuncts(condition)]
+    return [test for test in found if test is not None], False
+
+
+def _conjuncts(condition: Any) -> Iterator[Any]:
+    """The parts of which all have to hold."""
+    if isinstance(condition, exp.Paren):
+        yield from _conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        for part in condition.flatten():
+            yield from _conjuncts(part)
+    elif isinstance(condition, exp.Between):
+        low, high = condition.args["low"], condition.args["high"]
+        yield exp.GTE(this=condition.this.copy(), expression=low.copy())
+        yield exp.LTE(this=condition.this.copy(), expression=high.copy())
+    else:
+        yield condition
 
 
 def _sources(select: Any) -> Iterator[Any]:
-    first = _part(select, "from")
+    first = clause(select, "from")
     if first is not None:
         yield first.this
     for join in select.args.get("joins") or ():
         yield join.this
 
 
-def _test(part: Any, alias: str, schema: StructType) -> Filter | None:
+def _test(part: Any, alias: str, schema: StructType) -> Filter | Compared | None:
     if isinstance(part, exp.Paren):
         return _test(part.this, alias, schema)
     if type(part) in COMPARISONS:
@@ -205,12 +268,13 @@ def _test(part: Any, alias: str, schema: StructType) -> Filter | None:
             (part.left, part.right, straight),
             (part.right, part.left, exchanged),
         ):
-            path = _path(column, alias, schema)
+            path = column_path(column, alias, schema)
             value = None if path is None else _constant(constant, schema[path[0]].dataType)
             if path is not None and value is not None:
                 return kind(path, value)  # type: ignore[call-arg]  # all of them take these two
-        return None
-    path = _path(part.this, alias, schema)
+        first, second = (column_path(side, alias, schema) for side in (part.left, part.right))
+        return None if first is None or second is None else Compared(first, second, straight)
+    path = column_path(part.this, alias, schema)
     if path is None:
         return None
     if isinstance(part, exp.In) and part.expressions and not part.args.get("query"):
@@ -223,7 +287,7 @@ def _test(part: Any, alias: str, schema: StructType) -> Filter | None:
     return None
 
 
-def _path(node: Any, alias: str, schema: StructType) -> tuple[str] | None:
+def column_path(node: Any, alias: str, schema: StructType) -> tuple[str] | None:
     """The column that a node names, if it is one of the table.
 
     A name without a table is the table's, if it has such a column, or Spark refuses the query.

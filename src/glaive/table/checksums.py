@@ -9,7 +9,7 @@ from glaive.format.pb import table_pb2
 from glaive.io.checksums import checksum_function, writes_checksums
 from glaive.io.store import BytesLike, ObjectStore
 
-__all__ = ["CHECKSUMS", "checksum_of_manifests", "wants_checksums"]
+__all__ = ["CHECKSUMS", "checksum_of_metadata", "wants_checksums"]
 
 CHECKSUMS: Final = "glaive.checksums"
 """Key of the table's configuration: whether its files get checksums."""
@@ -20,10 +20,10 @@ def wants_checksums(wire: table_pb2.ManifestOutline) -> bool | None:
     return {"true": True, "false": False}.get(wire.config.get(CHECKSUMS, "").lower())
 
 
-def checksum_of_manifests(
+def checksum_of_metadata(
     store: ObjectStore, wire: table_pb2.ManifestOutline
 ) -> Callable[[BytesLike], int] | None:
-    """The function of their checksums; None where manifests of a version get none.
+    """The function of checksums of manifests and deletion files; None where a version has none.
 
     Raises
     ------

@@ -13,7 +13,7 @@ from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.paths import manifest_path, transaction_path
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
-from glaive.table.checksums import checksum_of_manifests
+from glaive.table.checksums import checksum_of_metadata
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
 from glaive.table.operations.clone import Clone
@@ -50,7 +50,7 @@ def begin_clone(
         transaction=encoded,
         index_section=draft.index_section,
         dictionaries=embed_dictionaries(source, draft.wire, 0, manifest),
-        checksum=checksum_of_manifests(target, draft.wire),
+        checksum=checksum_of_metadata(target, draft.wire),
     )
     version = manifest.version
     if not put_manifest(target, version, "V2", buffers, transaction.uuid):

@@ -36,7 +36,7 @@ from glaive.format.paths import DETACHED, VERSIONS, manifest_path, transaction_p
 from glaive.format.transaction import Operation, Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.app_transactions import AppTransaction
-from glaive.table.checksums import checksum_of_manifests
+from glaive.table.checksums import checksum_of_metadata
 from glaive.table.deletions import load_deletions, put_deletions
 from glaive.table.dictionaries import embed_dictionaries
 from glaive.table.finish_manifest import finish
@@ -51,7 +51,7 @@ from glaive.table.protocol import (
     HiddenLineage,
     TableOperation,
 )
-from glaive.table.put_manifest import put_manifest
+from glaive.table.put_manifest import emit_committed, put_manifest
 from glaive.table.registry import read_operation
 from glaive.table.versions import latest, read_hint, write_hint
 
@@ -105,11 +105,11 @@ def commit_transaction(
 
     Notes
     -----
-    Without contention: read the hint; write transaction, manifest and hint. Nothing is
-    listed unless there is no hint.
+    Without contention: read the hint; write transaction, manifest and hint, and list nothing.
     """
-    commit = _Commit(store, transaction, base, once, options or CommitOptions())
-    return commit.run()
+    manifest = _Commit(store, transaction, base, once, options or CommitOptions()).run()
+    emit_committed(store, transaction, manifest)
+    return manifest
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class _Commit:
                 transaction=encoded,
                 index_section=draft.index_section,
                 dictionaries=embed_dictionaries(self.store, draft.wire, draft.kept, self.base),
-                checksum=checksum_of_manifests(self.store, draft.wire),
+                checksum=checksum_of_metadata(self.store, draft.wire),
             )
             version = draft.wire.version
             scheme = self.base.scheme if self.base is not None else options.scheme
@@ -240,8 +240,8 @@ class _Commit:
     def _write_deletions(self) -> None:
         """Write the deletion files that a rebase has changed."""
         operation = read_operation(self.transaction.operation)
-        for fragment, file, offsets in operation.deletions:
-            put_deletions(self.store, fragment, file, offsets)
+        for fragment, file, content in operation.deletions:
+            put_deletions(self.store, fragment, file, content)
 
     # ------------------------------------------------------- other commits
 

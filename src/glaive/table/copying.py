@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from glaive.format.paths import DATA
 from glaive.io.location import Location
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
+from glaive.named_tuple import NamedTuple
 from glaive.table.bases import base_of, find_base
 from glaive.table.references import FileKind, VersionFile, files_of
 from glaive.table.refs import root_of_branch

@@ -12,27 +12,33 @@ from numpy.typing import NDArray
 
 from glaive.entropy import random_bytes
 from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFoundError
+from glaive.events import FILES, emit
 from glaive.format.deletions import BITMAP_FROM, decode_deletions, encode_deletions
 from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.paths import deletion_file_path
+from glaive.io.checksums import Expected, check, verification
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
+from glaive.table.checksums import checksum_of_metadata
+from glaive.types import Where
 
 __all__ = ["add_deletions", "load_deletions", "put_deletions"]
 
 
 def load_deletions(
-    store: ObjectStore, manifest: Manifest, fragment: Fragment
+    store: ObjectStore, manifest: Manifest, fragment: Fragment, *, verify: bool = False
 ) -> NDArray[np.uint32]:
     """Deleted offsets of a fragment, ascending. At most one request.
+
+    With ``verify`` the file is compared with its checksum also where reads do not.
 
     Raises
     ------
     DataFileMissingError
         The deletion file is missing.
     CorruptFileError, UnsupportedFeatureError
-        As for :func:`glaive.format.deletions.decode_deletions`.
+        As for :func:`glaive.format.deletions.decode_deletions`, or its checksum differs.
     """
     file = fragment.deletion_file
     if file is None:
@@ -47,6 +53,8 @@ def load_deletions(
             f"the deletion file {where} is missing; version {manifest.version} needs it for "
             f"fragment {fragment.id}. Restore the file, or read another version."
         ) from None
+    if file.checksum is not None and (verify or verification(base_store) != "never"):
+        check(Expected(file.checksum, "checksum of a deletion file", Where(where)), data)
     rows = fragment.physical_rows
     return decode_deletions(data, bitmap=file.bitmap, rows=rows, count=file.rows, where=where)
 
@@ -94,13 +102,17 @@ def add_deletions(
     all_deleted = np.sort(np.concatenate([before, added])) if len(before) else added
     if len(all_deleted) == fragment.physical_rows:
         return None, added
+    bitmap = len(all_deleted) >= BITMAP_FROM
+    content = encode_deletions(all_deleted, bitmap=bitmap)
+    function = checksum_of_metadata(store, manifest.wire)
     file = DeletionFile(
-        bitmap=len(all_deleted) >= BITMAP_FROM,
+        bitmap=bitmap,
         read_version=manifest.version,
         number=int.from_bytes(random_bytes(8), "little"),
         rows=len(all_deleted),
+        checksum=None if function is None else function(content),
     )
-    put_deletions(store, fragment.id, file, all_deleted)
+    put_deletions(store, fragment.id, file, content)
     return replace(fragment, deletion_file=file), added
 
 
@@ -109,9 +121,8 @@ def _ascending(offsets: NDArray[np.integer]) -> NDArray[np.integer]:
     return offsets if (offsets[1:] > offsets[:-1]).all() else np.unique(offsets)
 
 
-def put_deletions(
-    store: ObjectStore, fragment_id: int, file: DeletionFile, offsets: NDArray[np.uint32]
-) -> None:
-    """Write a deletion file; ``offsets`` are ascending. One request."""
+def put_deletions(store: ObjectStore, fragment_id: int, file: DeletionFile, content: bytes) -> None:
+    """Write a deletion file. One request."""
     path = deletion_file_path(fragment_id, file.read_version, file.number, bitmap=file.bitmap)
-    store.put(path, [encode_deletions(offsets, bitmap=file.bitmap)])
+    store.put(path, [content])
+    emit(FILES, mode="create", type="deletion", path=path)

@@ -120,8 +120,12 @@ def open_version(
     )
 
 
-def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Manifest:
+def load_numbered(
+    store: ObjectStore, version: int, scheme: NamingScheme, *, verify: bool = False
+) -> Manifest:
     """A version by number and naming scheme. One request.
+
+    With ``verify`` it is compared with its checksums also where reads do not.
 
     Raises
     ------
@@ -130,7 +134,7 @@ def load_numbered(store: ObjectStore, version: int, scheme: NamingScheme) -> Man
     CorruptFileError
         The manifest is damaged, or its version does not match its name.
     """
-    return load_manifest(store, locate(store, version, scheme))
+    return load_manifest(store, locate(store, version, scheme), verify=verify)
 
 
 def load_manifest(
@@ -140,8 +144,9 @@ def load_manifest(
     keep: bool = False,
     seen: SeenDirectory | None = None,
     cache: ManifestCache = MANIFESTS,
+    verify: bool = False,
 ) -> Manifest:
-    """The manifest at a location; errors as for :func:`load_numbered`.
+    """The manifest at a location; ``verify`` and errors as for :func:`load_numbered`.
 
     One request; row counts that are missing in old manifests are read when needed. With ``keep``
     the manifest is cached, which saves parsing the same bytes again; ``seen`` is the directory when
@@ -154,14 +159,14 @@ def load_manifest(
             f"version {location.version} of {store.uri} is incomplete: its manifest {where} is "
             "empty. Its writer is active or was interrupted; the next commit replaces it."
         )
-    verify = verification(store)
+    wanted = "always" if verify else verification(store)
     # What is remembered may have been read without comparing it.
-    known = None if verify == "always" else cache.recall(data, where)
+    known = None if wanted == "always" else cache.recall(data, where)
     if known is not None:
         if keep:
             cache.keep([data], known, seen)
         return known
-    compared = verify != "never"
+    compared = wanted != "never"
     manifest = decode_manifest(data, where=where, scheme=location.scheme, verify=compared)
     if manifest.version != location.version:
         raise CorruptFileError(

@@ -11,12 +11,13 @@ the process rather than to a session, because every append by path opens a new s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from glaive.clock import monotonic, now_ns
 from glaive.format.manifest import Manifest
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["MANIFESTS", "DirectoryState", "ManifestCache", "SeenDirectory"]
 

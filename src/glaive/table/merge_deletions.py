@@ -12,9 +12,11 @@ from typing import Self
 import numpy as np
 
 from glaive.dataclass import dataclass
+from glaive.format.deletions import encode_deletions
 from glaive.format.fragment import DeletionFile, Fragment
 from glaive.format.manifest import Manifest
 from glaive.format.transaction import Operation
+from glaive.io.checksums import checksum_function
 from glaive.table.concurrent_changes import changed_fragments, changes_columns, removed_fragments
 from glaive.table.protocol import Conflict, Offsets, TableOperation
 
@@ -35,18 +37,18 @@ class DeletingOperation(TableOperation):
         Rows that this operation deletes by fragment, without those deleted before. They allow
         merging it with other deletions in the same fragments; not part of the message.
     merged
-        Deleted rows of fragments whose deletion files a rebase has changed: those must be
+        Contents of the deletion files that a rebase has changed, by fragment: they must be
         written before the commit. Not part of the message.
     """
 
     updated: tuple[Fragment, ...] = ()
     removed: tuple[int, ...] = ()
     affected: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
-    merged: Mapping[int, Offsets] = field(default_factory=dict, hash=False, compare=False)
+    merged: Mapping[int, bytes] = field(default_factory=dict, hash=False, compare=False)
 
     @property
-    def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
-        """Fragments whose deletion files must be written before the version, and the rows."""
+    def deletions(self) -> Sequence[tuple[int, DeletionFile, bytes]]:
+        """Fragments whose deletion files must be written before the version, and the contents."""
         return [
             (fragment.id, fragment.deletion_file, self.merged[fragment.id])
             for fragment in self.updated
@@ -97,7 +99,7 @@ def merge_deletions(
     affected: Mapping[int, Offsets],
     base: Manifest,
     deleted: Mapping[int, Offsets],
-) -> tuple[tuple[Fragment, ...], tuple[int, ...], dict[int, Offsets]] | Conflict:
+) -> tuple[tuple[Fragment, ...], tuple[int, ...], dict[int, bytes]] | Conflict:
     """Add the rows deleted in ``base`` to those that an operation deletes.
 
     Parameters
@@ -113,11 +115,11 @@ def merge_deletions(
     -------
     tuple
         The fragments with changed deletion files, ids of those in which no row remains, and
-        the rows of the files; or the conflict.
+        the contents of the files; or the conflict.
     """
     changed: list[Fragment] = []
     removed: list[int] = []
-    merged: dict[int, Offsets] = {}
+    merged: dict[int, bytes] = {}
     at = dict(zip(base.fragment_ids.tolist(), range(base.num_fragments), strict=True))
     for mine in updated:
         if mine.id not in deleted:
@@ -136,13 +138,15 @@ def merge_deletions(
         if len(rows) == mine.physical_rows:
             removed.append(mine.id)
             continue
-        merged[mine.id] = rows
+        content = merged[mine.id] = encode_deletions(rows, bitmap=True)
+        function = None if mine.deletion_file.checksum is None else checksum_function()
         # Only the version in its name differs from that of the previous attempt.
         file = DeletionFile(
             bitmap=True,
             read_version=base.version,
             number=mine.deletion_file.number,
             rows=len(rows),
+            checksum=None if function is None else function(content),
         )
         changed.append(replace(mine, deletion_file=file))
     return tuple(changed), tuple(removed), merged

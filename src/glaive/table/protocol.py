@@ -150,8 +150,8 @@ class TableOperation:
         return None
 
     @property
-    def deletions(self) -> Sequence[tuple[int, DeletionFile, Offsets]]:
-        """Fragments whose deletion files must be written before the version, and the rows."""
+    def deletions(self) -> Sequence[tuple[int, DeletionFile, bytes]]:
+        """Fragments whose deletion files must be written before the version, and the contents."""
         return ()
 
     def hidden(self, base: Manifest) -> frozenset[int]:

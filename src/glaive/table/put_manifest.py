@@ -13,6 +13,7 @@ Specification: "Commit" in ``docs/format``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from glaive.errors import (
     CommitConflictError,
@@ -22,14 +23,16 @@ from glaive.errors import (
     ObjectNotFoundError,
     StoreError,
 )
+from glaive.events import DATASETS, FILES, emit
 from glaive.format.manifest import Manifest
 from glaive.format.paths import DETACHED, NamingScheme, manifest_path
+from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.load import load_numbered, read_transaction
 from glaive.table.manifest_store.steps import register
 from glaive.table.root import lock_of, register_of
 
-__all__ = ["forget_dataset", "made_by", "put_manifest"]
+__all__ = ["emit_committed", "forget_dataset", "made_by", "put_manifest"]
 
 
 def put_manifest(
@@ -50,13 +53,16 @@ def put_manifest(
         was, but may not be on disk.
     """
     lock = lock_of(store)
-    if lock is None:
-        return _put(store, version, scheme, data, uuid)
     try:
-        with lock(version):
-            return _put(store, version, scheme, data, uuid)
+        with nullcontext() if lock is None else lock(version):
+            made = _put(store, version, scheme, data, uuid)
     except CommitConflictError:
+        if lock is None:
+            raise
         return False
+    if made:
+        emit(FILES, mode="create", type="manifest", path=manifest_path(version, scheme))
+    return made
 
 
 def _put(
@@ -88,6 +94,19 @@ def _put(
             ) from error
         return made_by(store, existing, uuid)
     return True
+
+
+def emit_committed(store: ObjectStore, transaction: Transaction, manifest: Manifest) -> None:
+    """Call the listeners of events with a version that a transaction has made."""
+    emit(
+        DATASETS,
+        event="committed",
+        uri=store.uri,
+        read_version=transaction.read_version,
+        committed_version=manifest.version,
+        detached="true" if manifest.version & DETACHED else "false",
+        operation="".join(map(str.capitalize, (transaction.operation.wire_name or "").split("_"))),
+    )
 
 
 def made_by(store: ObjectStore, manifest: Manifest, uuid: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import Literal, NamedTuple
+from typing import Literal
 from uuid import UUID
 
 from glaive.dataclass import dataclass
@@ -24,6 +24,7 @@ from glaive.format.paths import (
     transaction_path,
 )
 from glaive.io.temporary import final_name
+from glaive.named_tuple import NamedTuple
 
 __all__ = [
     "FOLDERS",

@@ -52,7 +52,8 @@ class Bucket:
         """The same objects in another place, as if they had been there for long."""
         other = Bucket(uri, careless=careless)
         other._objects = {
-            path: [replace(past[-1], moment=0.0)] for path, past in self._objects.items()
+            path: [past[-1] if past[-1].moment == 0.0 else replace(past[-1], moment=0.0)]
+            for path, past in self._objects.items()
         }
         return other
 

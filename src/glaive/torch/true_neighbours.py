@@ -33,6 +33,9 @@ def ground_truth(  # pylance's parameters
 ) -> Any:
     """Row ids of the nearest vectors, nearest first, by comparing all.
 
+    Distances are computed in ``float64``: those of vectors far from the origin are small
+    differences of large numbers.
+
     Parameters
     ----------
     ds
@@ -48,12 +51,13 @@ def ground_truth(  # pylance's parameters
     batch_size
         Rows that are read at once.
     device
-        Of torch; default: CUDA or MPS if there is one.
+        Of torch; default: CUDA or MPS if there is one. MPS, which has no ``float64``, holds the
+        result only.
 
     Returns
     -------
     tensor
-        Of shape ``(n, k)``.
+        ``int64`` of shape ``(n, k)``; fewer columns where there are fewer rows.
 
     Raises
     ------
@@ -65,16 +69,17 @@ def ground_truth(  # pylance's parameters
     if measure is None:
         raise OptionError(f"Unknown metric type: {metric_type}. Expected L2 or cosine")
     place = preferred_device(device)
-    wanted = torch.as_tensor(query).to(place)
-    distances = torch.empty((len(wanted), 0), device=place, dtype=wanted.dtype)
-    ids = torch.empty((len(wanted), 0), device=place, dtype=torch.int64)
+    exact = torch.device("cpu") if place.type == "mps" else place
+    wanted = torch.as_tensor(query).to(exact, torch.float64)
+    distances = torch.empty((len(wanted), 0), device=exact, dtype=wanted.dtype)
+    ids = torch.empty((len(wanted), 0), device=exact, dtype=torch.int64)
     for batch in iterable.LanceDataset(ds, batch_size, columns=[column], with_row_id=True):
-        found = measure(wanted, batch[column].to(place))
-        rows = batch["_rowid"].to(place).expand(len(wanted), -1)
+        found = measure(wanted, batch[column].to(exact, wanted.dtype))
+        rows = batch["_rowid"].to(exact).expand(len(wanted), -1)
         distances, ids = sort_tensors(
             torch.cat([distances, found], 1), torch.cat([ids, rows], 1), k
         )
-    return ids
+    return ids.to(place)
 
 
 def recall(expected: Any, actual: Any) -> Any:

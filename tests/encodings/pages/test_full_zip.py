@@ -54,7 +54,8 @@ class Stored:
         raw, ranges = bytearray(b"\x07" * 64), []
         for buffer in page.buffers:
             raw += bytes(-len(raw) % 64)
-            data = memoryview(buffer).tobytes()
+            parts = buffer if isinstance(buffer, tuple) else (buffer,)
+            data = b"".join(memoryview(part) for part in parts)
             ranges.append(ByteRange(len(raw), len(data)))
             raw += data
         self.layout, self.ranges, self.rows = page.layout, tuple(ranges), page.rows
@@ -211,6 +212,19 @@ def test_vectors_without_levels_are_written_without_a_copy() -> None:
     (written,) = page.buffers
     assert isinstance(written, pa.Buffer)
     assert (written.address, written.size) == (data.address + 256, 9 * 256)
+
+
+def test_large_strings_are_written_without_a_copy() -> None:
+    data = pa.py_buffer(b"ab" * 40_000)
+    offsets = pa.py_buffer(np.array([0, 35_000, 80_000], "<i4"))
+    page = encode_full_zip_page(Variable(offsets, 32, data, 2), variable(), layers=VALID, rows=2)
+    parts = page.buffers[0]
+    assert isinstance(parts, tuple)
+    assert [part.address - data.address for part in parts if part.size > 4] == [0, 35_000]
+    leaf = Stored(page).open(mapped=True).read(0, 2)
+    assert isinstance(leaf, Leaf)
+    assert isinstance(leaf.values, Variable)
+    assert leaf.values.data.equals(data)
 
 
 def item_buffer(leaf: Leaf) -> pa.Buffer:

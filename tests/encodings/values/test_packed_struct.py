@@ -70,7 +70,8 @@ def page_of(array: pa.Array, wanted: EncodingOptions | None = None) -> EncodedPa
 
 
 def read(page: EncodedPage, array: pa.Array, rows: np.ndarray | None = None) -> pa.Array:  # type: ignore[type-arg]  # positions
-    buffers = [pa.py_buffer(memoryview(buffer)) for buffer in page.buffers]
+    parts = [each if isinstance(each, tuple) else (each,) for each in page.buffers]
+    buffers = [pa.py_buffer(b"".join(map(memoryview, each))) for each in parts]
     ranges = tuple(ByteRange(0, buffer.size) for buffer in buffers)
     reader = open_page(page.layout, PageBytes(ranges, buffers, page.rows, WHERE))
     leaf = reader.read(0, page.rows) if rows is None else reader.take(rows)

@@ -147,13 +147,6 @@ def test_partitioned_b_trees_are_not_searched(tmp_path: Path) -> None:
         opened(path)
 
 
-def test_kinds_that_are_not_searched_are_named(tmp_path: Path) -> None:
-    path = make(tmp_path / "d", "btree")
-    (segment,) = segments(path)
-    with pytest.raises(UnsupportedFeatureError, match="of kind minhashlsh are not read"):
-        index_kinds()["minhashlsh"].open(segment)
-
-
 @pytest.mark.spec("btree-2")
 def test_a_value_is_found_with_at_most_three_requests(tmp_path: Path) -> None:
     path = write(tmp_path / "d", [pa.array(np.random.default_rng(1).permutation(200_000))])

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import glaive
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import IndexKindError, OptionError, UnsupportedFeatureError
 
 from .built import answers, build, merge, opened, segments
 from .test_btree import write
@@ -60,6 +61,12 @@ def test_values_of_several_types_are_refused(tmp_path: Path, values: Any) -> Non
     path = write(tmp_path / "d", [documents(*({"m": value} for value in values))])
     with pytest.raises(UnsupportedFeatureError, match="column 'x': member 'm' has values of type"):
         build(path, "x", "json", {"path": "m"})
+
+
+def test_whole_documents_have_no_order(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", [documents({"m": 1})])
+    with pytest.raises(IndexKindError, match="Index a member of them: create_scalar_index"):
+        glaive.dataset(path).create_scalar_index("x", "BTREE")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
 
-from tests.proof.figures import keep
+from tests.proof.figures import keep, kept
 from tests.proof.mutants.covering import CoveringTests
 from tests.proof.mutants.sites import Mutant, sample
 
@@ -107,9 +107,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="for the tests of one mutant")
     parser.add_argument("--share", type=float, default=0.9, help="that must be killed")
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where the kept figures end, and add to them"
+    )
     options = parser.parse_args()
+    before = kept("mutants") if options.resume else {}
+    options.first = before.get("tried", options.first)
     last = None if options.count is None else options.first + options.count
     chosen = sample(PACKAGE, FOLDERS, options.size)[options.first : last]
+    tried = options.first + len(chosen)
     chosen = [one for one in chosen if options.only in one.key and one.key not in EQUIVALENT]
     covering = CoveringTests(options.coverage, PACKAGE)
     fates: dict[str, Fate] = {}
@@ -129,20 +135,24 @@ def main() -> int:
         with ThreadPoolExecutor(options.workers) as pool:
             list(pool.map(run, chosen, [covering.of(one) for one in chosen]))
     counts = Counter(fates.values())
-    killed = counts["killed"] + counts["endless"]
+    killed = counts["killed"] + counts["endless"] + before.get("killed", 0)
+    mutants = len(chosen) + before.get("mutants", 0)
+    left = {key: fate for key, fate in fates.items() if fate in ("survived", "not covered")}
     report = {
         "sample": options.size,
-        "mutants": len(chosen),
+        "tried": tried,
+        "mutants": mutants,
         "killed": killed,
-        "endless": counts["endless"],
-        "share": round(killed / max(1, len(chosen)), 3),
+        "endless": counts["endless"] + before.get("endless", 0),
+        "share": round(killed / max(1, mutants), 3),
         "equivalent": len(EQUIVALENT),
-        "left": {key: fate for key, fate in fates.items() if fate in ("survived", "not covered")},
+        "left": {**before.get("left", {}), **left},
+        "notes": before.get("notes", []),
     }
     if options.keep:
         keep("mutants", report)
     print(json.dumps(report, indent=1))
-    return 0 if killed >= options.share * len(chosen) else 1
+    return 0 if killed >= options.share * mutants else 1
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.writing.conform import check_names
 from glaive.errors import OptionError, SchemaError
+from glaive.events import DATASETS, emit
 from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
 from glaive.format.fields import Field, LanceSchema, new_field_ids
@@ -42,6 +43,7 @@ def drop_columns(dataset: OpenedVersion, paths: Sequence[str]) -> Manifest:
     """Commit a schema without these columns or members of structs."""
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise OptionError(f"columns: expected a list of names, found {paths!r:.60}")
+    emit(DATASETS, event="dropping_column", uri=dataset.uri, columns=", ".join(paths))
     schema = dataset.manifest.schema
     dropped: set[int] = set()
     for path in paths:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from glaive.dataset.columns.checkpoint_file import checkpoint_file
 from glaive.errors import OptionError
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["BatchUDFCheckpoint"]
 

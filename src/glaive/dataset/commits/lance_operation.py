@@ -122,7 +122,11 @@ class LanceOperation:
         def __post_init__(self) -> None:
             if isinstance(self.schema, pa.Schema):
                 # Above: the __init__ of the dataclass, and its caller.
-                warn_deprecated("Passing a pyarrow.Schema to Merge", "a LanceSchema", above=2)
+                warn_deprecated(
+                    "Passing a pyarrow.Schema to Merge is deprecated. "
+                    "Please use a LanceSchema instead.",
+                    above=2,
+                )
 
         def to_table(self) -> TableOperation:
             return Merge(

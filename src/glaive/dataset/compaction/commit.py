@@ -47,6 +47,9 @@ def commit_rewrites(
     CorruptFileError, NotLanceError, UnsupportedFeatureError
         An index cannot be read; nothing was changed.
     """
+    for result in rewrites:
+        if not isinstance(result, RewriteResult):
+            raise OptionError(f"rewrites: expected RewriteResults of tasks, found {result!r:.60}")
     versions = {result.read_version for result in rewrites}
     if len(versions) > 1:
         raise OptionError(f"rewrites of different versions cannot be committed as one: {versions}")

@@ -112,6 +112,8 @@ class CompactionOptions:
         OptionError
             An option does not exist or has an invalid value.
         """
+        if given is not None and not isinstance(given, Mapping):
+            raise OptionError(f"compaction: expected a dict of options, found {given!r:.60}")
         known = {field.name: field for field in fields(cls)}
         kept: dict[str, Any] = {}
         for key, text in config.items():

@@ -20,6 +20,7 @@ from glaive.dataset.compaction.plan import compaction_groups, plan_compaction
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import CommitConflictError, CommitContentionError
+from glaive.events import DATASETS, emit
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -58,6 +59,7 @@ def compact(
     CommitConflictError, CommitContentionError
         Another writer changed one of the fragments; nothing was changed.
     """
+    emit(DATASETS, event="compacting", uri=dataset.uri)
     total = CompactionMetrics()
     while True:
         results = rewriting(dataset, options)

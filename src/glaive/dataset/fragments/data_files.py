@@ -52,6 +52,7 @@ class FilePath(str):
 
     def __call__(self) -> str:
         """The path."""
+        warn_deprecated("DataFile.path() is deprecated, use DataFile.path instead")
         return str(self)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -119,7 +120,7 @@ class DataFile:
 
     def field_ids(self) -> list[int]:
         """Same as ``fields``, which replaces it."""
-        warn_deprecated("DataFile.field_ids", "DataFile.fields")
+        warn_deprecated("DataFile.field_ids is deprecated, use DataFile.fields instead")
         return self.fields
 
     @property

@@ -112,7 +112,7 @@ class FragmentMetadata:
 
     def data_files(self) -> list[DataFile]:
         """Same as ``files``, which replaces it."""
-        warn_deprecated("FragmentMetadata.data_files", "FragmentMetadata.files")
+        warn_deprecated("FragmentMetadata.data_files is deprecated. Use .files instead.")
         return self.files
 
     @property

@@ -103,7 +103,11 @@ def vector_task(dataset: OpenedVersion, arguments: Mapping[str, Any]) -> IndexTa
     """
     if arguments.get("index_cache_size") is not None:
         # Above: create_index, and its caller.
-        warn_deprecated("'index_cache_size' of create_index", "index_cache_size_bytes", above=2)
+        warn_deprecated(
+            "The 'index_cache_size' parameter of create_index is ignored. The index cache is that "
+            "of the dataset: dataset(..., index_cache_size_bytes=...), or of a Session.",
+            above=2,
+        )
     if isinstance(arguments.get("num_partitions"), float):
         warnings.warn("num_partitions is float, converting to int", stacklevel=3)
     named = {name: arguments[name] for name in _VECTOR_PARAMETERS if name in arguments}

@@ -9,6 +9,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.progress_line import current_line
 from glaive.dataset.versions.references import branch_of
 from glaive.errors import OptionError
+from glaive.events import DATASETS, FILES, anyone_listens, emit
 from glaive.table.branches import list_branches
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.refs import root_store
@@ -99,13 +100,17 @@ def clean_up(
     """Delete what the policy allows."""
     if delete_rate_limit is not None and delete_rate_limit < 1:
         raise OptionError(f"delete_rate_limit must be greater than 0, got {delete_rate_limit}")
+    emit(DATASETS, event="cleaning", uri=dataset.uri)
     plan = _plan(dataset, policy)
     line = current_line()
 
     if line is not None:
         line.move_to(0, len(plan.files))
     note = None if line is None else line.advance
-    return CleanupStats.of(delete_planned(dataset.store, plan, rate=delete_rate_limit, note=note))
+    done = delete_planned(dataset.store, plan, rate=delete_rate_limit, note=note)
+    for file in done.files if anyone_listens() else ():
+        emit(FILES, mode="delete", type=file.kind, path=file.path)
+    return CleanupStats.of(done)
 
 
 def explain(

@@ -13,7 +13,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.commits.transactions import Transaction, transaction_of
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError, UnsupportedFeatureError, VersionNotFoundError
 from glaive.format.flags import Feature
 from glaive.scan.session import Session
 from glaive.scan.snapshot import Snapshot
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetDelta", "compare_versions"]
 
-_IDS: Final = pa.schema([pa.field(ROW_ID, pa.uint64(), nullable=False)])
+_IDS: Final = pa.schema([pa.field(ROW_ID, pa.uint64())])
 _BATCH: Final = 1024 * 1024
 
 
@@ -123,6 +123,8 @@ def compare_versions(
     ------
     OptionError
         Not exactly one of ``compared_against`` and the pair of versions is given.
+    VersionNotFoundError
+        ``compared_against`` is newer than the opened version.
     """
     ends = (begin_version, end_version)
     if compared_against is not None and ends == (None, None):
@@ -137,4 +139,9 @@ def compare_versions(
     for name, value in versions.items():
         if not isinstance(value, int) or value < 0:
             raise OptionError(f"{name}: expected a version number, found {value!r}")
+    if compared_against is not None and compared_against > dataset.manifest.version:
+        raise VersionNotFoundError(
+            f"delta: Version not found error: {dataset.uri} has no version {compared_against} "
+            f"before version {dataset.manifest.version}, which is open. Compare with an earlier one"
+        )
     return DatasetDelta(dataset, begin_version, end_version)

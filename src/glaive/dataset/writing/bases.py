@@ -49,7 +49,7 @@ def open_to_write(
     OptionError
         The URI or an option is invalid.
     """
-    if isinstance(place, OpenDataset):
+    if not isinstance(place, str) and isinstance(place, OpenDataset):  # protocols are slow to ask
         store = place.opened.store
     else:
         store = open_root(place, storage_options, **guards)

@@ -49,7 +49,8 @@ class FileKeywords(TypedDict, total=False):
     encoding_options
         Encoding of columns at or below a path in the new files, such as
         ``{"text": {"compression": "zstd", "compression_level": 9}}``. They override
-        ``lance-encoding:`` keys in the metadata of a field, which have the same names.
+        ``lance-encoding:`` keys in the metadata of a field, which have the same names. The path
+        ``"*"`` stands for columns without either.
     initial_bases
         Base paths of a new dataset; blobs below them may be given by URI.
     target_bases
@@ -165,7 +166,9 @@ def write_options(
     values = {name: value for name, value in given.items() if value is not None}
     legacy = values.pop("use_legacy_format", None)
     if legacy is not None:
-        warn_deprecated("use_legacy_format", "data_storage_version", above=2)
+        warn_deprecated(
+            "use_legacy_format is deprecated, use data_storage_version instead", above=2
+        )
         values.setdefault("data_storage_version", "legacy" if legacy else "stable")
     for name in ("initial_bases", "target_bases"):
         if name in values:

@@ -133,6 +133,8 @@ class WriteOptions:
         OptionError
             It has other keys, or values that are no integers.
         """
+        if not isinstance(self.auto_cleanup or {}, Mapping):
+            raise OptionError(f"auto_cleanup_options: expected a dict, found {self.auto_cleanup!r}")
         given = dict(self.auto_cleanup or {})
         config = {}
         for name, key, written in (

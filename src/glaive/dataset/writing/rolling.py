@@ -10,6 +10,7 @@ from glaive.dataset.progress_line import note_rows
 from glaive.dataset.writing.plan import WritePlan
 from glaive.dataset.writing.source import Rows
 from glaive.errors import StoreError, UnsupportedFeatureError
+from glaive.events import FILES, emit
 from glaive.file.open import create_writer
 from glaive.file.protocol import FileWriter, WrittenFile
 from glaive.format.blobs import has_blobs_v2
@@ -100,6 +101,7 @@ class RollingWriter:
             return
         written = self._writer.finish()
         self._writer = None
+        emit(FILES, mode="create", type="data", path=self._name)
         fragment = _fragment(self._name, written, self._location.base_id)
         self.fragments.append(fragment)
         if self.options.progress is not None:

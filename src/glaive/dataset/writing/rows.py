@@ -19,6 +19,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
 from glaive.dataset.writing.source import read_source
 from glaive.errors import OptionError
+from glaive.events import DATASETS, emit
 from glaive.io.access import AccessPolicy
 from glaive.scan.session import Session
 from glaive.table.manifest_store.protocol import ManifestStore
@@ -87,7 +88,13 @@ def write_rows(
     store = open_to_write(uri, storage_options, wanted.initial_bases, *policy, **guards)
     source, rows = read_source(data, schema)
     columns = source if schema is None else schema
-    opened = uri.opened if isinstance(uri, OpenDataset) else None
+    opened: OpenedVersion | None = None
+    if not isinstance(uri, str) and isinstance(uri, OpenDataset):  # protocols are slow to ask
+        opened = uri.opened
+        where = opened.uri
+    else:
+        where = os.fspath(uri)
+    emit(DATASETS, event="writing", uri=store.uri, mode=wanted.mode.capitalize())
     plan = plan_write(store, columns, wanted, None if opened is None else opened.manifest)
     with showing(wanted.shows_progress, "write", getattr(data, "num_rows", None)):
         written = write_fragments(plan, rows)
@@ -96,9 +103,9 @@ def write_rows(
         # The caller has just allowed all of its references.
         access = AccessPolicy.of(allow_external_blobs=True, before=access_of(store))
         store = guarded(store, access=access)
-    if isinstance(uri, OpenDataset):
-        session = uri.opened.session if session is None else session
-        storage_options, uri = uri.opened.storage_options, uri.opened.uri
+    if opened is not None:
+        session = opened.session if session is None else session
+        storage_options = opened.storage_options
     return OpenedVersion.of(
-        store, manifest, uri=os.fspath(uri), storage_options=storage_options, session=session
+        store, manifest, uri=where, storage_options=storage_options, session=session
     )

@@ -12,7 +12,7 @@ Specification: "Dictionary" in ``docs/format/arrays.md``; message ``Dictionary``
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from glaive.kernels.dictionary import expand_dictionary
 from glaive.kernels.match import test_of_flags
 from glaive.kernels.strings import Strings
 from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, Where
 
 __all__ = ["Dictionary"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import NamedTuple
 
 from glaive.encodings.leaf import Layer
 from glaive.errors import CorruptFileError
+from glaive.named_tuple import NamedTuple
 from glaive.types import UInt16s, Where
 
 __all__ = [

@@ -6,7 +6,7 @@ Specification: "Sparse structure" in ``docs/format/planes.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from glaive.encodings.levels.sparse import ListSlots, Validity
 from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.registry import read_encoding
 from glaive.errors import CorruptFileError
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 __all__ = ["MAX_LISTED", "MAX_SLOTS", "LayerLayout", "ListLayout", "NumberLayout", "ValidityLayout"]

@@ -16,7 +16,6 @@ Specification: "Chunk words" and "Repetition index" in ``docs/format/pages.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
 from glaive.kernels.level_cuts import count_starts
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import ByteRange, Flags, Int64s, UInt16s, UInt64s, Where
 
 __all__ = ["ChunkTable", "PageClaims", "RowIndex", "chunk_words", "repetition_index"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -14,6 +12,7 @@ from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import ChunkHeaders, parse_headers
 from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 __all__ = ["ChunkReader", "Items", "ValuePieces"]

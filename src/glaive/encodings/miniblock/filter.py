@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from glaive.encodings.values.fsst import Fsst
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def compact_chunks(
     """
     from glaive.kernels.compact import compact_bits
 
-    if small.items is not None:
+    if small.items is not None or (layout.definition is not None and not deleted.is_listed):
         return None
     table = small.table
     ids = slice(table.find_one(rows[0]), table.find_one(rows[1] - 1) + 1)

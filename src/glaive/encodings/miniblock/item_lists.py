@@ -6,8 +6,6 @@ or is damaged, is read by ``glaive.encodings.miniblock.lists``, which says what 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -25,6 +23,7 @@ from glaive.kernels.item_lists import read_item_lists
 from glaive.kernels.list_takes import ItemPlaces, ListPage, take_item_lists
 from glaive.kernels.records import LevelPage
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["ItemListReader", "ListCut", "ListPick"]

@@ -8,8 +8,6 @@ are right; and the general one, for everything else, which says what is wrong.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -23,6 +21,7 @@ from glaive.errors import CorruptFileError
 from glaive.kernels.chunks import find_row, max_levels
 from glaive.kernels.list_levels import LocatedRows, read_levels, select_levels
 from glaive.kernels.records import LevelPage
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 __all__ = ["ListReader", "RowCut", "RowPick"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from glaive.encodings.miniblock.chunk_table import ChunkTable, PageClaims
 from glaive.encodings.miniblock.chunks import ChunkReader, Items
 from glaive.encodings.miniblock.layout import MiniBlockLayout
 from glaive.encodings.miniblock.levels import LevelReader
+from glaive.named_tuple import NamedTuple
 from glaive.types import Where
 
 if TYPE_CHECKING:

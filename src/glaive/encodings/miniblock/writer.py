@@ -25,10 +25,9 @@ from glaive.kernels.bitpack import BLOCK
 from glaive.kernels.chunks import assemble_chunks
 from glaive.kernels.framed_chunks import FramedChunks
 from glaive.kernels.level_cuts import cut_visible
-from glaive.memory import as_array
 from glaive.types import Int64s, UInt8s, UInt16s
 
-__all__ = ["encode_mini_page"]
+__all__ = ["encode_framed_page", "encode_mini_page"]
 
 Piece = tuple[UInt8s, Int64s]
 
@@ -50,7 +49,6 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     dictionary: tuple[Block, ValueEncoding] | None = None,
     large_chunks: bool,
     level_runs: bool,
-    framed: FramedChunks | None = None,
 ) -> EncodedPage | None:
     """Encode one page.
 
@@ -71,9 +69,6 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         The items, and how they are encoded.
     large_chunks, level_runs
         What the format version allows; see ``FormatProfile``.
-    framed
-        The chunks of a page without levels, if they are made already: each of 1,024 values but the
-        last.
 
     Returns
     -------
@@ -86,7 +81,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
     if not values.count:
         raise ValueError("a mini-block page holds at least one value; write a constant page")
     width = 4 if large_chunks else 2
-    chunks = encoding.encode_mini(values) if framed is None else _of_framed(framed, values.count)
+    chunks = encoding.encode_mini(values)
     limits = level_limits(layers)
     cuts = _cut_levels(chunks, rep, definition, limits.visible_def)
     levels = np.diff(cuts)
@@ -111,7 +106,7 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
             pieces.append((encoded.data, encoded.sizes))
     if any(int(sizes.max()) > MAX_LEVEL_BYTES for _, sizes in pieces):
         return None
-    data, sizes = framed or assemble_chunks(
+    data, sizes = assemble_chunks(
         levels if pieces else np.zeros_like(levels),
         pieces,
         list(zip(chunks.buffers, chunks.sizes, strict=True)),
@@ -124,20 +119,50 @@ def encode_mini_page(  # noqa: PLR0913  # what a page consists of
         data,
     ]
     if dictionary is not None:
-        items, codec = dictionary
-        layout.dictionary.CopyFrom(codec.to_wire())
-        layout.num_dictionary_items = items.count
-        buffers.append(codec.encode_blocks(items, np.array([items.count], np.int64)).data)
+        buffers.append(_add_items(layout, *dictionary))
     if rep is not None:
         buffers.append(repetition_index(rep, cuts, limits.max_rep).view(np.uint8))
     return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
 
 
-def _of_framed(framed: FramedChunks, values: int) -> EncodedChunks:
-    """What is known of chunks of 1,024 values that were made with their headers."""
+def encode_framed_page(
+    framed: FramedChunks,
+    encoding: ValueEncoding,
+    layers: tuple[Layer, ...],
+    rows: int,
+    *,
+    dictionary: tuple[Block, ValueEncoding] | None = None,
+    large_chunks: bool,
+) -> EncodedPage:
+    """Encode a page without levels whose chunks are made: each of 1,024 values but the last.
+
+    Parameters
+    ----------
+    framed, encoding
+        The chunks with their headers, and how their values are encoded.
+    layers, rows, dictionary, large_chunks
+        As for :func:`encode_mini_page`.
+    """
     counts = np.full(len(framed.sizes), BLOCK, np.int64)
-    counts[-1] = values - BLOCK * (len(counts) - 1)
-    return EncodedChunks((as_array(framed.data),), (framed.sizes,), counts)
+    counts[-1] = rows - BLOCK * (len(counts) - 1)
+    layout = pb.MiniBlockLayout(
+        value_compression=encoding.to_wire(),
+        layers=[pb.RepDefLayer.ValueType(layer) for layer in layers],
+        num_buffers=1,
+        num_items=rows,
+        has_large_chunk=large_chunks,
+    )
+    words = chunk_words(counts, framed.sizes, 4 if large_chunks else 2).view(np.uint8)
+    items = [] if dictionary is None else [_add_items(layout, *dictionary)]
+    buffers = [words, framed.data, *items]
+    return EncodedPage(pb.PageLayout(mini_block_layout=layout), buffers, rows)
+
+
+def _add_items(layout: pb.MiniBlockLayout, items: Block, codec: ValueEncoding) -> UInt8s:
+    """Describe the items of a dictionary in a layout; returns their buffer."""
+    layout.dictionary.CopyFrom(codec.to_wire())
+    layout.num_dictionary_items = items.count
+    return codec.encode_blocks(items, np.array([items.count], np.int64)).data
 
 
 def _cut_levels(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -54,6 +54,7 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt16s, Where
 
 __all__ = ["MAX_INLINE", "ConstantPage", "encode_constant_page"]

@@ -57,7 +57,7 @@ from glaive.kernels.full_zip import (
 )
 from glaive.kernels.levels import validity_from_levels
 from glaive.memory import as_array
-from glaive.types import Int64s, UInt8s, UInt16s
+from glaive.types import Int64s, UInt16s
 
 __all__ = ["FullZipPage", "encode_full_zip_page"]
 
@@ -385,7 +385,7 @@ def encode_full_zip_page(
         entry = EntryLayout(*bits, *limits, prefix=block.offset_bits // 8)
         offsets = as_array(block.offsets, f"<i{entry.prefix}")[: visible + 1]
         data, size = block.data, int(offsets[-1]) - int(offsets[0]) + visible * entry.prefix
-    buffers: list[pa.Buffer | UInt8s | bytes] = [data]
+    buffers: list[pa.Buffer | tuple[pa.Buffer, ...]] = [data]
     if entry.control or entry.prefix:
         buffers[0], starts = zip_entries(rep, definition, entry, data, offsets, rows)
         if entry.prefix or entry.max_rep:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from glaive.encodings.protocol import PageBytes, PageReader
 from glaive.encodings.registry import structural_plane
 from glaive.encodings.row_ranges import rows_beyond
 from glaive.errors import CorruptFileError
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["Sparse", "SparsePage"]

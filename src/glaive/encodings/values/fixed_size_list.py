@@ -17,7 +17,7 @@ Specification: "Fixed-size list" in ``docs/format/encodings.md``; message ``Fixe
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from glaive.encodings.values.flat import Flat
 from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.memory import allocate, as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, Where
 
 __all__ = ["FixedSizeList"]

@@ -16,7 +16,7 @@ Specification: "Run-length encoding" in ``docs/format/encodings.md``; message ``
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ from glaive.errors import CorruptFileError, SchemaError
 from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.runs import collapse_runs, plan_runs
 from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, Where
 
 __all__ = ["NestedRuns", "block_parts", "cut_runs", "runs_of"]

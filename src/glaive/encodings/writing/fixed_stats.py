@@ -85,17 +85,21 @@ class FixedStats:
     @cached_property
     def chunk_widths(self) -> UInt8s:
         """Bits that the largest value of every 1,024 needs; words only."""
-        from glaive.kernels.framed_chunks import frame_inline
-
-        if self._value_width is not None and self._is_likely_packed():
-            self.framed = frame_inline(
-                self.block.values, self.block.count, self._words(), self._value_width
-            )
-            return self.framed.widths.astype(np.uint8)
+        if self._value_width is not None and (self.framed or self.is_likely_packed()):
+            return self.frame(self._value_width).widths.astype(np.uint8)
         return chunk_widths(self.block.values, self.block.count, self._words())
 
-    def _is_likely_packed(self) -> bool:
-        """Whether some chunks need clearly fewer bits than there are."""
+    def frame(self, value_width: int) -> FramedChunks:
+        """Pack the values into chunks, which are kept; words only."""
+        from glaive.kernels.framed_chunks import frame_inline
+
+        if self.framed is None:
+            values, count = self.block.values, self.block.count
+            self.framed = frame_inline(values, count, self._words(), value_width)
+        return self.framed
+
+    def is_likely_packed(self) -> bool:
+        """Whether some chunks of a sample need clearly fewer bits than there are."""
         chunks = self.block.count // BLOCK
         if chunks < _SAMPLED_CHUNKS:
             return False

@@ -5,7 +5,7 @@ Specification: "Indexed values" in ``docs/format/planes.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from glaive.encodings.writing.numbers import EncodedNumbers, encode_numbers
 from glaive.encodings.writing.string_stats import VariableStats, build_dictionary
 from glaive.encodings.writing.variable_width import zip_text_encoding
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["LARGE_ITEMS", "IndexedValues", "encode_indexed", "size_of"]
 
@@ -73,5 +74,6 @@ def _items(items: Variable, encoding: ValueEncoding) -> EncodedPage:
 
 
 def size_of(buffer: Any) -> int:
-    """Bytes of a buffer of a page."""
-    return memoryview(buffer).nbytes
+    """Bytes of a buffer of a page (a ``PageBuffer``)."""
+    parts = buffer if isinstance(buffer, tuple) else (buffer,)
+    return sum(memoryview(part).nbytes for part in parts)

@@ -10,7 +10,7 @@ Specification: "Number sequences" and "Writer choices" in ``docs/format/planes.m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from glaive.encodings.values.nested_runs import NestedRuns, runs_of
 from glaive.encodings.values.range import Range
 from glaive.kernels.bitpack import out_of_line_sizes
 from glaive.memory import as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import UInt8s
 
 __all__ = ["EncodedNumbers", "encode_numbers"]

@@ -20,7 +20,7 @@ from glaive.arrow.buffers import integer_array
 from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels, flat_levels
-from glaive.encodings.miniblock.writer import encode_mini_page
+from glaive.encodings.miniblock.writer import encode_framed_page, encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.page_options import PageOptions
 from glaive.encodings.pages.constant import encode_constant_page
@@ -265,6 +265,15 @@ def _mini_page(
     value_width = _value_width(levels, options)
     if framed is None and value_width is not None and isinstance(encoding, InlineBitpacking):
         framed = encoding.frame(values, value_width)
+    if framed is not None:
+        return encode_framed_page(
+            framed,
+            encoding,
+            levels.layers,
+            rows,
+            dictionary=dictionary,
+            large_chunks=options.large_chunks,
+        )
     return encode_mini_page(
         values,
         encoding,
@@ -275,7 +284,6 @@ def _mini_page(
         dictionary=dictionary,
         large_chunks=options.large_chunks,
         level_runs=options.level_runs,
-        framed=framed,
     )
 
 

@@ -6,7 +6,6 @@ Specification: "Sparse structure" and "Number sequences" in ``docs/format/planes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from glaive.format.pb import encodings21_pb2 as pb21
 from glaive.format.pb import encodings23_pb2 as pb
 from glaive.kernels.levels import resolve_lists
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s, UInt16s, UInt64s
 
 __all__ = ["SlotLayer", "layers_of", "valid_leaves", "write_structure"]

@@ -30,6 +30,7 @@ __all__ = [
     "dictionary_bytes",
     "likely_items",
     "sample_distinct",
+    "spread_rows",
 ]
 
 MIN_VALUES = 100
@@ -131,7 +132,7 @@ def likely_items(block: Variable | FixedWidth) -> int | None:
 
 def sample_distinct(block: Variable | FixedWidth) -> tuple[int, int]:
     """Rows of a sample and its distinct values; of a quarter of the sample if that decides."""
-    rows = _spread_rows(block.count)
+    rows = spread_rows(block.count)
     if block.count > SAMPLE:
         quarter = rows[:: SAMPLE // MIN_SAMPLE]
         seen = len(_occurrences(block, quarter))
@@ -208,7 +209,7 @@ def _sampled(block: Variable | FixedWidth) -> tuple[int, int]:
 
     Where a quarter of the sample has no value twice, all of it counts as distinct.
     """
-    rows = _spread_rows(block.count)
+    rows = spread_rows(block.count)
     if block.count > SAMPLE:
         sampled = rows[:: SAMPLE // MIN_SAMPLE]
         if len(_occurrences(block, sampled)) == len(sampled):
@@ -226,7 +227,7 @@ def _sample_strings(block: Variable, rows: Int64s) -> Strings:
     return copy_ranges(block.data, starts + (sizes - shown) // 2, shown, block.offset_bits)
 
 
-def _spread_rows(count: int) -> Int64s:
+def spread_rows(count: int) -> Int64s:
     """The rows of the sample, out of ``count``."""
     taken = min(count, SAMPLE)
     rows = np.arange(taken, dtype=np.int64) * count // taken

@@ -32,8 +32,8 @@ ZSTD_MAX_SHARE = 0.9
 _TRIED_BYTES = 262_144
 """Bytes of values that compression is tried on."""
 
-_TRIED_VALUES = 8
-"""Values that compression of single values is tried on."""
+_TRIED_VALUES, _TRIED_MIDDLE = 8, 32_768
+"""Values that compression of single values is tried on, and the bytes from the middle of each."""
 
 
 def mini_text_encoding(
@@ -114,7 +114,9 @@ def _zstd_share(block: Variable) -> float:
     codec = pa.Codec("zstd", compression_level=1)
     raw = packed = 0
     for at in tried[tried < block.count].tolist():
-        value = block.data.slice(int(offsets[at]), int(offsets[at + 1] - offsets[at]))
+        size = int(offsets[at + 1] - offsets[at])
+        middle = max(0, size - _TRIED_MIDDLE) // 2
+        value = block.data.slice(int(offsets[at]) + middle, min(size, _TRIED_MIDDLE))
         raw += value.size
         packed += 8 + codec.compress(value).size
     return packed / raw if raw else 1.0

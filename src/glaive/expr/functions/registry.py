@@ -80,6 +80,8 @@ class Function:
         Each call returns different values, so that it must not be folded into a constant.
     column
         Index of the argument that is passed as an array if all are constants.
+    geometries
+        Whether arguments that are geometries have a type that says so.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Function:
     compute: Callable[..., Any]
     volatile: bool = False
     column: int = 0
+    geometries: bool = False
 
     def resolve(self, types: Sequence[Any], literals: Sequence[Any] = ()) -> Types:
         """Return the types the arguments must be cast to, and the type of the result.
@@ -141,12 +144,16 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def function(
-    *names: str, takes: Resolve, volatile: bool = False, column: int = 0
+    *names: str,
+    takes: Resolve,
+    volatile: bool = False,
+    column: int = 0,
+    geometries: bool = False,
 ) -> Callable[[C], C]:
     """Decorator: register ``compute`` under these names, in lower case."""
 
     def register(compute: C) -> C:
-        registered = Function(names[0], takes, compute, volatile, column)
+        registered = Function(names[0], takes, compute, volatile, column, geometries)
         for name in names:
             if _REGISTERED.setdefault(name, registered) is not registered:
                 raise TypeError(f"two functions claim the name {name!r}")
@@ -181,10 +188,10 @@ def find(name: str) -> Function:
     known = functions()
     named = known.get(name.lower())
     if named is None and name.lower().startswith(_GEOMETRY):
+        there = ", ".join(one for one in known if one.startswith(_GEOMETRY))
         raise FilterError(
-            f"unknown function {name!r}: functions of geometries are not evaluated, with an RTREE "
-            "index or without. Compare coordinates (g.x >= 0 AND g.x < 5), or read the rows and "
-            "test them by a library for geometries."
+            f"unknown function {name!r}: of the functions of geometries there are {there}. Others "
+            "are in libraries for geometries: read the rows, and compute with one of those."
         )
     if named is None:
         close = get_close_matches(name.lower(), known, n=3)

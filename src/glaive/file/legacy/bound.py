@@ -31,7 +31,8 @@ _COLUMN_BYTES = 2048
 """Bytes of memory of a column besides its page table."""
 
 _GROUP_ROWS = 64 * 1024
-"""Approximate rows of joined smaller pages."""
+_GROUP_BYTES = 2 * 1024 * 1024
+"""Approximate rows of joined smaller pages, and bytes of narrow values, which make more rows."""
 
 
 class LegacyField(BoundField):
@@ -132,11 +133,11 @@ def _cuts(pages: Pages | None, batches: Int64s) -> Int64s:
     # Runs of adjacent pages are views of the file.
     if rows * pages.bits // 8 >= _VIEW_BYTES * (len(runs) - 1):
         return np.unique(runs)
-    return _every(batches)
+    return _every(batches, max(_GROUP_ROWS, 8 * _GROUP_BYTES // max(1, pages.bits)))
 
 
-def _every(batches: Int64s) -> Int64s:
-    """Starts of batches, about every ``_GROUP_ROWS`` rows."""
-    rows = np.arange(0, int(batches[-1]) + 1, _GROUP_ROWS)
+def _every(batches: Int64s, step: int = _GROUP_ROWS) -> Int64s:
+    """Starts of batches, about every ``step`` rows."""
+    rows = np.arange(0, int(batches[-1]) + 1, step)
     starts = batches[np.searchsorted(batches, rows)]
     return np.unique(np.concatenate((starts, batches[-1:])))

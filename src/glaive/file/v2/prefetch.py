@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from glaive.encodings.protocol import MemoryRanges, PageReader
 from glaive.io.mapping import prefetch
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["Prefetched", "prefetch_rows"]

@@ -188,6 +188,7 @@ class Manifest(_message.Message):
     TRANSACTION_SECTION_DEPRECATED_FIELD_NUMBER: _builtins.int
     TRANSACTION_SECTION_FIELD_NUMBER: _builtins.int
     MAX_ALLOCATED_FIELD_ID_FIELD_NUMBER: _builtins.int
+    HAS_CHECKSUMS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Starts at 1."""
     version_aux_data: _builtins.int
@@ -208,6 +209,8 @@ class Manifest(_message.Message):
     """Position of the transaction in the manifest file."""
     max_allocated_field_id: _builtins.int
     """Present exactly when field ids must not be reused."""
+    has_checksums: _builtins.bool
+    """Of glaive: checksums stand before this message."""
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[_file_pb2.Field]:
         """Depth first; a parent stands before its children."""
@@ -255,10 +258,11 @@ class Manifest(_message.Message):
         transaction_section_deprecated: _builtins.int | None = ...,
         transaction_section: _builtins.int | None = ...,
         max_allocated_field_id: _builtins.int | None = ...,
+        has_checksums: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "branch", b"branch", "data_format", b"data_format", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "timestamp", b"timestamp", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "writer_version", b"writer_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "base_paths", b"base_paths", "branch", b"branch", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragments", b"fragments", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "base_paths", b"base_paths", "branch", b"branch", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragments", b"fragments", "has_checksums", b"has_checksums", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch: _TypeAlias = _typing.Literal["branch"]  # noqa: Y015
     _WhichOneofArgType__branch: _TypeAlias = _typing.Literal["_branch", b"_branch"]  # noqa: Y015
@@ -375,6 +379,7 @@ class ManifestOutline(_message.Message):
     TRANSACTION_SECTION_DEPRECATED_FIELD_NUMBER: _builtins.int
     TRANSACTION_SECTION_FIELD_NUMBER: _builtins.int
     MAX_ALLOCATED_FIELD_ID_FIELD_NUMBER: _builtins.int
+    HAS_CHECKSUMS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     version_aux_data: _builtins.int
     index_section: _builtins.int
@@ -388,6 +393,7 @@ class ManifestOutline(_message.Message):
     transaction_section_deprecated: _builtins.int
     transaction_section: _builtins.int
     max_allocated_field_id: _builtins.int
+    has_checksums: _builtins.bool
     @_builtins.property
     def fields(self) -> _containers.RepeatedCompositeFieldContainer[_file_pb2.Field]: ...
     @_builtins.property
@@ -433,10 +439,11 @@ class ManifestOutline(_message.Message):
         transaction_section_deprecated: _builtins.int | None = ...,
         transaction_section: _builtins.int | None = ...,
         max_allocated_field_id: _builtins.int | None = ...,
+        has_checksums: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "branch", b"branch", "data_format", b"data_format", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "timestamp", b"timestamp", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "writer_version", b"writer_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "base_paths", b"base_paths", "branch", b"branch", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragments", b"fragments", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch", b"_branch", "_index_section", b"_index_section", "_max_allocated_field_id", b"_max_allocated_field_id", "_max_fragment_id", b"_max_fragment_id", "_transaction_section", b"_transaction_section", "_transaction_section_deprecated", b"_transaction_section_deprecated", "base_paths", b"base_paths", "branch", b"branch", "config", b"config", "data_format", b"data_format", "fields", b"fields", "fragments", b"fragments", "has_checksums", b"has_checksums", "index_section", b"index_section", "max_allocated_field_id", b"max_allocated_field_id", "max_fragment_id", b"max_fragment_id", "next_row_id", b"next_row_id", "reader_feature_flags", b"reader_feature_flags", "schema_metadata", b"schema_metadata", "table_metadata", b"table_metadata", "tag", b"tag", "timestamp", b"timestamp", "transaction_file", b"transaction_file", "transaction_section", b"transaction_section", "transaction_section_deprecated", b"transaction_section_deprecated", "version", b"version", "version_aux_data", b"version_aux_data", "writer_feature_flags", b"writer_feature_flags", "writer_version", b"writer_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__branch: _TypeAlias = _typing.Literal["branch"]  # noqa: Y015
     _WhichOneofArgType__branch: _TypeAlias = _typing.Literal["_branch", b"_branch"]  # noqa: Y015
@@ -870,11 +877,14 @@ class DeletionFile(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     NUM_DELETED_ROWS_FIELD_NUMBER: _builtins.int
     BASE_ID_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
     file_type: Global___DeletionFile.DeletionFileType.ValueType
     read_version: _builtins.int
     id: _builtins.int
     num_deleted_rows: _builtins.int
     base_id: _builtins.int
+    checksum: _builtins.int
+    """Of glaive: xxh3 of all bytes of the file."""
     def __init__(
         self,
         *,
@@ -883,14 +893,20 @@ class DeletionFile(_message.Message):
         id: _builtins.int = ...,
         num_deleted_rows: _builtins.int = ...,
         base_id: _builtins.int | None = ...,
+        checksum: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_id", b"_base_id", "base_id", b"base_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_id", b"_base_id", "_checksum", b"_checksum", "base_id", b"base_id", "checksum", b"checksum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_id", b"_base_id", "base_id", b"base_id", "file_type", b"file_type", "id", b"id", "num_deleted_rows", b"num_deleted_rows", "read_version", b"read_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_id", b"_base_id", "_checksum", b"_checksum", "base_id", b"base_id", "checksum", b"checksum", "file_type", b"file_type", "id", b"id", "num_deleted_rows", b"num_deleted_rows", "read_version", b"read_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base_id: _TypeAlias = _typing.Literal["base_id"]  # noqa: Y015
     _WhichOneofArgType__base_id: _TypeAlias = _typing.Literal["_base_id", b"_base_id"]  # noqa: Y015
+    _WhichOneofReturnType__checksum: _TypeAlias = _typing.Literal["checksum"]  # noqa: Y015
+    _WhichOneofArgType__checksum: _TypeAlias = _typing.Literal["_checksum", b"_checksum"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__base_id) -> _WhichOneofReturnType__base_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checksum) -> _WhichOneofReturnType__checksum | None: ...
 
 Global___DeletionFile: _TypeAlias = DeletionFile  # noqa: Y015
 

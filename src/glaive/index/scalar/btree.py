@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.errors import UnsupportedFeatureError
+from glaive.errors import IndexKindError, UnsupportedFeatureError
+from glaive.format.extension import JSON
+from glaive.format.logical_types import EXTENSION_NAME
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
@@ -96,9 +98,16 @@ class BTree(IndexKind):
         """
         known_parameters("BTREE", parameters, (_ZONE_SIZE,))
         per_page = integer(parameters, _ZONE_SIZE, _PAGE_ROWS)
-        check_type("BTREE", source.field, supported=is_sortable(source.field.type))
+        kind, name = source.field.type, source.field.name
+        if (source.field.metadata or {}).get(EXTENSION_NAME.encode()) == JSON.encode():
+            raise IndexKindError(
+                f"BTREE index column {name}: JSON documents have no order. Index a member of them: "
+                f"create_scalar_index({name!r}, IndexConfig('json', {{'path': 'a', "
+                "'target_index_type': 'btree'}))"
+            )
+        check_type("BTREE", source.field, supported=is_sortable(kind))
         with sorted_runs(source.batches(), source.memory_limit) as runs:
-            _write(runs, source.field.type, per_page, source.memory_limit, out)
+            _write(runs, kind, per_page, source.memory_limit, out)
         return BuiltSegment(_DETAILS, version=int(source.stable_row_ids))
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from glaive.index.scalar.ordering import (
 )
 from glaive.index.scalar.sorted_pages import PageBounds, PageSelection
 from glaive.index.segment import IndexFile
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = ["OpenedBTree"]
@@ -195,7 +196,7 @@ class OpenedBTree(ScalarIndex):
 
     def _few(self, rows: RowNumbers) -> RowSet:
         """The rows of a set: those of one value are ascending."""
-        if len(rows) != 1 or rows[0] == _NO_ROW:
+        if len(rows) != 1 or rows.item(0) == _NO_ROW:
             return self._row_set([rows])
         return RowSet(rows, rows + _ONE)
 

@@ -5,7 +5,7 @@ Specification: "ZONEMAP" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from glaive.arrow.conditions import float_order
 from glaive.index.scalar.ordering import is_number, sort_keys, values_of_keys
 from glaive.index.scalar.zones import ZoneBatch
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = ["Extremes"]

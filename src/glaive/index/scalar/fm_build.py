@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 from struct import pack
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from glaive.index.source import ValueBatch
 from glaive.kernels.suffixes import MOST_BYTES, sort_suffixes
 from glaive.kernels.wavelet import read_text
 from glaive.memory import as_array, as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s, UInt64s
 
 __all__ = [

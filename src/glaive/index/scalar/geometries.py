@@ -1,62 +1,43 @@
 """Bounding boxes of geometries, in the layouts of GeoArrow.
 
-Points are structs of ``x``, ``y`` and more axes; lines, polygons and sets of these are lists of
-them, one to three deep. A box is a struct of its bounds.
-
 Specification: "RTREE" in ``docs/format/indices.md``.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.geometries import BOUNDS, BOX, DEPTHS, GeometryType, geometry_type
 from glaive.errors import UnsupportedFeatureError
 from glaive.types import Flags
 
-__all__ = ["BOUNDS", "Boxes", "bounding_boxes", "check_geometries"]
+__all__ = ["Boxes", "bounding_boxes", "check_geometries"]
 
 Boxes = NDArray[np.float64]
 """Of shape ``(n, 4)``: lowest x and y, highest x and y."""
 
-BOUNDS: Final = ("xmin", "ymin", "xmax", "ymax")
-_NAME: Final = b"ARROW:extension:name"
-_DEPTHS: Final = {
-    b"geoarrow.point": 0, b"geoarrow.linestring": 1, b"geoarrow.multipoint": 1,
-    b"geoarrow.polygon": 2, b"geoarrow.multilinestring": 2, b"geoarrow.multipolygon": 3,
-}  # fmt: skip
-"""How deep the points lie in lists."""
 
-_BOX: Final = b"geoarrow.box"
+def check_geometries(field: pa.Field[Any]) -> GeometryType:
+    """The type of a column with geometries.
 
-
-def check_geometries(field: pa.Field[Any]) -> None:
-    """Raise an ``UnsupportedFeatureError`` if a column has no geometries that can be indexed."""
-    name = (field.metadata or {}).get(_NAME, b"")
-    kind: Any = field.type
-    if name == _BOX and _has_axes(kind, BOUNDS):
-        return
-    for _ in range(_DEPTHS.get(name, 0)):
-        kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
-        if kind is None:
-            break
-    if name not in _DEPTHS or not _has_axes(kind, ("x", "y")):
+    Raises
+    ------
+    UnsupportedFeatureError
+        It has none that can be indexed.
+    """
+    kind = geometry_type(field)
+    if kind is None or kind.layout not in (*DEPTHS, BOX):
+        known = ", ".join(f"geoarrow.{layout}" for layout in (*DEPTHS, BOX))
         raise UnsupportedFeatureError(
             f"column {field.name!r} of type {field.type} cannot have an RTREE index. It is for "
             "geometries with separate coordinates: fields with the metadata "
-            f"ARROW:extension:name={', '.join(known.decode() for known in (*_DEPTHS, _BOX))}. "
-            "Convert WKB and WKT to one of these"
+            f"ARROW:extension:name={known}. Convert WKB and WKT to one of these"
         )
-
-
-def _has_axes(kind: Any, names: tuple[str, ...]) -> bool:
-    if kind is None or not pa.types.is_struct(kind):
-        return False
-    found = {child.name: child.type for child in kind}
-    return all(found.get(name) == pa.float64() for name in names)
+    return kind
 
 
 def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
@@ -74,14 +55,17 @@ def bounding_boxes(values: Any, field: pa.Field[Any]) -> tuple[Boxes, Flags]:
     tuple
         The boxes, undefined for those that are not there, and the flags.
     """
-    name = (field.metadata or {}).get(_NAME, b"")
+    layout = check_geometries(field).layout
     there = np.asarray(values.is_valid())
-    if name == _BOX:
-        boxes = np.stack([_numbers(values, bound) for bound in BOUNDS], axis=1)
+    if layout == BOX:
+        bounds = np.stack([_numbers(values, bound) for bound in BOUNDS], axis=1)
+        # A test takes what lies between two bounds, whichever is the lower one.
+        corners = bounds[:, :2], bounds[:, 2:]
+        boxes = np.concatenate((np.minimum(*corners), np.maximum(*corners)), axis=1)
         return boxes, there & ~np.isnan(boxes).any(axis=1)
     # A list that is null has no items, whatever its offsets say.
     starts = np.arange(len(values) + 1, dtype=np.int64)
-    for _ in range(_DEPTHS[name]):
+    for _ in range(DEPTHS[layout]):
         ends = np.concatenate([[0], np.cumsum(_sizes(values), dtype=np.int64)])
         starts, values = ends[starts], values.flatten()
     return _boxes_of_points(values, starts, there)

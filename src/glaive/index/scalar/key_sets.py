@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,7 @@ from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.segment import IndexFile, SegmentWriter
 from glaive.index.source import ValueBatch
 from glaive.memory import items_of
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = [

@@ -5,6 +5,7 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,7 +32,20 @@ __all__ = [
 SortKeys: TypeAlias = NDArray[Any]
 """Numbers, or Python objects, that compare as the values do."""
 
-_INTEGERS = {8: "<i1", 16: "<i2", 32: "<i4", 64: "<i8"}
+_WORDS: Mapping[str, Sequence[pa.DataType]] = {
+    "<i1": [pa.int8()],
+    "<i2": [pa.int16(), pa.float16()],
+    "<i4": [pa.int32(), pa.float32(), pa.date32(), pa.time32("s")],
+    "<i8": [
+        pa.int64(), pa.float64(), pa.date64(), pa.time64("us"), pa.timestamp("s"), pa.duration("s"),
+    ],
+    "<u1": [pa.uint8()],
+    "<u2": [pa.uint16()],
+    "<u4": [pa.uint32()],
+    "<u8": [pa.uint64()],
+}  # fmt: skip
+_NUMBERS = {kind.id: np.dtype(word) for word, kinds in _WORDS.items() for kind in kinds}
+"""The words of each type whose values are numbers: asked of every constant of a query."""
 
 
 def is_sortable(kind: pa.DataType) -> bool:
@@ -41,9 +55,7 @@ def is_sortable(kind: pa.DataType) -> bool:
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether values of a type are integers, floats or times: whether their keys are numbers."""
-    types = pa.types
-    is_time = types.is_temporal(kind) and not types.is_interval(kind)
-    return types.is_integer(kind) or types.is_floating(kind) or is_time
+    return kind.id in _NUMBERS
 
 
 def _is_object(kind: pa.DataType) -> bool:
@@ -68,11 +80,11 @@ def sort_keys(values: pa.Array) -> SortKeys:
     constants of queries, not for columns.
     """
     kind: Any = values.type
+    if is_number(kind):
+        return _numbers(values)
     if pa.types.is_boolean(kind):
         return np.asarray(_filled(values, False).cast(pa.uint8()))
-    if not is_number(kind):
-        return np.asarray(_filled(bytes_of(values), _absent(kind)).to_numpy(zero_copy_only=False))
-    return _numbers(values)
+    return np.asarray(_filled(bytes_of(values), _absent(kind)).to_numpy(zero_copy_only=False))
 
 
 def distinct_keys(values: pa.Array) -> SortKeys:
@@ -117,14 +129,11 @@ def _filled(values: Any, value: Any) -> Any:
 
 def _numbers(values: Any) -> NDArray[Any]:
     """Fixed-width values as integers in their order, without a copy unless they are floats."""
-    kind = values.type
-    dtype = _INTEGERS[kind.bit_width]
-    if pa.types.is_unsigned_integer(kind):
-        dtype = dtype.replace("i", "u")
-    width = kind.bit_width // 8
-    if values.buffers()[1] is None:
+    kind, data = values.type, values.buffers()[1]
+    dtype = _NUMBERS[kind.id]
+    if data is None:
         return np.zeros(len(values), dtype)
-    words = items_of(values.buffers()[1], dtype, len(values), values.offset * width)
+    words = items_of(data, dtype, len(values), values.offset * dtype.itemsize)
     return float_order(words) if pa.types.is_floating(kind) else words
 
 

@@ -5,7 +5,7 @@ Specification: "Sets of rows" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from glaive.arrow.buffers import spread
 from glaive.errors import CapacityError
 from glaive.index.row_set import RowNumbers
 from glaive.memory import as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s, UInt16s
 
 __all__ = ["encode_ascending"]

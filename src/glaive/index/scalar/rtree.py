@@ -12,16 +12,17 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.geometries import BOUNDS
 from glaive.errors import OptionError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.box_pages import BOXES, ROW, BoxCollector, SortedBoxes
-from glaive.index.scalar.geometries import BOUNDS, Boxes, bounding_boxes, check_geometries
+from glaive.index.scalar.geometries import Boxes, bounding_boxes, check_geometries
 from glaive.index.scalar.parameters import integer, known_parameters
 from glaive.index.scalar.rowsets import encode_rowset, row_set_of, union_of_rowsets
-from glaive.index.scalar.rtree_search import OpenedRTree
+from glaive.index.scalar.rtree_search import ITEMS, OpenedRTree, boxes_of, page_boxes, stored_items
 from glaive.index.segment import IndexFile, IndexFileWriter, Segment, SegmentWriter
 from glaive.index.source import IndexSource
 
@@ -31,7 +32,6 @@ PAGES: Final = "page_data.lance"
 NULLS: Final = "nulls.lance"
 _BOX: Final = "bbox"
 _PAGE_SIZE: Final = "page_size"
-_ITEMS: Final = "num_items"
 _DEFAULT_PAGE: Final = 4096
 _READ_ROWS: Final = 1 << 16
 _MERGE_BYTES: Final = 256 << 20
@@ -73,8 +73,9 @@ class RTree(IndexKind):
         return RebuiltSegment()
 
     def open(self, segment: Segment) -> OpenedRTree:
-        """Read which rows are null. Conditions on geometries are tested on their values."""
-        return OpenedRTree(_stored_nulls(segment))
+        """Read which rows are null, and the boxes of the pages."""
+        file = _open_pages(segment)
+        return OpenedRTree(file, page_boxes(file, _stored_page_size(file)), _stored_nulls(segment))
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
@@ -99,7 +100,7 @@ class RTree(IndexKind):
             bounds = json.loads(said)
         except (ValueError, RecursionError) as error:
             raise file.corrupt(f"metadata {_BOX!r}", "JSON", f"{said!r:.80}") from error
-        numbers = {name: file.number(name) for name in ("num_pages", _ITEMS)}
+        numbers = {name: file.number(name) for name in ("num_pages", ITEMS)}
         return {_PAGE_SIZE: _stored_page_size(file), **numbers, _BOX: bounds}
 
     def merge(
@@ -170,16 +171,11 @@ def _stored_nulls(segment: Segment) -> RowSet:
 
 def _stored(file: IndexFile) -> Iterator[tuple[Boxes, RowNumbers]]:
     """The boxes of rows in a file, and the rows: they come before the boxes of pages."""
-    items = file.number(_ITEMS)
-    if items > file.num_rows:
-        raise file.corrupt(f"metadata {_ITEMS!r}", f"at most {file.num_rows}", f"{items}")
+    items = stored_items(file)
     for start in range(0, items, _READ_ROWS):
         rows = file.read([_BOX, "id"], start, min(items, start + _READ_ROWS))
-        boxes: Any = rows[_BOX].combine_chunks()
-        bounds = boxes.flatten()
-        for column in (boxes, rows["id"], *bounds):
-            file.check_present(column)
-        yield np.stack([np.asarray(column) for column in bounds], axis=1), rows["id"].to_numpy()
+        file.check_present(rows["id"])
+        yield boxes_of(file, rows[_BOX].combine_chunks()), rows["id"].to_numpy()
 
 
 def _collect(source: IndexSource, collected: BoxCollector) -> bytes:
@@ -215,7 +211,7 @@ def _write_pages(boxes: SortedBoxes, page_size: int, out: SegmentWriter) -> None
         {
             _PAGE_SIZE: str(page_size),
             "num_pages": str(pages),
-            _ITEMS: str(len(boxes)),
+            ITEMS: str(len(boxes)),
             _BOX: json.dumps(named, separators=(",", ":")),
         }
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.arrow.scalars import constants
 from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import SortKeys, distinct_keys, key_of, prefix_range, sort_keys
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = ["PageBounds", "PageSelection"]

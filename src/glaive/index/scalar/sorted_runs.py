@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from glaive.dataclass import dataclass
 from glaive.index.scalar.ordering import is_number, sort_keys
 from glaive.index.scalar.sorting import sorted_batch
 from glaive.index.source import ValueBatch
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["SortedRun", "merged", "sorted_runs"]
 

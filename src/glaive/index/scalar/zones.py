@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from glaive.index.scalar.parameters import integer
 from glaive.index.scalar.rowsets import encode_rowset, row_set_of
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = [

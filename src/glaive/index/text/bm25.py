@@ -5,10 +5,11 @@ Specification: "Scores" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s, UInt32s
 
 __all__ = ["TextStatistics", "length_shares", "quantized_lengths", "rarity", "weights_of"]

@@ -5,7 +5,7 @@ Specification: "Documents" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers
 from glaive.index.source import ValueBatch
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt32s
 
 __all__ = ["Documents", "check_column", "documents_of"]

@@ -5,8 +5,6 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -14,6 +12,7 @@ from glaive.arrow.buffers import spread
 from glaive.errors import CorruptFileError
 from glaive.index.text.fst_constants import COMMON, FOOTER, HEADER, INDEX, MANY, VERSION
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s
 
 __all__ = ["read_fst"]

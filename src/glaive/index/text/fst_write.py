@@ -8,8 +8,6 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -17,6 +15,7 @@ from glaive.arrow.buffers import spread
 from glaive.index.text.crc32c import masked_crc32c
 from glaive.index.text.fst_constants import CODE_OF, HEADER, INDEX, MANY, VERSION
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s, UInt8s
 
 __all__ = ["write_fst"]

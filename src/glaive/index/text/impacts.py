@@ -5,13 +5,12 @@ Specification: "Impacts" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from glaive.arrow.buffers import spread
 from glaive.index.text.postings import Blocks, Elements, Postings
 from glaive.index.text.varints import encode_varints
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["encode_impacts"]

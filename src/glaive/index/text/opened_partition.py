@@ -6,7 +6,7 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from glaive.index.text.term_search import TokenPositions
 from glaive.index.text.tokens import Tokens, read_tokens
 from glaive.kernels.postings import decode_list, decode_list_positions
 from glaive.kernels.text_search import WeightedList, weighted
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s, UInt32s
 
 __all__ = ["Documents", "OpenedPartition"]

@@ -6,7 +6,7 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from glaive.index.text.scores import length_codes
 from glaive.index.text.text_format import TextFormat
 from glaive.index.text.tokens import Tokens, write_tokens
 from glaive.kernels.inverting import Inversion
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt32s
 
 __all__ = ["PartitionContent", "partition_files", "write_partition"]

@@ -5,7 +5,7 @@ Specification: "Postings" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from glaive.index.text.positions import encode_document_positions, encode_positi
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.postings import Blocks, Elements, Postings, encode_postings
 from glaive.index.text.scores import best_scores
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = [

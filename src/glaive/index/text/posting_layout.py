@@ -5,9 +5,8 @@ Specification: "Files" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from glaive.index.segment import IndexFile
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["PostingLayout", "read_posting_layout"]
 

@@ -5,8 +5,6 @@ Specification: "Postings" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +13,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.text.bit_blocks import MAX_BITS, bits_of, pack, unpack
 from glaive.index.text.posting_layout import PostingLayout
 from glaive.index.text.varints import decode_varints, encode_varints
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s, UInt8s
 
 __all__ = ["Blocks", "Elements", "Postings", "blocks_of", "decode_postings", "encode_postings"]

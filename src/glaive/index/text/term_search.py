@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from glaive.kernels.text_search import (
     top_all,
     top_any,
 )
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
 __all__ = ["Hits", "Partition", "SearchedPartition", "TermQuery", "TokenPositions", "search_terms"]

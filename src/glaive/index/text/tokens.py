@@ -5,7 +5,7 @@ Specification: "Token sets" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.text.fst_read import read_fst
 from glaive.index.text.fst_write import write_fst
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = ["TOKEN_COLUMNS", "Tokens", "read_tokens", "write_tokens"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from glaive.format.pb import index_pb2
 from glaive.index.segment import IndexFileWriter
 from glaive.index.vector.storage import DETAILS
 from glaive.index.vector.vector_column import VectorBlock
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["Coder", "GraphPoints", "encoded_tensor", "fixed_size_lists"]

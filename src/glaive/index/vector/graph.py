@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
 from glaive.index.vector.partitions import read_partitions
 from glaive.index.vector.storage import json_list
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, Int64s
 
 __all__ = ["GRAPHS", "NODE_COLUMNS", "Graphs", "Header", "Level", "rows_of"]

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glaive.memory import as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["PartitionSort", "SortedPartitions"]

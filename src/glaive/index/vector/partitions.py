@@ -5,13 +5,12 @@ Specification: "Partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from glaive.format.pb import index_pb2
 from glaive.format.wire import parse
 from glaive.index.segment import IndexFile
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = ["MODEL", "Partitions", "read_partitions"]

@@ -6,7 +6,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes, gap_bytes
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock, measure
 from glaive.kernels.graph_search import Comparison, NodeCodes
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["PlainCodes", "ScalarCodes"]

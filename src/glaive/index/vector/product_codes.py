@@ -11,7 +11,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,10 @@ from glaive.index.vector.layouts import row_major
 from glaive.index.vector.storage import ADDRESSES, PRODUCT, Storage
 from glaive.index.vector.vectors import read_codebook
 from glaive.kernels.code_scan import CodeQuery, CodeRows
-from glaive.kernels.codes import sum_tables
+from glaive.kernels.codes import part_products, sum_tables
 from glaive.kernels.distances import Metric
 from glaive.kernels.graph_search import NodeCodes
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["ProductCodes", "ProductRows", "product_codes"]
@@ -98,12 +99,12 @@ class ProductCodes(Codes):
             raise CorruptFileError(
                 "codebook of an index", expected=expected, found=f"{parts * width}", where=where
             )
-        self._codebook = book
+        self._entries = np.ascontiguousarray(book.transpose(0, 2, 1), np.float32)
         with np.errstate(all="ignore"):
             self._center = centroids.mean(axis=0, dtype=float).astype(np.float32)
             self._centroids = centroids - self._center
             self._squares = np.square(book).sum(axis=2)
-        self.nbytes = int(book.nbytes + self._centroids.nbytes + self._squares.nbytes)
+        self.nbytes = int(self._entries.nbytes + self._centroids.nbytes + self._squares.nbytes)
 
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:
         """Read the codes of a partition, and work out the terms of its rows."""
@@ -117,7 +118,8 @@ class ProductCodes(Codes):
         terms = np.zeros(len(codes), np.float32)
         if not self._dot:
             with np.errstate(all="ignore"):
-                tables = 2 * self._products(self._centroids[number]) + self._squares
+                products = part_products(self._entries, self._centroids[number], 2)
+                tables = products + self._squares
                 terms = sum_tables(codes, self._by_byte(tables), terms)
         return ProductRows(codes, terms)
 
@@ -125,8 +127,8 @@ class ProductCodes(Codes):
         """Tables of what each entry of the codebook adds to the distance."""
         with np.errstate(all="ignore"):
             if self._dot:
-                return self._by_byte(-self._products(query))
-            return self._by_byte(-2 * self._products(query - self._center))
+                return self._by_byte(part_products(self._entries, query, -1))
+            return self._by_byte(part_products(self._entries, query - self._center, -2))
 
     def distances(
         self, prepared: Float32s, number: int, codes: ProductRows, centroid_distance: float
@@ -151,12 +153,6 @@ class ProductCodes(Codes):
     def start(self, prepared: Float32s, centroid_distance: float) -> tuple[float, float]:
         """See :meth:`Codes.start`."""
         return (1.0 if self._dot else centroid_distance), 1.0
-
-    def _products(self, vector: Float32s) -> Float32s:
-        """Products of the parts of a vector with the entries for them."""
-        parts = vector.astype(np.float32).reshape(len(self._codebook), -1, 1)
-        products: Float32s = (self._codebook @ parts)[:, :, 0]
-        return products
 
     def _by_byte(self, tables: Float32s) -> Float32s:
         """Tables with 256 entries: for two codes of 4 bits in a byte, all sums of two."""

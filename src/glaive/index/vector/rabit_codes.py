@@ -9,7 +9,7 @@ Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from glaive.index.vector.vectors import stored_integer
 from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes
 from glaive.kernels.distances import Metric
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["RabitCodes"]

@@ -6,10 +6,11 @@ Specification: "Details" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from glaive.format.pb import vector_details_pb2
 from glaive.format.wire import parse
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["SearchDefaults", "with_defaults"]
 

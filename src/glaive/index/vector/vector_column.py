@@ -6,7 +6,7 @@ Specification: "Files" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from glaive.index.row_set import RowNumbers
 from glaive.index.source import IndexSource
 from glaive.index.vector.metric import normalized
 from glaive.kernels.distances import Metric
+from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
 __all__ = ["VectorBlock", "VectorColumn"]

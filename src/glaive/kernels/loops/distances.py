@@ -139,13 +139,14 @@ def distance_f64(vector: int, query: int, dimension: int, metric: int) -> np.flo
 
 @kernel_of(MeasurePairs, sums=True)
 def measure(
-    values: int, rows: int, pairs: int, dimension: int, element: int, metric: int, queries: int,
-    query_of: int, norms: int, scratch: int, out: int,
+    values: int, rows: int, step: int, pairs: int, dimension: int, element: int, metric: int,
+    queries: int, query_of: int, norms: int, scratch: int, out: int,
 ) -> None:  # fmt: skip
     """Distances of pairs of a vector and a query.
 
-    ``rows`` and ``query_of`` (int32) say which; 0: vector i, and the first query. ``norms`` are
-    those of the queries, for the cosine.
+    ``rows`` and ``query_of`` (int32) say which; 0: vector i, and the first query. A vector begins
+    ``step`` bytes times its row behind ``values``. ``norms`` are those of the queries, for the
+    cosine.
     """
     width = 4
     if element == _F64:
@@ -168,7 +169,7 @@ def measure(
             query = queries + number * dimension * query_width
             if norms:
                 norm = load_f32(norms + number * 4)
-        vector = values + row * dimension * width
+        vector = values + row * step
         if element == _U8:
             distance = hamming(vector, query, dimension)
         elif element == _F64:

@@ -11,13 +11,9 @@ each of its levels.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from glaive.kernels.loops.candidates import EXPANDED, insert, put
 from glaive.kernels.loops.codes import gap_code
 from glaive.kernels.loops.distances import dot_f32, squared_f32
 from glaive.kernels.loops.memory import (
@@ -29,13 +25,18 @@ from glaive.kernels.loops.memory import (
     load_u8,
     prefetch,
     store_f32,
-    store_u32,
+    store_u8,
 )
-from glaive.kernels.loops.rows import lanes_of, load, store
 from glaive.kernels.vector_records import FindNeighbors, LinkBack
 
-EXPANDED = 1 << 30
-"""Added to the number of a node in a list of candidates once its neighbours were looked at."""
+APART, OTHER = 1 << 28, 1 << 29
+"""Added to the number of a node of a list: what is known of it; see ``choose``."""
+
+NODE = APART - 1
+"""The bits that are the number."""
+
+_LAST_STAMP = 255
+"""What tells which nodes a search met: of a byte, so that those of many nodes stay in the cache."""
 
 _SQUARED, _SQUARED_BYTES = 0, 2
 """Kinds of distances; 1 is one minus the product."""
@@ -52,47 +53,6 @@ def distance(first: int, second: int, size: int, kind: int) -> np.float32:
 
 
 @kernel
-def put(target: int, value: int) -> None:
-    """Store one 32-bit word."""
-    store_u32(target, np.uint32(value))
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def shift_16(_context: Any, address: Any) -> Any:
-    """Move 16 words by one place."""
-    words = lanes_of(32, 16)
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        moved = builder.add(args[0], ir.Constant(ir.IntType(64), 4))
-        store(builder, moved, load(builder, args[0], words))
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64), codegen
-
-
-@kernel
-def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.float32) -> int:
-    """Insert into a list in order of distance, behind equal ones; returns the place."""
-    low = 0
-    while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
-        low += 16
-    while low < count and load_f32(distances + low * 4) <= far:
-        low += 1
-    end = min(count, most - 1)
-    while end - low >= 16:
-        end -= 16
-        shift_16(ids + end * 4)
-        shift_16(distances + end * 4)
-    while end > low:
-        end -= 1
-        put(ids + end * 4 + 4, load_i32(ids + end * 4))
-        store_f32(distances + end * 4 + 4, load_f32(distances + end * 4))
-    put(ids + low * 4, node)
-    store_f32(distances + low * 4, far)
-    return low
-
-
-@kernel
 def search_level(
     query: int, vectors: int, size: int, kind: int, nodes: int, counts: int, upper_of: int,
     level: int, capacity: int, stamps: int, stamp: int, ids: int, distances: int, count: int,
@@ -103,7 +63,7 @@ def search_level(
     Returns how many candidates there are.
     """
     for i in range(count):
-        put(stamps + load_i32(ids + i * 4) * 4, stamp)
+        store_u8(stamps + load_i32(ids + i * 4), np.uint8(stamp))
     at = 0
     while at < count:
         node = load_i32(ids + at * 4)
@@ -114,17 +74,23 @@ def search_level(
         block = node
         if level > 0:
             block = load_i32(upper_of + node * 4) + level - 1
+        elif at + 1 < count:
+            # Whose neighbours are looked at next, unless one of these is nearer.
+            following = np.int64(load_i32(ids + at * 4 + 4) & (EXPANDED - 1))
+            prefetch(counts + following * 4)
+            for line in range(0, capacity * 4, 64):
+                prefetch(nodes + following * capacity * 4 + line)
         found = 0
         for i in range(load_i32(counts + block * 4)):
             other = load_i32(nodes + (block * capacity + i) * 4)
-            if load_i32(stamps + other * 4) == stamp:
-                continue
-            put(stamps + other * 4, stamp)
+            # Without a branch, which the processor could not predict.
             put(fresh + found * 4, other)
-            found += 1
-            line = vectors + other * size
-            prefetch(line)
-            prefetch(line + 64)
+            found += np.int64(load_u8(stamps + other) != stamp)
+            store_u8(stamps + other, np.uint8(stamp))
+        for i in range(found):
+            vector = vectors + load_i32(fresh + i * 4) * size
+            prefetch(vector)
+            prefetch(vector + 64)
         nearest = at + 1
         for i in range(found):
             other = load_i32(fresh + i * 4)
@@ -143,45 +109,57 @@ def search_level(
 def choose(
     vectors: int, size: int, kind: int, ids: int, distances: int, count: int, most: int,
     into_ids: int, into_distances: int,
-) -> int:  # fmt: skip
+) -> tuple[int, int]:  # fmt: skip
     """Choose nodes, the nearest first, that are nearer to the query than to any chosen before.
 
-    Places that are left get the nearest of the others.
+    Places that are left get the nearest of the others. Returns how many nodes lie apart in this
+    way, and how many there are. What is known of nodes is not computed again: those that lay
+    ``APART`` do so from each other, and ``OTHER`` ones do not as long as all of those are chosen.
     """
     chosen = 0
+    lost = False
     for i in range(count):
         if chosen == most:
             break
-        node, far = load_i32(ids + i * 4), load_f32(distances + i * 4)
-        apart = 1
+        word, far = load_i32(ids + i * 4), load_f32(distances + i * 4)
+        if word & OTHER and not lost:
+            continue
+        vector = vectors + (word & NODE) * size
+        apart = True
         for t in range(chosen):
             other = load_i32(into_ids + t * 4)
-            if distance(vectors + node * size, vectors + other * size, size, kind) < far:
-                apart = 0
+            if word & other & APART:
+                continue
+            if distance(vector, vectors + (other & NODE) * size, size, kind) < far:
+                apart = False
                 break
         if apart:
-            put(into_ids + chosen * 4, node)
+            put(into_ids + chosen * 4, word)
             store_f32(into_distances + chosen * 4, far)
             chosen += 1
-            put(ids + i * 4, node + EXPANDED)
+            put(ids + i * 4, word | EXPANDED)
+        elif word & APART:
+            lost = True
+    apart_count = chosen
+    for t in range(chosen):
+        put(into_ids + t * 4, load_i32(into_ids + t * 4) & NODE)
     for i in range(count):
-        node = load_i32(ids + i * 4)
-        if node >= EXPANDED:
-            put(ids + i * 4, node - EXPANDED)
-        elif chosen < most:
-            put(into_ids + chosen * 4, node)
+        word = load_i32(ids + i * 4)
+        put(ids + i * 4, word & NODE)
+        if word < EXPANDED and chosen < most:
+            put(into_ids + chosen * 4, word & NODE)
             store_f32(into_distances + chosen * 4, load_f32(distances + i * 4))
             chosen += 1
-    return chosen
+    return apart_count, chosen
 
 
 @kernel_of(FindNeighbors)
 def find_neighbors(
-    batch: int, batch_size: int, vectors: int, size: int, kind: int, levels: int, upper_of: int,
-    lower_nodes: int, lower_distances: int, lower_counts: int, lower_capacity: int,
-    upper_nodes: int, upper_distances: int, upper_counts: int, upper_capacity: int, entry: int,
-    entry_level: int, candidates: int, stamps: int, stamp: int, ids: int, distances: int,
-    fresh: int,
+    batch: int, batch_size: int, vectors: int, node_count: int, size: int, kind: int,
+    levels: int, upper_of: int, lower_nodes: int, lower_distances: int, lower_counts: int,
+    lower_judged: int, lower_capacity: int, upper_nodes: int, upper_distances: int,
+    upper_counts: int, upper_judged: int, upper_capacity: int, entry: int, entry_level: int,
+    candidates: int, stamps: int, stamp: int, ids: int, distances: int, fresh: int,
 ) -> int:  # fmt: skip
     """Write the lists of the nodes of a batch; returns the last stamp that was used."""
     for i in range(batch_size):
@@ -194,6 +172,10 @@ def find_neighbors(
         level = entry_level
         while level >= 0:
             stamp += 1
+            if stamp > _LAST_STAMP:
+                for other in range(node_count):
+                    store_u8(stamps + other, np.uint8(0))
+                stamp = 1
             nodes, counts, capacity = upper_nodes, upper_counts, upper_capacity
             if level == 0:
                 nodes, counts, capacity = lower_nodes, lower_counts, lower_capacity
@@ -207,24 +189,57 @@ def find_neighbors(
             )  # fmt: skip
             if level <= own_level:
                 block = node
-                far = lower_distances
+                far, judged = lower_distances, lower_judged
                 if level > 0:
                     block = load_i32(upper_of + node * 4) + level - 1
-                    far = upper_distances
-                kept = choose(
+                    far, judged = upper_distances, upper_judged
+                apart, kept = choose(
                     vectors, size, kind, ids, distances, count, capacity,
                     nodes + block * capacity * 4, far + block * capacity * 4,
                 )  # fmt: skip
                 put(counts + block * 4, kept)
+                put(judged + block * 8, apart)
+                put(judged + block * 8 + 4, kept)
             level -= 1
     return stamp
+
+
+@kernel
+def order_list(
+    own_ids: int, own_distances: int, apart: int, judged: int, count: int, node_count: int,
+    ids: int, far: int, scratch_size: int,
+) -> int:  # fmt: skip
+    """Copy a list in order of distance, with what is known of each node; returns how many."""
+    size = 0
+    first, second = 0, apart
+    while first < apart or second < judged:
+        at, known = first, APART
+        if first == apart or (
+            second < judged
+            and load_f32(own_distances + second * 4) < load_f32(own_distances + first * 4)
+        ):
+            at, known = second, OTHER
+            second += 1
+        else:
+            first += 1
+        node = load_i32(own_ids + at * 4)
+        if 0 <= node < node_count:
+            put(ids + size * 4, node | known)
+            store_f32(far + size * 4, load_f32(own_distances + at * 4))
+            size += 1
+    for k in range(judged, count):
+        node = load_i32(own_ids + k * 4)
+        if 0 <= node < node_count:
+            insert(ids, far, size, scratch_size, node, load_f32(own_distances + k * 4))
+            size += 1
+    return size
 
 
 @kernel_of(LinkBack)
 def link_back(
     starts: int, targets: int, target_count: int, sources: int, source_distances: int, vectors: int,
-    node_count: int, size: int, kind: int, nodes: int, distances: int, counts: int, capacity: int,
-    ids: int, far: int, scratch_size: int,
+    node_count: int, size: int, kind: int, nodes: int, distances: int, counts: int, judged: int,
+    capacity: int, ids: int, far: int, scratch_size: int,
 ) -> None:  # fmt: skip
     """Add nodes to the lists of their neighbours; a list that is full is chosen again."""
     for i in range(target_count):
@@ -235,6 +250,10 @@ def link_back(
         count = np.int64(load_i32(counts + block * 4))
         if count < 0 or count > capacity:
             count = np.int64(0)
+        apart = np.int64(load_i32(judged + block * 8))
+        known = np.int64(load_i32(judged + block * 8 + 4))
+        if known < 0 or known > count or apart < 0 or apart > known:
+            apart = known = np.int64(0)
         edge = np.int64(first)
         while edge < last and count < capacity:
             put(own_ids + count * 4, load_i32(sources + edge * 4))
@@ -242,12 +261,9 @@ def link_back(
             count += 1
             edge += 1
         while edge < last:
-            size_now = 0
-            for k in range(count):
-                node = load_i32(own_ids + k * 4)
-                if 0 <= node < node_count:
-                    insert(ids, far, size_now, scratch_size, node, load_f32(own_distances + k * 4))
-                    size_now += 1
+            size_now = order_list(
+                own_ids, own_distances, apart, known, count, node_count, ids, far, scratch_size
+            )
             while edge < last and size_now < scratch_size:
                 insert(
                     ids, far, size_now, scratch_size, load_i32(sources + edge * 4),
@@ -255,8 +271,10 @@ def link_back(
                 )  # fmt: skip
                 size_now += 1
                 edge += 1
-            chosen = choose(
+            apart, known = choose(
                 vectors, size, kind, ids, far, size_now, capacity, own_ids, own_distances,
             )  # fmt: skip
-            count = np.int64(chosen)
+            count = known
         put(counts + block * 4, count)
+        put(judged + block * 8, apart)
+        put(judged + block * 8 + 4, known)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from glaive.kernels.loops.candidates import EXPANDED, insert, put
 from glaive.kernels.loops.codes import dot_code, gap_code, sum_entries
 from glaive.kernels.loops.distances import dot_f32, squared_f32
 from glaive.kernels.loops.memory import (
@@ -20,13 +21,15 @@ from glaive.kernels.loops.memory import (
     prefetch,
     store_f32,
     store_u8,
-    store_u32,
 )
 from glaive.kernels.vector_records import SearchGraph
 
 _SQUARED, _PRODUCT, _GAP, _BYTES = 0, 1, 2, 3
 _PREFETCHED = 512
 """Bytes of a code that are asked for; the processor finds those behind."""
+
+_FRESH, _LIST_BYTES = 64, 192
+"""Neighbours that are compared at a time, and bytes of a list that are asked for."""
 
 
 @kernel_with_sums
@@ -47,65 +50,72 @@ def far_from(node: int, kind: int, codes: int, width: int, query: int, terms: in
 def search_level(
     offsets: int, neighbors: int, rows: int, row_of: int, nodes: int, entry: int, stamp: int,
     visited: int, kind: int, codes: int, width: int, query: int, terms: int, capacity: int,
-    distances: int, found: int, expanded: int,
+    distances: int, found: int, fresh: int,
 ) -> int:  # fmt: skip
     """Collect the nearest nodes that are reached from the entry on a level; returns how many."""
     code_bytes = width * 4 if kind <= _PRODUCT else width
     store_f32(distances, far_from(entry, kind, codes, width, query, terms))
-    store_u32(found, np.uint32(entry))
-    store_u8(expanded, np.uint8(0))
+    put(found, entry)
     store_u8(visited + entry, np.uint8(stamp))
     count = 1
     at = 0
     while at < count:
-        if load_u8(expanded + at):
+        node = np.int64(load_i32(found + at * 4))
+        if node >= EXPANDED:
             at += 1
             continue
-        store_u8(expanded + at, np.uint8(1))
-        row = load_i32(found + at * 4)
+        put(found + at * 4, node + EXPANDED)
         at += 1
+        row = node
         if row_of:
-            row = load_i32(row_of + row * 4)
+            row = np.int64(load_i32(row_of + node * 4))
         if row < 0 or row >= rows:
             continue
         first, last = load_i64(offsets + row * 8), load_i64(offsets + row * 8 + 8)
-        # The codes of neighbours lie anywhere: all are asked for before the first is compared.
-        for edge in range(first, last):
-            node = np.int64(load_u32(neighbors + edge * 4))
-            if node < nodes and load_u8(visited + node) != stamp:
+        if at < count and not row_of:
+            # Whose neighbours are looked at next, unless one of these is nearer.
+            following = np.int64(load_i32(found + at * 4) & (EXPANDED - 1))
+            if following < rows:
+                ahead = neighbors + load_i64(offsets + following * 8) * 4
+                for line in range(0, _LIST_BYTES, 64):
+                    prefetch(ahead + line)
+        while first < last:
+            stop = min(last, first + _FRESH)
+            met = 0
+            for edge in range(first, stop):
+                other = np.int64(load_u32(neighbors + edge * 4))
+                if other < nodes:
+                    # Without a branch, which the processor could not predict.
+                    put(fresh + met * 4, other)
+                    met += np.int64(load_u8(visited + other) != stamp)
+                    store_u8(visited + other, np.uint8(stamp))
+            # Codes lie anywhere: all are asked for before the first is compared.
+            for i in range(met):
+                code = codes + load_i32(fresh + i * 4) * code_bytes
                 for line in range(0, min(code_bytes, _PREFETCHED), 64):
-                    prefetch(codes + node * code_bytes + line)
-        for edge in range(first, last):
-            node = np.int64(load_u32(neighbors + edge * 4))
-            if node >= nodes or load_u8(visited + node) == stamp:
-                continue
-            store_u8(visited + node, np.uint8(stamp))
-            far = far_from(node, kind, codes, width, query, terms)
-            if count == capacity and not far < load_f32(distances + (count - 1) * 4):
-                continue
-            place = min(count, capacity - 1)
-            count = min(count + 1, capacity)
-            while place > 0 and load_f32(distances + (place - 1) * 4) > far:
-                store_f32(distances + place * 4, load_f32(distances + (place - 1) * 4))
-                store_u32(found + place * 4, np.uint32(load_u32(found + (place - 1) * 4)))
-                store_u8(expanded + place, load_u8(expanded + place - 1))
-                place -= 1
-            store_f32(distances + place * 4, far)
-            store_u32(found + place * 4, np.uint32(node))
-            store_u8(expanded + place, np.uint8(0))
-            at = min(at, place)
+                    prefetch(code + line)
+            for i in range(met):
+                other = np.int64(load_i32(fresh + i * 4))
+                far = far_from(other, kind, codes, width, query, terms)
+                if count < capacity or far < load_f32(distances + (count - 1) * 4):
+                    at = min(at, insert(found, distances, count, capacity, other, far))
+                    count = min(count + 1, capacity)
+            first = stop
+    for i in range(count):
+        put(found + i * 4, load_i32(found + i * 4) & (EXPANDED - 1))
     return count
 
 
 @kernel_of(SearchGraph, sums=True)
 def search_graph(
     levels: int, level_count: int, nodes: int, entry: int, visited: int, kind: int, codes: int,
-    width: int, query: int, terms: int, capacity: int, distances: int, found: int, expanded: int,
+    width: int, query: int, terms: int, capacity: int, distances: int, found: int,
+    fresh: int,
 ) -> int:  # fmt: skip
     """Collect the nearest nodes that are reached from the entry; returns how many.
 
     ``levels`` has offsets, neighbours, rows and rows of nodes for each level, the highest first.
-    ``distances``, ``found`` and ``expanded`` have room for ``capacity`` nodes, nearest first.
+    ``distances`` and ``found`` have room for ``capacity`` nodes, nearest first; ``fresh`` for 64.
     Neighbours that are no nodes are passed over.
     """
     count = 0
@@ -118,7 +128,7 @@ def search_graph(
             offsets=load_i64(level), neighbors=load_i64(level + 8), rows=load_i64(level + 16),
             row_of=load_i64(level + 24), nodes=nodes, entry=entry, stamp=number + 1,
             visited=visited, kind=kind, codes=codes, width=width, query=query, terms=terms,
-            capacity=room, distances=distances, found=found, expanded=expanded,
+            capacity=room, distances=distances, found=found, fresh=fresh,
         )  # fmt: skip
         entry = np.int64(load_u32(found))
     return count

@@ -26,14 +26,15 @@ from glaive.kernels.loops.memory import (
     wrapping_sub,
 )
 from glaive.kernels.records import offsets_of
-from glaive.kernels.take_records import RowTable
+from glaive.kernels.take_records import ChunkPlace, RowTable
 
 TABLE = offsets_of(RowTable)
+CHUNK_PLACE = offsets_of(ChunkPlace)
 TOO_LITTLE = -2
 PLACE_BYTES = 64
 CHUNK, INDEX, PAGE, VALUES, SIZE, WIDTH, LEVELS, LEVEL_SIZE = 0, 8, 16, 24, 32, 40, 48, 56
-"""What is known of a row of the group: later steps put the beginning of its text where its values
-were, and its bytes where their size was.
+"""What is known of a row of the group: first the number of a chunk, then the address of its place.
+Later steps put the beginning of its text where its values were, and its bytes where their size was.
 """
 
 LINE = 64
@@ -43,43 +44,79 @@ MOST_RUNS = 256
 
 
 @kernel
-def find_chunk(table: int, row: int, place: int) -> bool:
-    """Find the chunk of a row, and ask for its header; False where there is none."""
+def find_page(table: int, row: int, page: int, place: int) -> np.int64:
+    """Find the page of a row, and ask for the place of its chunk.
+
+    ``page`` is known already where it is not negative. Returns it; negative where there is none.
+    """
     value = wrapping_sub(row, load_i64(table + TABLE.first_row))
     starts, pages = load_i64(table + TABLE.starts), load_i64(table + TABLE.pages)
     if value < 0 or value >= load_i64(starts + 8 * pages):
-        return False
-    # The last page that begins with a value of at most this one: no branch to mispredict.
-    page, left = np.int64(0), np.int64(pages)
-    while left > 1:
-        half = left >> 1
-        page += half * np.int64(load_i64(starts + 8 * (page + half)) <= value)
-        left -= half
+        return np.int64(BROKEN)
+    if page < 0:
+        # The last page that begins with a value of at most this one: no branch to mispredict.
+        page, left = np.int64(0), np.int64(pages)
+        while left > 1:
+            half = left >> 1
+            page += half * np.int64(load_i64(starts + 8 * (page + half)) <= value)
+            left -= half
     first_chunks = load_i64(table + TABLE.first_chunks)
     chunk, after = load_i64(first_chunks + 8 * page), load_i64(first_chunks + 8 * page + 8)
     if chunk < 0 or chunk >= after or after > load_i64(table + TABLE.chunks):
-        return False
-    firsts, shift = load_i64(table + TABLE.firsts), load_i64(table + TABLE.shift)
+        return np.int64(BROKEN)
+    start, shift = load_i64(starts + 8 * page), load_i64(table + TABLE.shift)
+    within = wrapping_sub(value, start)
+    if within < 0:
+        return np.int64(BROKEN)
     if shift >= 0:
-        within = wrapping_sub(value, load_i64(starts + 8 * page)) >> min(shift, 62)
-        if within < 0:
-            return False
-        chunk += min(within, after - chunk - 1)
+        chunk += min(within >> min(shift, 62), after - chunk - 1)
     else:
-        while after - chunk > 1:
-            middle = (chunk + after) >> 1
-            if load_i64(firsts + 8 * middle) <= value:
-                chunk = middle
-            else:
-                after = middle
-    index = wrapping_sub(value, load_i64(firsts + 8 * chunk))
-    if index < 0 or index >= load_i64(load_i64(table + TABLE.counts) + 8 * chunk):
-        return False
-    start = load_i64(load_i64(table + TABLE.offsets) + 8 * chunk)
-    prefetch(wrapping_add(load_i64(table + TABLE.data), start))
+        # Where it would be if all had as many values: mostly it is there, or beside.
+        rows = wrapping_sub(load_i64(starts + 8 * page + 8), start)
+        if within >= rows:
+            return np.int64(BROKEN)
+        share = np.float64(within) / np.float64(rows)
+        chunk += min(np.int64(share * np.float64(after - chunk)), after - chunk - 1)
+    where = load_i64(table + TABLE.chunk_places) + (chunk << load_i64(table + TABLE.place_shift))
+    prefetch(where)
+    if shift < 0:
+        prefetch(wrapping_sub(where, 1))
+        prefetch(where + LINE)
     store_u64(place + CHUNK, chunk)
-    store_u64(place + INDEX, index)
+    store_u64(place + INDEX, value)
     store_u64(place + PAGE, page)
+    return np.int64(page)
+
+
+@kernel
+def find_chunk(table: int, place: int) -> bool:
+    """Find the chunk of a row in its page, and ask for its header; False where there is none."""
+    value, chunk = load_i64(place + INDEX), load_i64(place + CHUNK)
+    shift = load_i64(table + TABLE.place_shift)
+    first = load_i64(table + TABLE.chunk_places) + CHUNK_PLACE.first
+    if load_i64(table + TABLE.shift) < 0:
+        pages = load_i64(table + TABLE.first_chunks) + 8 * load_i64(place + PAGE)
+        low, high = load_i64(pages), load_i64(pages + 8)
+        near_low, near_high = max(low, chunk - 1), min(high, chunk + 2)
+        if near_low == low or load_i64(first + (near_low << shift)) <= value:
+            low = near_low
+        if near_high < high and load_i64(first + (near_high << shift)) > value:
+            high = near_high
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if load_i64(first + (middle << shift)) <= value:
+                low = middle
+            else:
+                high = middle
+        chunk = low
+    where = load_i64(table + TABLE.chunk_places) + (chunk << shift)
+    index = wrapping_sub(value, load_i64(where + CHUNK_PLACE.first))
+    if index < 0 or index >= load_i64(where + CHUNK_PLACE.values):
+        return False
+    start = load_i64(where + CHUNK_PLACE.start)
+    prefetch(wrapping_add(load_i64(table + TABLE.data), start))
+    store_u64(place + CHUNK, where)
+    store_u64(place + INDEX, index)
     return True
 
 
@@ -88,8 +125,8 @@ def open_chunk(table: int, place: int) -> bool:
     """Parse the header of a row's chunk, and ask for its value and level; False for damage."""
     data, data_size = load_i64(table + TABLE.data), load_i64(table + TABLE.data_size)
     chunk, index = load_i64(place + CHUNK), load_i64(place + INDEX)
-    start = load_i64(load_i64(table + TABLE.offsets) + 8 * chunk)
-    size = load_i64(load_i64(table + TABLE.sizes) + 8 * chunk)
+    start = load_i64(chunk + CHUNK_PLACE.start)
+    size = load_i64(chunk + CHUNK_PLACE.size)
     value_width = load_i64(table + TABLE.value_width)
     encoding = load_i64(table + TABLE.definition)
     head = 2 + value_width + 2 * np.int64(encoding != 0)
@@ -97,7 +134,7 @@ def open_chunk(table: int, place: int) -> bool:
         return False
     at, position = data + start, (head + 7) & ~7
     if encoding != 0:
-        if np.int64(load_u16(at)) != load_i64(load_i64(table + TABLE.counts) + 8 * chunk):
+        if np.int64(load_u16(at)) != load_i64(chunk + CHUNK_PLACE.values):
             return False
         level_size = np.int64(load_u16(at + 2))
         store_u64(place + LEVELS, start + position)
@@ -142,7 +179,7 @@ def level_of_row(table: int, place: int) -> np.int64:
     data, start = load_i64(table + TABLE.data), load_i64(place + LEVELS)
     size, index = load_i64(place + LEVEL_SIZE), load_i64(place + INDEX)
     # The header says how many levels there are, in 16 bits.
-    count = load_i64(load_i64(table + TABLE.counts) + 8 * load_i64(place + CHUNK))
+    count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
     source = data + start
     if encoding == FLAT:
         return np.int64(load_u16(source + 2 * index)) if size == 2 * count else np.int64(BROKEN)
@@ -190,7 +227,7 @@ def word_of_row(table: int, place: int) -> tuple[np.uint64, bool]:
         if width == 0:
             return zero, True
         return value_of_block(bits, source + (bits >> 3), width, index), True
-    count = load_i64(load_i64(table + TABLE.counts) + 8 * load_i64(place + CHUNK))
+    count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
     if count > MOST_VALUES or size != (count * bits + 7) >> 3:
         return zero, False
     if bits == 1:

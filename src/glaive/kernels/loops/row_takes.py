@@ -19,6 +19,7 @@ from glaive.kernels.loops.row_places import (
     TABLE,
     TOO_LITTLE,
     find_chunk,
+    find_page,
     level_of_row,
     open_chunk,
     word_of_row,
@@ -32,23 +33,26 @@ from glaive.kernels.loops.row_texts import (
     put_text,
 )
 from glaive.kernels.records import offsets_of
-from glaive.kernels.take_records import TakenColumn, TakeRows
+from glaive.kernels.take_records import RowTable, TakenColumn, TakeRows
 
 __all__ = ["take_rows"]
 
 TAKEN = offsets_of(TakenColumn)
 TAKEN_BYTES = 8 * len(TakenColumn._fields)
+TABLE_BYTES = 8 * len(RowTable._fields)
 GROUP = 32
 """Rows that are taken at a time: about as much as the processor fetches at once."""
 
 
 @kernel
 def _take_column(
-    table: int, rows: int, wanted: int, memory: int, at: int, room: int, scratch: int, taken: int
-) -> np.int64:
+    table: int, rows: int, wanted: int, memory: int, at: int, room: int, scratch: int, pages: int,
+    are_known: int, taken: int,
+) -> np.int64:  # fmt: skip
     """Take the rows of one column; returns where its memory ends, or what ``take_rows`` returns.
 
-    The memory of the column begins at ``at``; there are ``room`` bytes in all.
+    The memory of the column begins at ``at``; there are ``room`` bytes in all. ``pages`` receives
+    the page of each row, or has them already where they ``are_known``.
     """
     values, bits = load_i64(table + TABLE.values), load_i64(table + TABLE.bits)
     item_width, has_levels = load_i64(table + TABLE.item_width), load_i64(table + TABLE.definition)
@@ -80,7 +84,15 @@ def _take_column(
     for group in range(0, wanted, GROUP):
         stop = min(wanted, group + GROUP)
         for i in range(group, stop):
-            if not find_chunk(table, load_i64(rows + 8 * i), scratch + PLACE_BYTES * (i - group)):
+            page = load_i64(pages + 8 * i) if are_known != 0 else np.int64(-1)
+            page = find_page(
+                table, load_i64(rows + 8 * i), page, scratch + PLACE_BYTES * (i - group)
+            )
+            if page < 0:
+                return np.int64(BROKEN)
+            store_u64(pages + 8 * i, page)
+        for i in range(group, stop):
+            if not find_chunk(table, scratch + PLACE_BYTES * (i - group)):
                 return np.int64(BROKEN)
         for i in range(group, stop):
             if not open_chunk(table, scratch + PLACE_BYTES * (i - group)):
@@ -134,7 +146,7 @@ def _take_column(
 @kernel_of(TakeRows)
 def take_rows(
     tables: int, columns: int, rows: int, wanted: int, memory: int, room: int, scratch: int,
-    taken: int,
+    pages: int, taken: int,
 ) -> int:  # fmt: skip
     """Take rows of several columns, one after the other, into one piece of memory.
 
@@ -144,10 +156,17 @@ def take_rows(
     """
     at = np.int64(0)
     for column in range(columns):
+        table = tables + TABLE_BYTES * column
+        before = table - TABLE_BYTES
+        are_known = np.int64(0)
+        if column > 0 and load_i64(table + TABLE.starts) == load_i64(before + TABLE.starts):
+            same_row = load_i64(table + TABLE.first_row) == load_i64(before + TABLE.first_row)
+            same_count = load_i64(table + TABLE.pages) == load_i64(before + TABLE.pages)
+            are_known = np.int64(same_row and same_count)
         at = _take_column(
-            table=load_i64(tables + 8 * column), rows=rows, wanted=wanted, memory=memory,
-            at=(at + LINE - 1) & ~(LINE - 1), room=room, scratch=scratch,
-            taken=taken + TAKEN_BYTES * column,
+            table=table, rows=rows, wanted=wanted, memory=memory,
+            at=(at + LINE - 1) & ~(LINE - 1), room=room, scratch=scratch, pages=pages,
+            are_known=are_known, taken=taken + TAKEN_BYTES * column,
         )  # fmt: skip
         if at < 0:
             return at

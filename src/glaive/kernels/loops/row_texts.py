@@ -20,6 +20,7 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.loops.offsets import arrow_offset, load_offset
 from glaive.kernels.loops.row_places import (
     CHUNK,
+    CHUNK_PLACE,
     INDEX,
     LINE,
     MOST_VALUES,
@@ -34,8 +35,10 @@ from glaive.kernels.loops.row_places import (
 STRINGS, CODES = 5, 6
 """Encodings of values, beside those of levels."""
 
-LENGTHS_AT, SYMBOLS_BYTES = 2048, 2304
-MAX_SYMBOL = 8
+LAST_BYTES_AT, SYMBOLS_BYTES = 2048, 2304
+IN_WORD, LONGEST = 7, 8
+"""Bytes of symbols that are in their word, behind which is their length; and of the longest."""
+
 MOST_LINES = 8
 """Lines of a text that are asked for at once."""
 
@@ -48,7 +51,7 @@ def find_text(table: int, place: int) -> bool:
     """Find the bytes of a row's text, and ask for them; False for damage."""
     data, start = load_i64(table + TABLE.data), load_i64(place + VALUES)
     width, size = load_i64(table + TABLE.bits) >> 3, load_i64(place + SIZE)
-    count = load_i64(load_i64(table + TABLE.counts) + 8 * load_i64(place + CHUNK))
+    count = load_i64(load_i64(place + CHUNK) + CHUNK_PLACE.values)
     if count >= MOST_VALUES or (count + 1) * width > size:
         return False
     at = data + start + width * load_i64(place + INDEX)
@@ -66,9 +69,9 @@ def find_item(table: int, place: int) -> bool:
     """Find the dictionary item of a row, and ask for it; False for damage."""
     chunk = load_i64(place + CHUNK)
     word, good = word_of_row(table, place)
-    if not good or word >= load_u64(load_i64(table + TABLE.limits) + 8 * chunk):
+    if not good or word >= load_u64(chunk + CHUNK_PLACE.limit):
         return False
-    number = wrapping_add(np.int64(word), load_i64(load_i64(table + TABLE.bases) + 8 * chunk))
+    number = wrapping_add(np.int64(word), load_i64(chunk + CHUNK_PLACE.base))
     if number < 0 or number >= load_i64(table + TABLE.items):
         return False
     offsets, width = load_i64(table + TABLE.item_offsets), load_i64(table + TABLE.item_width)
@@ -95,8 +98,6 @@ def ask_for_symbols(table: int, place: int) -> None:
     """Have the processor fetch the symbols of a text in codes."""
     symbols = load_i64(table + TABLE.symbols) + SYMBOLS_BYTES * load_i64(place + PAGE)
     text = load_i64(place + VALUES)
-    for line in range(LENGTHS_AT, SYMBOLS_BYTES, LINE):
-        prefetch(symbols + line)
     for i in range(min(load_i64(place + SIZE), MOST_CODES)):
         prefetch(symbols + 8 * np.int64(load_u8(text + i)))
 
@@ -108,10 +109,15 @@ def decode_text(symbols: int, p: int, size: int, out: int) -> np.int64:
     while p < stop:
         code = np.int64(load_u8(p))
         p += 1
-        length = np.int64(load_u8(symbols + LENGTHS_AT + code))
-        if length <= MAX_SYMBOL:
-            store_u64(out + at, load_u64(symbols + 8 * code))
+        word = load_u64(symbols + 8 * code)
+        length = np.int64(word >> np.uint64(56))
+        if length <= IN_WORD:
+            store_u64(out + at, word)
             at += length
+        elif length == LONGEST:
+            store_u64(out + at, word)
+            store_u8(out + at + IN_WORD, load_u8(symbols + LAST_BYTES_AT + code))
+            at += LONGEST
         elif code == ESCAPE and p < stop:
             store_u8(out + at, load_u8(p))
             p += 1

@@ -1,13 +1,20 @@
-"""XXH64 of byte strings, seed 0. Wrappers: ``glaive.kernels.xxh64``."""
+"""XXH64 of byte strings. Wrappers: ``glaive.kernels.xxh64``."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.memory import kernel, load_u8, load_u32, load_u64, store_u64
+from glaive.kernels.loops.memory import (
+    kernel,
+    load_i64,
+    load_u8,
+    load_u32,
+    load_u64,
+    store_u64,
+)
 from glaive.kernels.loops.offsets import load_offset
 
-__all__ = ["hash_strings", "xxh64"]
+__all__ = ["hash_ranges", "hash_strings", "xxh64"]
 
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -30,16 +37,16 @@ def _mixed(lane: np.uint64, word: np.uint64) -> np.uint64:
 
 
 @kernel
-def xxh64(source: int, size: int) -> np.uint64:
+def _seeded(source: int, size: int, seed: np.uint64) -> np.uint64:
     """The hash of ``size`` bytes."""
     at = source
     end = source + size
-    state = PRIME_5
+    state = seed + PRIME_5
     if size >= 32:
-        a = PRIME_1 + PRIME_2
-        b = PRIME_2
-        c = ZERO
-        d = ZERO - PRIME_1
+        a = seed + PRIME_1 + PRIME_2
+        b = seed + PRIME_2
+        c = seed
+        d = seed - PRIME_1
         while at + 32 <= end:
             a = _mixed(a, load_u64(at))
             b = _mixed(b, load_u64(at + 8))
@@ -67,6 +74,12 @@ def xxh64(source: int, size: int) -> np.uint64:
 
 
 @kernel
+def xxh64(source: int, size: int) -> np.uint64:
+    """The hash of ``size`` bytes with seed 0."""
+    return _seeded(source, size, ZERO)
+
+
+@kernel
 def hash_strings(offsets: int, width: int, data: int, count: int, target: int) -> None:
     """Store the hash of each of ``count`` byte strings."""
     start = load_offset(offsets, width)
@@ -74,3 +87,12 @@ def hash_strings(offsets: int, width: int, data: int, count: int, target: int) -
         stop = load_offset(offsets + width * (i + 1), width)
         store_u64(target + 8 * i, xxh64(data + start, stop - start))
         start = stop
+
+
+@kernel
+def hash_ranges(data: int, starts: int, sizes: int, count: int, seed: int, target: int) -> None:
+    """Store the hash of each of ``count`` ranges of bytes."""
+    for i in range(count):
+        start = load_i64(starts + 8 * i)
+        size = load_i64(sizes + 8 * i)
+        store_u64(target + 8 * i, _seeded(data + start, size, np.uint64(seed)))

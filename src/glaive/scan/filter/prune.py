@@ -40,15 +40,19 @@ def prune_ranges(search: Search, ranges: Sequence[FragmentRows]) -> Sequence[Fra
             wanted = np.unique(numbers(condition))
             _, fragment, row = snapshot.row_id_index.candidates(wanted)
             ranges = _around(fragment, row, ranges)
+    alone = search.run.options.fast_search
     for answer in search.answers.values():
-        ranges = _answered(snapshot, answer, ranges)
+        ranges = _answered(snapshot, answer, ranges, alone=alone)
     return ranges
 
 
 def _answered(
-    snapshot: Snapshot, answer: IndexAnswer, ranges: Sequence[FragmentRows]
+    snapshot: Snapshot, answer: IndexAnswer, ranges: Sequence[FragmentRows], *, alone: bool
 ) -> Sequence[FragmentRows]:
-    """The ranges around what an index found, and those of fragments that it does not know."""
+    """The ranges around what an index found, and those of fragments that it does not know.
+
+    Not the latter if it is ``alone`` to decide.
+    """
     found = answer.rows
     rows = np.concatenate((found.starts, found.stops - np.uint64(1)))
     fragment_ids = (rows >> np.uint64(32)).astype(np.int64)
@@ -60,7 +64,7 @@ def _answered(
     return [
         near.get(rows.position, rows)
         for rows in ranges
-        if rows.position in near or int(ids[rows.position]) not in answer.fragments
+        if rows.position in near or (not alone and int(ids[rows.position]) not in answer.fragments)
     ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glaive.arrow.buffers import pack_flags
+from glaive.kernels.compact import DeletionMask
 from glaive.kernels.match import count_rows, list_rows
 from glaive.memory import as_buffer
 from glaive.scan.deletions import LiveRows
@@ -63,6 +64,12 @@ class RowSelection:
         """The physical rows, ascending."""
         return self.offsets + self.start if self.start else self.offsets
 
+    def numbered(self, positions: Int64s) -> Int64s:
+        """The physical rows at these positions among the selected ones."""
+        if self.count == self.span:
+            return positions + self.start
+        return self.rows[positions]
+
     @cached_property
     def offsets(self) -> Int64s:
         """The rows, counted from the start of the range, ascending."""
@@ -81,6 +88,11 @@ class RowSelection:
             flags = np.ones(self.span, np.bool_) if self._flags is None else self._flags
             self._bits = pack_flags(flags)
         return self._bits
+
+    @cached_property
+    def left_out(self) -> DeletionMask | None:
+        """The rows that are not selected; None where the selected ones are known by number only."""
+        return None if self.bits is None else DeletionMask.of_live(self.bits, self.span, self.count)
 
     def is_few(self, share: float) -> bool:
         """Whether they are at most this share of the range."""

@@ -96,9 +96,22 @@ class FilteredScan:
             for chunks in filtered:
                 yield from chunks
 
-    def map(self, work: Callable[[FragmentSelection], R], *, stream: bool) -> Iterator[R]:
-        """Do something with each selection of rows, on the threads that search; in order."""
-        return FragmentWindows(self._ranges()).filter(self.search, work, stream=stream)
+    def map(
+        self,
+        work: Callable[[FragmentSelection], R],
+        *,
+        stream: bool,
+        window_rows: int | None = None,
+    ) -> Iterator[R]:
+        """Do something with each selection of rows, on the threads that search; in order.
+
+        ``window_rows`` of mapped files are looked at at a time, at most; others are fetched in as
+        few requests as ever.
+        """
+        whole = FragmentWindows(self._ranges())
+        if not self.run.is_mapped(whole.ranges):
+            window_rows = None
+        return whole.filter(self.search, work, stream=stream, window_rows=window_rows)
 
     def row_ranges(self) -> Iterator[tuple[int, Int64s]]:
         """Id of each fragment with rows that pass, and these, physical and ascending.

@@ -16,7 +16,9 @@ from glaive.arrow.buffers import integer_array
 from glaive.arrow.capacity import in_parts
 from glaive.dataclass import dataclass
 from glaive.file.run_fetch import join, run_fetch
+from glaive.kernels.compact import DeletionMask
 from glaive.scan.bound import BoundFragment
+from glaive.scan.deletions import without_deleted
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.rows import RowSelection
 from glaive.scan.projection import Computed, Output
@@ -35,6 +37,12 @@ _TAKEN_NUMBERS, _TAKEN_OTHERS = 0.01, 0.12
 
 Measured on two million rows: numbers are unpacked at memory speed, so that a take of more
 than a hundredth costs more; strings and lists are not.
+"""
+
+_GATHERED = 0.1
+"""Share of rows up to which values of an array are gathered by number, else put side by side.
+
+Of four million plain numbers 1.4 % take 1 ms more side by side, half of them 2.5 ms less.
 """
 
 _NUMBER_BYTES = 16
@@ -118,7 +126,12 @@ class FragmentSelection:
                 return self._of_range(decoded.field(at))
             if at in taken:
                 return bound.stored[at].take(self.rows)
-            return self._of_range(bound.stored[at].read(start, stop))
+            column = bound.stored[at]
+            if bound.mapped and (left_out := self._left_out(column.field.type)) is not None:
+                array = column.read_live(start, stop, left_out)
+                if array is not None:
+                    return array
+            return self._of_range(column.read(start, stop))
 
         def system(name: str) -> Any:
             return bound.system(name, self.rows, deleted=self.deleted)
@@ -141,14 +154,29 @@ class FragmentSelection:
     def _of_range(self, array: Any) -> Any:
         """The selected rows of an array of the whole range.
 
-        By row numbers: several times quicker than Arrow's ``filter``.
+        Words side by side; others by row numbers: several times quicker than Arrow's ``filter``.
         """
         import pyarrow.compute as pc
 
         if self.count == self.selected.span:
             return array
+        if not array.null_count and not self.selected.is_few(_GATHERED):
+            left_out = self._left_out(array.type)
+            if left_out is not None:
+                return without_deleted(array, left_out)
         offsets = integer_array(self.selected.offsets)
         return pc.call_function("take", [array, offsets], pc.TakeOptions(boundscheck=False))
+
+    def _left_out(self, kind: Any) -> DeletionMask | None:
+        """The rows that are not selected, for types of which kernels leave rows out."""
+        if self.count == self.selected.span or not _are_words(kind):
+            return None
+        return self.selected.left_out
+
+
+def _are_words(kind: Any) -> bool:
+    """Whether values are words of 8 to 64 bits."""
+    return bool(pa.types.is_primitive(kind)) and kind.bit_width in (8, 16, 32, 64)
 
 
 def _taken_share(kind: Any) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from glaive.index.text.opened_partition import OpenedPartition
 from glaive.index.text.params import TextParams
 from glaive.index.text.term_search import SearchedPartition
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import FragmentIds, IndexedSegment, LogicalIndex, SnapshotIndices
 from glaive.scan.snapshot import Snapshot
 from glaive.types import UInt8s

@@ -6,7 +6,6 @@ Specification: "Searching" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from glaive.index.row_set import RowNumbers
 from glaive.index.text.bm25 import TextStatistics, length_shares, rarity, weights_of
 from glaive.index.text.opened_partition import OpenedPartition
 from glaive.index.text.term_search import Hits
+from glaive.named_tuple import NamedTuple
 from glaive.scan.full_text.texts import TextsInMemory
 from glaive.types import Flags, Float32s, Int64s, UInt8s
 

@@ -23,7 +23,7 @@ from glaive.scan.full_text.text_query import TextQuery
 from glaive.scan.indexed.steps import index_steps
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
-from glaive.scan.reporting import report
+from glaive.scan.reporting import counters_before, report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.stream import rebatch
 from glaive.scan.views import Views
@@ -131,7 +131,7 @@ class FullTextScan:
         """The rows that were found."""
         meter = meter or Meter()
         snapshot = self.views.snapshot
-        before = snapshot.store.counters.snapshot()
+        before = counters_before(snapshot, self.options)
         found = self._found(meter)
         with meter.step("columns"):
             table = self.columns.table(ScoredRows(found), meter)

@@ -286,7 +286,10 @@ class TextSearch:
             columns, with_row_address=bool(columns),
             inputs=() if condition is None else tuple(condition.columns),
         )  # fmt: skip
-        options = ScanOptions(fragments=fragments, use_scalar_index=self.options.use_scalar_index)
+        options = ScanOptions(
+            fragments=fragments, use_scalar_index=self.options.use_scalar_index,
+            fast_search=self.options.fast_search,
+        )  # fmt: skip
         return FilteredScan.of(Search.of(ScanRun(source, options, self.meter), condition))
 
 

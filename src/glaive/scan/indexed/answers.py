@@ -8,13 +8,13 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 
 from glaive.dataclass import dataclass
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.row_set import RowSet
+from glaive.named_tuple import NamedTuple
 from glaive.scan.indexed.predicates import AllOf, AnyOf, Leaf, Negated, Predicate
 from glaive.scan.indices import FragmentIds, IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter

@@ -113,7 +113,8 @@ def choose(
     for number, term in enumerate(terms):
         predicate = predicate_of(term.expression, term.condition)
         chosen = None if predicate is None else _chosen(indices, number, predicate, meter)
-        if chosen is not None and (options.use_scalar_index or _pays(snapshot, chosen)):
+        wanted = options.use_scalar_index or options.fast_search
+        if chosen is not None and (wanted or _pays(snapshot, chosen)):
             known.append(chosen)
     known.sort(key=lambda chosen: chosen.estimate)
     return [

@@ -142,7 +142,7 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
     if count > _FEW_ROWS and count > _FEW_SHARE * int(manifest.physical_rows.sum()):
         return None
     found = _live(run, *snapshot.places_of(rows.rows()))
-    if len(fragments) == manifest.num_fragments:
+    if options.fast_search or len(fragments) == manifest.num_fragments:
         return [found]
     covered = np.isin(manifest.fragment_ids, list(fragments))
     return list(_cut(found, covered, plan_all(snapshot, None)))

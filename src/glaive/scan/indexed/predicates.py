@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from glaive.arrow.conditions import HasText
+from glaive.arrow.geometries import GeometryType
 from glaive.dataclass import dataclass
 from glaive.expr import tree
 from glaive.expr.split import Test, merged, one_column
 from glaive.expr.tree import Literal, Node
-from glaive.index.queries import HasLabels, HasTokens, IndexQuery, MatchesPattern
+from glaive.index.queries import HasLabels, HasTokens, IndexQuery, MatchesPattern, MeetsBox
 
 __all__ = ["AllOf", "AnyOf", "Leaf", "Negated", "Predicate", "leaves", "predicate_of"]
 
@@ -106,8 +107,8 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 def _is_complete(predicate: Predicate) -> bool:
     """Whether no operand was left out, so that the opposite can be known."""
     match predicate:
-        case Leaf():
-            return True
+        case Leaf(_, query):
+            return not isinstance(query, MeetsBox)
         case Negated(operand):
             return _is_complete(operand)
         case AllOf(operands, complete):
@@ -124,6 +125,8 @@ def _leaf(node: Node) -> Leaf | None:
         case tree.Call(name, (tree.Column(path), Literal() as other)) if not other.is_null:
             query = _call(name, other.scalar())
             return None if query is None else Leaf(path, query)
+        case tree.Call(name, (left, right)) if name.startswith("st_"):
+            return _box_leaf(name, left, right)
         case tree.Compare() | tree.InList() | tree.IsNull():
             return _json_leaf(node)
     return None
@@ -146,6 +149,20 @@ def _call(name: str, operand: Any) -> IndexQuery | None:
             return HasTokens(operand.as_py())
         case "regexp_like" | "regexp_match":
             return MatchesPattern(operand.as_py())
+    return None
+
+
+def _box_leaf(name: str, left: Node, right: Node) -> Leaf | None:
+    """A test of a column of geometries against a constant, as one of their boxes."""
+    from glaive.expr.functions.geometry import MEETING, bounds_of
+
+    if name not in MEETING:
+        return None
+    for column, other in ((left, right), (right, left)):
+        match column, other:
+            case tree.Cast(tree.Column(path), GeometryType()), Literal() if not other.is_null:
+                bounds = bounds_of(other.scalar(), name)
+                return None if bounds is None else Leaf(path, MeetsBox(bounds))
     return None
 
 

@@ -20,12 +20,13 @@ def index_steps(snapshot: Snapshot, options: ScanOptions, condition: Filter) -> 
         return []
     from glaive.scan.indexed.choice import choose
 
+    rest = "left out" if options.fast_search else "scanned"
     lines = []
     for chosen in choose(snapshot, options, condition.terms, Meter()):
         names, covered = ", ".join(chosen.names), len(chosen.fragments)
         scanned = snapshot.manifest.num_fragments - covered
         lines.append(
             f"by index {names}: about {chosen.estimate} rows of {covered} fragments; "
-            f"{scanned} fragments scanned [ScalarIndexQuery]"
+            f"{scanned} fragments {rest} [ScalarIndexQuery]"
         )
     return lines

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.index.vector.opened import OpenedVectorIndex
 from glaive.kernels.distances import Metric
-from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices
+from glaive.named_tuple import NamedTuple
+from glaive.scan.indices import FragmentIds, LogicalIndex, SnapshotIndices, union_of
 from glaive.scan.nearest.indexed import SearchedSegment, damaged
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.vectors import VectorType
@@ -91,7 +90,7 @@ def _chosen(
     if not opened or metric is None:
         return None
     _check_graphs(opened, options)
-    fragments: FragmentIds = frozenset().union(*(one.segment.fragments for one in opened))
+    fragments = union_of(one.segment for one in opened)
     return ChosenIndex(index.name, tuple(opened), fragments, metric)
 
 

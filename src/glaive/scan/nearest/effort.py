@@ -6,9 +6,10 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from math import ceil, isfinite, sqrt
-from typing import Final, NamedTuple
+from typing import Final
 
 from glaive.kernels.distances import Metric
+from glaive.named_tuple import NamedTuple
 from glaive.scan.nearest.options import NearestOptions
 from glaive.types import Float32s
 

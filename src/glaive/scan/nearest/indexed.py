@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from glaive.errors import CorruptFileError
 from glaive.index.vector.codes import PreparedQuery
 from glaive.index.vector.opened import LoadedPartition, OpenedVectorIndex
 from glaive.kernels.code_scan import RowPlaces, ScannedPartition, scan_codes
+from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from glaive.arrow.buffers import distinct
 from glaive.arrow.chunked import join_large
-from glaive.kernels.distances import measure_pairs
+from glaive.encodings.plain_run import PlainRun
+from glaive.kernels.distances import ELEMENTS, measure_pairs, measure_places
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.top import Found, TopRows
 from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.scan.nearest.vectors import row_vectors
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
+from glaive.types import Float32s
 
 __all__ = ["rescore"]
 
@@ -38,20 +41,56 @@ def rescore(
     """
     if not found.size:
         return
-    table = take_physical(source, found.fragment, found.row, meter=meter)
     meter.count("vectors_compared", found.size)
-    array: Any = join_large(table.column(0).chunks)
-    vectors = row_vectors(array, query.kind)
-    if query.answers == 1:
-        distances = query.distances(vectors, 0)
-    else:
-        rows = np.arange(found.size)
-        distances = measure_pairs(vectors.block, query.queries, query.metric, rows, found.query)
-        if vectors.valid is not None:
-            distances[~vectors.valid] = np.nan
-        distances = query.in_range(distances)
+    distances = _measured_in_place(source, query, found)
+    if distances is None:
+        distances = _measured(source, query, found, meter)
     if finite and not query.kind.several:
         distances[~np.isfinite(distances)] = np.nan
     near = distances <= top.limits[found.query]
     rescored = found._replace(distance=distances)
     top.add(rescored if near.all() else rescored.take(near))
+
+
+def _measured(source: BoundProjection, query: VectorQuery, found: Found, meter: Meter) -> Float32s:
+    """True distances of rows, whose vectors are taken."""
+    table = take_physical(source, found.fragment, found.row, meter=meter)
+    array: Any = join_large(table.column(0).chunks)
+    vectors = row_vectors(array, query.kind)
+    if query.answers == 1:
+        return query.distances(vectors, 0)
+    rows = np.arange(found.size)
+    distances = measure_pairs(vectors.block, query.queries, query.metric, rows, found.query)
+    if vectors.valid is not None:
+        distances[~vectors.valid] = np.nan
+    return query.in_range(distances)
+
+
+def _measured_in_place(
+    source: BoundProjection, query: VectorQuery, found: Found
+) -> Float32s | None:
+    """True distances of rows whose vectors lie plain in mapped files, without a copy of these.
+
+    None where that is not so, or takes have not joined the fragments yet.
+    """
+    joined = source.joined_before()
+    if joined is None or query.kind.several or len(joined.columns) != 1:
+        return None
+    column = joined.columns[0]
+    parts = [] if column is None else column.physical_pages()
+    pages = parts[0][1] if len(parts) == 1 else ()
+    if len(pages) != 1 or not isinstance(pages[0], PlainRun):
+        return None
+    positions = distinct(found.fragment)
+    if not joined.holds(positions):
+        return None
+    numbers = joined.numbers(found.fragment, found.row)
+    if numbers is None or not joined.prepare(positions, numbers):
+        return None
+    memory, starts, size = pages[0].places(numbers)
+    if size != query.kind.dimension * ELEMENTS[query.kind.element].itemsize:
+        return None  # nulls among the numbers lie before them
+    distances = measure_places(
+        memory, starts, query.kind.element, query.queries, query.metric, found.query
+    )
+    return query.in_range(distances)

@@ -6,20 +6,18 @@ and cut by limit and offset; columns are taken of those that remain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.dataclass import dataclass
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
-from glaive.scan.found_columns import FoundColumns, FoundValues
+from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indexed.steps import index_steps
-from glaive.scan.indices import SnapshotIndices
+from glaive.scan.indices import FragmentIds, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
 from glaive.scan.nearest.choice import ChosenIndex, choose_index
@@ -27,23 +25,19 @@ from glaive.scan.nearest.effort import effort_of
 from glaive.scan.nearest.exact import ExactSearch
 from glaive.scan.nearest.indexed import IndexSearch
 from glaive.scan.nearest.options import NearestOptions
+from glaive.scan.nearest.ranked import RankedScan, filters_of
 from glaive.scan.nearest.rescore import rescore
-from glaive.scan.nearest.result import added_columns, check_known
+from glaive.scan.nearest.result import added_columns
 from glaive.scan.nearest.top import Found
 from glaive.scan.nearest.vector_query import VectorQuery
-from glaive.scan.nearest.vectors import vector_type
+from glaive.scan.nearest.vectors import VectorType, vector_type
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_searched
-from glaive.scan.reporting import report
-from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.scheduler import ScanRun
-from glaive.scan.run.stream import rebatch
+from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ID
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
-
-if TYPE_CHECKING:
-    from glaive.expr.filters import Filter
 
 __all__ = ["NearestScan"]
 
@@ -54,36 +48,23 @@ _CANDIDATES_OF_SEVERAL: Final = 4
 """Rows that an index is asked for by each vector of a query, for each that is wanted."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NearestScan:
-    """A search that is ready to run, once or several times.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NearestScan(RankedScan):
+    """A search for vectors that is ready to run, once or several times.
 
     Parameters
     ----------
-    views
-        The version that is searched.
-    options
-        Of the scan.
     nearest
         Of the search.
     query
         What is searched for.
     index
         What is searched with; None: every vector is compared.
-    columns
-        Of the result.
-    prefilter, postfilter
-        What rows have to pass to be searched, and after they were found.
     """
 
-    views: Views
-    options: ScanOptions
     nearest: NearestOptions
     query: VectorQuery
     index: ChosenIndex | None
-    columns: FoundColumns
-    prefilter: Filter | None
-    postfilter: Filter | None
 
     @classmethod
     def of(cls, views: Views, options: ScanOptions, nearest: NearestOptions) -> NearestScan:
@@ -97,12 +78,11 @@ class NearestScan:
             A column does not exist, or the filter cannot be understood.
         """
         name = nearest.column
-        kind = vector_type(views.snapshot.manifest.schema.find(name)[-1].to_arrow(), name)
+        field_id, kind = _column(views.snapshot, name)
         queries = kind.queries(nearest.query, name)
         if nearest.metric is not None:
             kind.check_metric(nearest.metric, name)
-        field = views.snapshot.manifest.schema.find(name)[-1]
-        index = choose_index(views.snapshot, field.id, kind, nearest)
+        index = choose_index(views.snapshot, field_id, kind, nearest)
         if index is not None:
             nearest = index.with_defaults(nearest)
         metric = nearest.metric or (index.metric if index else kind.default_metric)
@@ -111,34 +91,16 @@ class NearestScan:
         batch = nearest.query.ndim == 2 and not kind.several
         added = added_columns(views, batch=batch)
         columns = FoundColumns.of(views, options, added)
-        for order in options.order_by:
-            check_known(views, order.column_name, added)
-        prefilter = postfilter = None
-        if options.filter is not None and options.prefilter:
-            prefilter = views.filter(options.filter)
-        elif options.filter is not None:
-            from glaive.expr.filters import bind_filter
-
-            source, schema = options.filter, views.snapshot.manifest.schema
-            postfilter = bind_filter(source, schema, system=added.types)  # type: ignore[arg-type]  # it checks
-        return cls(views, options, nearest, query, index, columns, prefilter, postfilter)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the result."""
-        return self.columns.schema
+        prefilter, postfilter = filters_of(views, options, added)
+        return cls(
+            views=views, options=options, columns=columns, prefilter=prefilter,
+            postfilter=postfilter, nearest=nearest, query=query, index=index,
+        )  # fmt: skip
 
     def steps(self) -> list[str]:
         """What is going to be done, the last step first."""
         options, query = self.options, self.query
-        lines = [f"columns: {', '.join(self.schema.names) or 'none'}"]
-        if options.limit is not None or options.offset:
-            limit = "none" if options.limit is None else options.limit
-            lines.append(f"limit: {limit}, offset: {options.offset}")
-        if options.order_by:
-            lines.append(f"sort: {', '.join(order.column_name for order in options.order_by)}")
-        if self.postfilter is not None:
-            lines.append(f"filter of the rows found: {self.postfilter.text}")
+        lines = self._result_steps()
         several = f" for each of {query.answers} queries" if query.answers > 1 else ""
         lines.append(f"nearest: {query.count} rows{several} by {query.metric}")
         lines += self._search_steps()
@@ -172,50 +134,6 @@ class NearestScan:
                 "[KNNVectorDistance]"
             )
         return lines
-
-    def table(self, meter: Meter | None = None) -> pa.Table:
-        """The rows that were found."""
-        meter = meter or Meter()
-        snapshot = self.views.snapshot
-        before = snapshot.store.counters.snapshot()
-        found = self._found(meter)
-        with meter.step("columns"):
-            table = self.columns.table(found, meter)
-        report(snapshot, self.options, meter, before, table.num_rows)
-        return table
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows that were found, in batches; all are searched before the first."""
-        from glaive.arrow.chunked import join_batches
-
-        yield from rebatch(join_batches(self.table()), self.options)
-
-    def count(self, meter: Meter | None = None) -> int:
-        """Rows of the result."""
-        return self._found(meter or Meter()).size
-
-    def _found(self, meter: Meter) -> Found:
-        """The rows of the result, in its order."""
-        options = self.options
-        with meter.step("search"):
-            found = self._search(meter)
-        meter.count("rows_found", found.size)
-        if self.postfilter is not None and found.size:
-            with meter.step("filter"):
-                values = FoundValues.of(self.views, self.postfilter.columns, self.columns.added)
-                mask = self.postfilter.mask(values.batch(found, meter))
-                found = found.take(np.asarray(mask.to_numpy(zero_copy_only=False)))
-        if options.order_by and found.size:
-            with meter.step("sort"):
-                names = [order.column_name for order in options.order_by]
-                values = FoundValues.of(self.views, names, self.columns.added)
-                batch = values.batch(found, meter)
-                columns = [batch.column(name) for name in names]
-                found = found.take(sorted_rows(columns, options.order_by))
-        stop = None if options.limit is None else options.offset + options.limit
-        if options.offset or stop is not None:
-            found = found.take(np.arange(found.size)[options.offset : stop])
-        return found
 
     def _search(self, meter: Meter) -> Found:
         top = self.query.top()
@@ -271,11 +189,11 @@ class NearestScan:
         """A scan of the fragments that the index does not cover; None: there are none."""
         if self.index is None or self.options.fast_search:
             return None
-        manifest = self.views.snapshot.manifest
-        ids = manifest.fragment_ids.tolist()
+        covered, snapshot = self.index.fragments, self.views.snapshot
         if self.options.fragments is not None:
-            ids = list(self.options.fragments)
-        rest = tuple(one for one in ids if one not in self.index.fragments)
+            rest = tuple(one for one in self.options.fragments if one not in covered)
+        else:
+            rest = _not_covered(snapshot, covered)
         return replace(self.options, fragments=rest) if rest else None
 
     def _allowed(self, meter: Meter) -> AllowedRows | None:
@@ -314,3 +232,29 @@ class NearestScan:
         source = self.views.scan((), inputs=tuple(dict.fromkeys((*inputs, *columns))))
         rows = replace(options, limit=None, offset=0, order_by=(), late_materialization=None)
         return FilteredScan.of(Search.of(ScanRun(source, rows, meter), self.prefilter))
+
+
+def _not_covered(snapshot: Snapshot, covered: FragmentIds) -> tuple[int, ...]:
+    """Ids of the other fragments of a version; worked out once."""
+    key = "fragments beside", covered
+    known: tuple[int, ...] | None = snapshot.memo.get(key)
+    if known is None:
+        ids = snapshot.manifest.fragment_ids.tolist()
+        known = snapshot.memo[key] = tuple(one for one in ids if one not in covered)
+    return known
+
+
+def _column(snapshot: Snapshot, name: str) -> tuple[int, VectorType]:
+    """The id of a field, and the type of its vectors; worked out once for a version.
+
+    Raises
+    ------
+    OptionError, ColumnNotFoundError
+        It has no vectors, or does not exist.
+    """
+    key = "vectors of", name
+    known: tuple[int, VectorType] | None = snapshot.memo.get(key)
+    if known is None:
+        field = snapshot.manifest.schema.find(name)[-1]
+        known = snapshot.memo[key] = field.id, vector_type(field.to_arrow(), name)
+    return known

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
+from glaive.named_tuple import NamedTuple
 from glaive.scan.nearest.result import DISTANCE
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ID
@@ -50,8 +51,10 @@ class Found(NamedTuple):
         )
 
     @classmethod
-    def joined(cls, parts: list[Found]) -> Self:
+    def joined(cls, parts: list[Found]) -> Found:
         """All rows of several."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     @property

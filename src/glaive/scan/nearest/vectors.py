@@ -7,7 +7,7 @@ views of Arrow's memory, which for mapped pages is the file.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from glaive.errors import OptionError
 from glaive.format.logical_types import BFLOAT16, EXTENSION_NAME
 from glaive.kernels.distances import ELEMENTS, Element, Metric, Queries, VectorBlock
 from glaive.memory import items_of
+from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
 __all__ = ["RowVectors", "VectorType", "row_vectors", "vector_type"]

@@ -32,6 +32,9 @@ _WAITING_ROWS = 64 * 1024
 _UNBOUNDED_ROWS = 16 * 1024
 """Rows up to which all windows may keep their first ones at the same time."""
 
+_RANKED_ROWS = 128 * 1024
+"""Rows whose keys are ranked at a time: they stay in the cache. More where many are wanted."""
+
 
 def ordered_table(scan: FilteredScan) -> pa.Table:
     """The rows of a scan in the order its options ask for; equal rows as in the dataset.
@@ -109,7 +112,12 @@ class _First:
         """The rows, first in order first; None when there are none."""
         waiting: list[_Candidates] = []
         rows = 0
-        for parts in self.scan.map(self._in_parts, stream=self.count > _UNBOUNDED_ROWS):
+        few = self.count <= _RANKED_ROWS // 16
+        for parts in self.scan.map(
+            self._in_parts,
+            stream=self.count > _UNBOUNDED_ROWS,
+            window_rows=_RANKED_ROWS if few else None,
+        ):
             for candidates in parts:
                 waiting.append(candidates)
                 rows += len(candidates.rows)
@@ -139,7 +147,7 @@ class _First:
         position = source.snapshot.manifest.position_of(selection.bound.fragment.id)
         with meter.step("sort"):
             kept = self._promising(keys[0])
-            rows = selection.rows if kept is None else selection.rows[kept]
+            rows = selection.rows if kept is None else selection.selected.numbered(kept)
             if kept is not None:
                 numbers = integer_array(kept)
                 keys = [key.take(numbers) for key in keys]

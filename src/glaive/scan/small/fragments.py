@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from glaive.dataclass import dataclass
 from glaive.file.v2.bulk_reads import suits_bulk_reads
 from glaive.file.v2.small_files import read_small_files
 from glaive.format.fragment import SingleFile
+from glaive.named_tuple import NamedTuple
 from glaive.scan.filter.columns import LazyColumns
 from glaive.scan.filter.search import Search
 from glaive.scan.filter.selection import Chunk, Late, Selection

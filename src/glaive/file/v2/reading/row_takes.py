@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from glaive.file.v2.reading.bound import FieldColumns
 from glaive.io.store import RangeReader
 from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
 from glaive.memory import copy_of, items_of
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
 __all__ = ["ColumnTakes", "PagedColumns"]

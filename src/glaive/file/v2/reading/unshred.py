@@ -10,7 +10,6 @@ Specification: "Levels" in ``docs/format/levels.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from glaive.errors import CapacityError, CorruptFileError, UnsupportedFeatureErr
 from glaive.file.v2.reading.columns import Members, Node
 from glaive.kernels.levels import resolve_lists, validity_from_levels
 from glaive.memory import as_buffer
+from glaive.named_tuple import NamedTuple
 from glaive.types import MAX_OFFSET, UInt16s, Where
 
 __all__ = ["Shapes", "unshred", "unshred_flat"]

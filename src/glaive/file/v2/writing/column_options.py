@@ -24,6 +24,9 @@ __all__ = ["GivenOptions", "column_options"]
 GivenOptions = Mapping[str, Mapping[str, object]]
 """Path of a column → options without prefix."""
 
+EVERY = "*"
+"""Path that stands for all columns, unless there is one of this name."""
+
 _INHERITED = "structural_encoding"
 _MAX_CHUNK = 32_768
 """Bytes of a chunk before 2.2 are below this."""
@@ -44,27 +47,34 @@ def column_options(
     if not given:
         return _metadata_options(schema, profile)
     given_by_id: dict[int, dict[str, Any]] = {}
+    every: dict[str, Any] = {}
     for path, options in given.items():
         if not isinstance(options, Mapping):
             raise OptionError(
                 f"encoding_options: expected a mapping of options for column {path!r}, "
                 f"found {options!r}"
             )
+        if path == EVERY and path not in schema.names:
+            every = read_options(options, path)
+            continue
         field = schema.find(path)[-1]
         given_by_id.setdefault(field.id, {}).update(read_options(options, path))
-    return _collect(schema, given_by_id, profile)
+    return _collect(schema, given_by_id, profile, every)
 
 
 @lru_cache(maxsize=64)  # appends have the same schema again and again
 def _metadata_options(schema: LanceSchema, profile: FormatProfile) -> Mapping[int, EncodingOptions]:
-    return _collect(schema, {}, profile)
+    return _collect(schema, {}, profile, {})
 
 
 def _collect(
-    schema: LanceSchema, given_by_id: Mapping[int, dict[str, Any]], profile: FormatProfile
+    schema: LanceSchema,
+    given_by_id: Mapping[int, dict[str, Any]],
+    profile: FormatProfile,
+    every: dict[str, Any],
 ) -> dict[int, EncodingOptions]:
     return {
-        field.id: _checked(EncodingOptions(**values), path, profile)
+        field.id: _checked(EncodingOptions(**(every | values)), path, profile)
         for top in schema.fields
         for field, path, values in _columns(top, top.name, {}, {}, given_by_id)
     }

@@ -31,9 +31,10 @@ class ChecksumsOf:
         self._global: list[int] = []
         self._columns: list[list[int]] = [[] for _ in range(columns)]
 
-    def add_page(self, column: int, buffers: Sequence[BytesLike]) -> None:
-        """Append the buffers of the next page of a column."""
-        self._columns[column] += map(self.function, buffers)
+    def add_page(self, column: int, buffers: Sequence[BytesLike | tuple[BytesLike, ...]]) -> None:
+        """Append the buffers of the next page of a column, some of them in parts."""
+        whole = (b"".join(each) if isinstance(each, tuple) else each for each in buffers)
+        self._columns[column] += map(self.function, whole)
 
     def add_global(self, data: BytesLike) -> None:
         """Append a global buffer that comes after the schema."""

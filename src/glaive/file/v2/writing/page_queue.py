@@ -5,7 +5,7 @@ Specification: "Column metadata" in ``docs/format/container.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.dataclass import dataclass
 from glaive.encodings.writing.page_count import page_count
 from glaive.encodings.writing.symbol_table import PageSymbols, SharedSymbols
+from glaive.encodings.writing.windows import can_be_windows
 from glaive.errors import CapacityError
 from glaive.file.v2.dictionary_passthrough import decoded_bytes, is_passed_through
 from glaive.file.v2.reading.columns import Node
@@ -29,15 +30,23 @@ Symbols = Mapping[int, PageSymbols]
 
 @dataclass(frozen=True, slots=True)
 class PageJob:
-    """An array that becomes a page of each column of its field.
+    """Arrays that become a page of each column of their field.
+
+    Several arrays are those for which :func:`can_be_windows` holds.
 
     A context manager: encode within it. Other threads may wait for the symbols of the first
     page of a column; they continue when it ends, even with an error.
     """
 
     queue: PageQueue
-    array: pa.Array
+    arrays: Sequence[pa.Array]
     symbols: Symbols
+
+    @property
+    def array(self) -> pa.Array:
+        """All rows."""
+        joined: pa.Array = concat_arrays(self.arrays)
+        return joined
 
     def __enter__(self) -> None:
         return None
@@ -70,7 +79,7 @@ class PageQueue:
 
     def jobs(self, *, last: bool) -> Iterator[PageJob]:
         """Remove arrays of about a page each; a short rest stays unless it is the last."""
-        for array in self._pages(last=last):
+        for arrays in self._pages(last=last):
             first = self._symbols is None
             if self._symbols is None:
                 text_ids = [leaf.field.id for leaf in self.node.leaves() if _is_text(leaf.type)]
@@ -78,36 +87,51 @@ class PageQueue:
             symbols = {
                 field_id: PageSymbols(shared, first) for field_id, shared in self._symbols.items()
             }
-            yield PageJob(self, array, symbols)
+            yield PageJob(self, arrays, symbols)
 
-    def _pages(self, *, last: bool) -> Iterator[pa.Array]:
+    def _pages(self, *, last: bool) -> Iterator[Sequence[pa.Array]]:
         """Divide large arrays and join small ones; an array that fills a page is not copied."""
         arrays, waiting = self.arrays, self.waiting
         self.arrays, self.waiting = [], 0
         if last and len(arrays) == 1 and waiting < self.budget:
-            yield arrays[0]
+            yield arrays
             return
         group: list[pa.Array] = []
         size = 0
         for array in arrays:
             weight = _weight(array, self.node)
             if group and size + weight > self.budget * 3 // 2:
-                yield from _joined(group)
+                yield from self._joined(group)
                 group, size = [], 0
             group.append(array)
             size += weight
             if size >= self.budget:
+                if len(group) > 1 and round(size / self.budget) < 2 and self._stay_apart(group):
+                    yield group
+                    group, size = [], 0
+                    continue
                 for joined in _joined(group):
                     share = size if len(group) == 1 else _weight(joined, self.node)
                     count = page_count(joined, max(1, round(share / self.budget)))
                     step = -(-len(joined) // count)
                     for first in range(0, len(joined), step):
-                        yield joined.slice(first, step)
+                        yield [joined.slice(first, step)]
                 group, size = [], 0
         if group and (last or size >= self.budget // 2):
-            yield from _joined(group)
+            yield from self._joined(group)
         elif group:
             self.arrays, self.waiting = group, size
+
+    def _joined(self, arrays: list[pa.Array]) -> Iterator[Sequence[pa.Array]]:
+        """The arrays of one page, or pages of one each if they do not fit into one."""
+        if self._stay_apart(arrays):
+            yield arrays
+        else:
+            yield from ([array] for array in _joined(arrays))
+
+    def _stay_apart(self, arrays: list[pa.Array]) -> bool:
+        """Whether arrays need not be joined to become a page."""
+        return self.node.kind == "leaf" and can_be_windows(arrays)
 
 
 def _weight(array: pa.Array, field: Node) -> int:

@@ -20,6 +20,7 @@ from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.writing.page import encode_page, encode_small
 from glaive.encodings.writing.small_pages import MAX_TINY_BYTES
 from glaive.encodings.writing.symbol_table import PageSymbols
+from glaive.encodings.writing.windows import encode_windows
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
@@ -87,6 +88,9 @@ class FileV2Writer:
 
     writes_small_pages: ClassVar[bool] = True
     """Whether a few values become a page as :func:`encode_small` makes it."""
+
+    packs_windows: ClassVar[bool] = True
+    """Whether a page may be packed out of several arrays; see :func:`encode_windows`."""
 
     def __init__(
         self,
@@ -257,6 +261,10 @@ class FileV2Writer:
     def _encode(self, job: PageJob) -> tuple[PageQueue, list[Columns]]:
         with job:
             node = job.queue.node
+            if self.packs_windows and len(job.arrays) > 1 and node.column is not None:
+                page = encode_windows(job.arrays, self._profile, self._wanted[node.field.id])
+                if page is not None:
+                    return job.queue, [[(node.column, page)]]
             wanted = self._wanted.get(node.field.id) if self.keeps_dictionaries else None
             array = decode_or_keep(job.array, node.type, wanted)
             return job.queue, list(self._encode_rows(node, array, job.symbols))
@@ -361,4 +369,4 @@ def _sealed(url: str, layout: bytes) -> bytes:
 
 
 def _plain(buffer: Any) -> Any:
-    return buffer if isinstance(buffer, (bytes, pa.Buffer)) else memoryview(buffer)
+    return buffer if isinstance(buffer, (bytes, pa.Buffer, tuple)) else memoryview(buffer)

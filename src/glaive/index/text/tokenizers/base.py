@@ -10,13 +10,14 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from glaive.errors import OptionError
 from glaive.index.text.params import TextParams
 from glaive.kernels.strings import Strings
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt32s
 
 __all__ = ["BaseTokenizer", "Pieces", "base_tokenizer", "base_tokenizer_of"]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from glaive.named_tuple import NamedTuple
 
 __all__ = ["JsonValue", "json_values"]
 

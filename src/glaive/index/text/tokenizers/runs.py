@@ -9,7 +9,7 @@ Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from glaive.index.text.tokenizers.base import Pieces
 from glaive.kernels.strings import Strings
 from glaive.kernels.token_bounds import find_tokens
 from glaive.kernels.vocabulary import Vocabulary
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt8s
 
 __all__ = ["RunPieces", "split_runs"]

@@ -5,7 +5,7 @@ Specification: "Tokenizers" in ``docs/format/text-indices.md``.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from glaive.index.text.tokenizers.filters import TokenFilters
 from glaive.kernels.strings import Strings
 from glaive.kernels.vocabulary import Vocabulary
 from glaive.memory import as_array
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s, UInt32s
 
 __all__ = ["NumberedTokens", "TokenChain", "TokenNumbers"]

@@ -1,0 +1,284 @@
+"""Geometries: how two of them lie, their measures, and geometries of texts, bytes and coordinates.
+
+shapely computes; it is the extra ``geo``. Functions that return a geometry return WKB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from glaive.arrow.geometries import WKB, WKT, GeometryType, as_geometries
+from glaive.expr.functions.coercion import BINARY, FLOAT, TEXT, check_count, is_string, refuse
+from glaive.expr.functions.registry import Call, Resolve, Types, function
+from glaive.expr.functions.untyped import pa
+from glaive.expr.rows import broadcast, count_rows, is_constant
+from glaive.expr.shapes import Shapes, computing, library, shapes_of
+
+__all__ = ["MEETING", "bounds_of"]
+
+MEETING: Final = frozenset(
+    {
+        "st_contains", "st_coveredby", "st_covers", "st_crosses", "st_intersects", "st_overlaps",
+        "st_touches", "st_within",
+    }
+)  # fmt: skip
+"""Tests that only geometries pass whose boxes have a point in common."""
+
+_TURNED: Final = {
+    "contains": "within", "within": "contains", "covers": "covered_by", "covered_by": "covers",
+}  # fmt: skip
+"""Relations that change when the geometries change places."""
+
+_NUMBERS_OF: Final = 4
+"""Bounds of a box."""
+
+
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+def _function(*names: str, takes: Resolve, geometries: bool = True) -> Callable[[_C], _C]:
+    """Decorator: register a function that shapely computes."""
+
+    def register(compute: _C) -> _C:
+        def computed(*arguments: Any) -> Any:
+            with computing(names[0]):
+                return compute(*arguments)
+
+        function(*names, takes=takes, geometries=geometries)(computed)
+        return compute
+
+    return register
+
+
+def _geometry(call: Call, number: int) -> Any:
+    """A geometry: as a column has it, a text in WKT, or bytes in WKB."""
+    library(call.name)
+    kind = call.types[number]
+    if isinstance(kind, GeometryType):
+        return kind
+    if pa.types.is_null(kind):
+        return GeometryType(WKB, pa.binary())
+    if is_string(kind):
+        return GeometryType(WKT, TEXT(call, number)[0])
+    known = as_geometries(kind)
+    if known is not None:
+        return known
+    raise refuse(
+        call, number, "a geometry (a column with the metadata ARROW:extension:name=geoarrow.…), "
+        "WKB or WKT"
+    )  # fmt: skip
+
+
+def _two(result: Any) -> Any:
+    def takes(call: Call) -> Types:
+        check_count(call, 2, 2)
+        return (_geometry(call, 0), _geometry(call, 1)), result
+
+    return takes
+
+
+def _one(result: Any) -> Any:
+    def takes(call: Call) -> Types:
+        check_count(call, 1, 1)
+        return (_geometry(call, 0),), result
+
+    return takes
+
+
+def _shapes(argument: Any, name: str) -> Shapes:
+    """The shapes of an argument: one, made ready for many comparisons, of a constant."""
+    if not is_constant(argument):
+        return shapes_of(argument, name)
+    kind: GeometryType = argument.type
+    stored = broadcast(
+        argument.value if argument.is_valid else pa.scalar(None, kind.storage_type), 1
+    )
+    shapes = shapes_of(pa.ExtensionArray.from_storage(kind, stored.cast(kind.storage_type)), name)
+    library(name).prepare(shapes)
+    return shapes
+
+
+def _related(name: str, relation: str, left: Any, right: Any) -> Any:
+    shapely = library(name)
+    first, second = _shapes(left, name), _shapes(right, name)
+    if is_constant(right) and not is_constant(left):
+        # What was made ready has to come first.
+        first, second, relation = second, first, _TURNED.get(relation, relation)
+    found = getattr(shapely, relation)(first, second)
+    missing = shapely.is_missing(first) | shapely.is_missing(second)
+    return pa.array(np.broadcast_to(found, missing.shape), pa.bool_(), mask=missing)
+
+
+def _relation(name: str, relation: str) -> None:
+    """Register a test of two geometries."""
+
+    @_function(name, takes=_two(pa.bool_()))
+    def compute(left: Any, right: Any) -> Any:
+        return _related(name, relation, left, right)
+
+
+for _name, _relation_name in {
+    "st_contains": "contains", "st_coveredby": "covered_by", "st_covers": "covers",
+    "st_crosses": "crosses", "st_disjoint": "disjoint", "st_equals": "equals",
+    "st_intersects": "intersects", "st_overlaps": "overlaps", "st_touches": "touches",
+    "st_within": "within",
+}.items():  # fmt: skip
+    _relation(_name, _relation_name)
+
+
+@_function("st_distance", takes=_two(pa.float64()))
+def _distance(left: Any, right: Any) -> Any:
+    shapely = library("st_distance")
+    first, second = _shapes(left, "st_distance"), _shapes(right, "st_distance")
+    missing = shapely.is_missing(first) | shapely.is_missing(second)
+    distances = shapely.distance(first, second)
+    distances = np.where(np.isnan(distances), 0.0, distances)  # of an empty geometry: 0
+    return pa.array(distances, pa.float64(), mask=missing)
+
+
+# --- of one geometry ------------------------------------------------------------------------
+
+
+@_function("st_area", takes=_one(pa.float64()))
+def _area(geometry: Any) -> Any:
+    shapes = shapes_of(geometry, "st_area")
+    return _numbers(library("st_area").area(shapes), shapes)
+
+
+@_function("st_length", "st_length2d", takes=_one(pa.float64()))
+def _length(geometry: Any) -> Any:
+    """Of lines; that of all others is 0."""
+    shapely, shapes = library("st_length"), shapes_of(geometry, "st_length")
+    of_lines = np.isin(shapely.get_type_id(shapes), _LINES)
+    return _numbers(np.where(of_lines, shapely.length(shapes), 0.0), shapes)
+
+
+_LINES: Final = (1, 5)
+"""Lines and sets of lines, as shapely numbers types."""
+
+
+def _bound(name: str, place: int, none: float) -> None:
+    """Register a bound of geometries; ``none``: that of an empty one."""
+
+    @_function(name, takes=_one(pa.float64()))
+    def compute(geometry: Any) -> Any:
+        shapes = shapes_of(geometry, name)
+        bounds = library(name).bounds(shapes)[:, place]
+        return _numbers(np.where(np.isnan(bounds), none, bounds), shapes)
+
+
+for _place, _name in enumerate(("st_xmin", "st_ymin", "st_xmax", "st_ymax")):
+    _bound(_name, _place, np.inf if _place < _NUMBERS_OF // 2 else -np.inf)
+
+
+@_function("st_isempty", takes=_one(pa.bool_()))
+def _is_empty(geometry: Any) -> Any:
+    shapes = shapes_of(geometry, "st_isempty")
+    return pa.array(library("st_isempty").is_empty(shapes), mask=_missing(shapes))
+
+
+@_function("st_isvalid", takes=_one(pa.bool_()))
+def _is_valid(geometry: Any) -> Any:
+    shapes = shapes_of(geometry, "st_isvalid")
+    return pa.array(library("st_isvalid").is_valid(shapes), mask=_missing(shapes))
+
+
+@_function("st_npoints", "st_numpoints", takes=_one(pa.uint32()))
+def _point_count(geometry: Any) -> Any:
+    shapes = shapes_of(geometry, "st_npoints")
+    counts = library("st_npoints").get_num_coordinates(shapes)
+    return pa.array(counts.astype(np.uint32), mask=_missing(shapes))
+
+
+_TYPE_NAMES: Final = (
+    "Point", "LineString", "LineString", "Polygon", "MultiPoint", "MultilineString",
+    "MultiPolygon", "GeometryCollection",
+)  # fmt: skip
+"""As shapely numbers types, and as pylance spells them."""
+
+
+@_function("st_geometrytype", takes=_one(pa.string_view()))
+def _geometry_type(geometry: Any) -> Any:
+    shapes = shapes_of(geometry, "st_geometrytype")
+    missing = _missing(shapes)
+    numbers = np.where(missing, 0, library("st_geometrytype").get_type_id(shapes))
+    names = pa.array([f"ST_{name}" for name in _TYPE_NAMES])
+    return names.take(pa.array(numbers.astype(np.int64), mask=missing))
+
+
+def _numbers(values: Any, shapes: Shapes) -> Any:
+    return pa.array(values, pa.float64(), mask=_missing(shapes))
+
+
+def _missing(shapes: Shapes) -> Any:
+    return library("geometries").is_missing(shapes)
+
+
+# --- making geometries ----------------------------------------------------------------------
+
+_MADE: Final = GeometryType(WKB, pa.binary())
+
+
+def _of_text(call: Call) -> Types:
+    library(call.name)
+    check_count(call, 1, 1)
+    return (TEXT(call, 0)[0],), _MADE
+
+
+@_function(
+    "st_geomfromtext", "st_geometryfromtext", "st_wkttosql", takes=_of_text, geometries=False
+)
+def _from_text(texts: Any) -> Any:
+    return _to_wkb("st_geomfromtext", texts, WKT)
+
+
+def _of_bytes(call: Call) -> Types:
+    library(call.name)
+    check_count(call, 1, 1)
+    return (BINARY(call, 0)[0],), _MADE
+
+
+@_function("st_geomfromwkb", "st_wkbtosql", takes=_of_bytes, geometries=False)
+def _from_bytes(values: Any) -> Any:
+    return _to_wkb("st_geomfromwkb", values, WKB)
+
+
+def _to_wkb(name: str, values: Any, layout: str) -> Any:
+    typed = pa.ExtensionArray.from_storage(GeometryType(layout, values.type), values)
+    return pa.array(library(name).to_wkb(shapes_of(typed, name)), pa.binary())
+
+
+def _of_coordinates(call: Call) -> Types:
+    library(call.name)
+    check_count(call, 2, 2)
+    for number in range(2):
+        FLOAT(call, number)
+    return (pa.float64(), pa.float64()), _MADE
+
+
+@_function("st_point", "st_makepoint", takes=_of_coordinates, geometries=False)
+def _point(x: Any, y: Any) -> Any:
+    rows = count_rows((x, y))
+    x, y = broadcast(x, rows), broadcast(y, rows)
+    missing = np.asarray(x.is_null()) | np.asarray(y.is_null())
+    shapely = library("st_point")
+    points = shapely.points(np.asarray(x.fill_null(0.0)), np.asarray(y.fill_null(0.0)))
+    return pa.array(shapely.to_wkb(points), pa.binary(), mask=missing)
+
+
+def bounds_of(constant: Any, name: str) -> tuple[float, float, float, float] | None:
+    """Lowest x and y, highest x and y of a constant; None for an empty geometry.
+
+    Raises
+    ------
+    FilterError
+        It is no geometry.
+    """
+    with computing(name):
+        found = library(name).bounds(_shapes(constant, name))[0].tolist()
+    if any(bound != bound for bound in found):  # noqa: PLR0124  # NaN
+        return None
+    return found[0], found[1], found[2], found[3]

@@ -1,0 +1,201 @@
+"""A scan that returns the rows whose texts are most like a text.
+
+Specification: "MINHASHLSH" in ``docs/format/indices.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from glaive.arrow.chunked import join_large
+from glaive.dataclass import dataclass
+from glaive.errors import OptionError
+from glaive.index.row_set import RowNumbers, RowSet
+from glaive.index.scalar.minhash_search import OpenedMinHash, distances_of
+from glaive.index.scalar.signatures import TextSigner, band_keys
+from glaive.scan.filter.scan import FilteredScan
+from glaive.scan.filter.search import Search
+from glaive.scan.found_columns import FoundColumns
+from glaive.scan.indexed.steps import index_steps
+from glaive.scan.indices import LogicalIndex, SnapshotIndices
+from glaive.scan.metrics import Meter
+from glaive.scan.nearest.minhash_query import MinHashQuery
+from glaive.scan.nearest.ranked import RankedScan, filters_of
+from glaive.scan.nearest.result import added_columns
+from glaive.scan.nearest.top import Found
+from glaive.scan.options import ScanOptions
+from glaive.scan.run.scheduler import ScanRun
+from glaive.scan.take import take_physical
+from glaive.scan.views import Views
+from glaive.types import Float32s, UInt16s
+
+__all__ = ["MinHashScan"]
+
+_DEFAULT_COUNT: Final = 10
+_KIND: Final = "minhashlsh"
+_SHIFT: Final = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class MinHashScan(RankedScan):
+    """A search for texts that is ready to run, once or several times.
+
+    Parameters
+    ----------
+    query
+        What is searched for.
+    index
+        What is searched with.
+    """
+
+    query: MinHashQuery
+    index: LogicalIndex
+
+    @classmethod
+    def of(cls, views: Views, options: ScanOptions, query: MinHashQuery) -> MinHashScan:
+        """Find the index, the columns of the result and the filter.
+
+        Raises
+        ------
+        OptionError
+            The column has no MINHASHLSH index.
+        ColumnNotFoundError, FilterError
+            A column does not exist, or the filter cannot be understood.
+        """
+        snapshot = views.snapshot
+        field = snapshot.manifest.schema.find(query.column)[-1]
+        known = [
+            index for index in SnapshotIndices.of(snapshot).on(field.id) if index.kind.name == _KIND
+        ]
+        if not known:
+            raise OptionError(
+                f"No MinHash LSH index found for column {query.column}: nearest: create one, "
+                f"create_scalar_index({query.column!r}, 'MINHASHLSH')"
+            )
+        added = added_columns(views, batch=False)
+        prefilter, postfilter = filters_of(views, options, added)
+        return cls(
+            views=views, options=options, columns=FoundColumns.of(views, options, added),
+            prefilter=prefilter, postfilter=postfilter, query=query, index=known[0],
+        )  # fmt: skip
+
+    def steps(self) -> list[str]:
+        """What is going to be done, the last step first."""
+        lines = self._result_steps()
+        lines.append(f"most similar: {self._count} rows by {self.query.column}")
+        segments, covered = len(self.index.segments), len(self._covered)
+        lines.append(
+            f"index {self.index.name}: {segments} segments of {covered} fragments [MinHashSearch]"
+        )
+        rest = self._rest
+        if rest:
+            lines.append(f"texts read: {len(rest)} fragments [MinHashFlatSearch]")
+        if self.prefilter is not None:
+            lines.append(f"filter of the rows searched: {self.prefilter.text}")
+            lines += index_steps(self.views.snapshot, self.options, self.prefilter)
+        return lines
+
+    @property
+    def _count(self) -> int:
+        """Rows that are searched for."""
+        limit = self.options.limit
+        return (_DEFAULT_COUNT if limit is None else limit) + self.options.offset
+
+    @property
+    def _fragments(self) -> list[int]:
+        """Ids of the fragments that are searched."""
+        given = self.options.fragments
+        ids: list[int] = self.views.snapshot.manifest.fragment_ids.tolist()
+        return ids if given is None else list(given)
+
+    @property
+    def _covered(self) -> tuple[int, ...]:
+        return tuple(one for one in self._fragments if one in self.index.fragments)
+
+    @property
+    def _rest(self) -> tuple[int, ...]:
+        """Fragments whose texts are read: no segment covers them."""
+        if self.options.fast_search:
+            return ()
+        return tuple(one for one in self._fragments if one not in self.index.fragments)
+
+    def _search(self, meter: Meter) -> Found:
+        indices = SnapshotIndices.of(self.views.snapshot)
+        opened: list[Any] = [(one, indices.open(one)) for one in self.index.segments]
+        first: OpenedMinHash = opened[0][1]
+        signature = first.signature(self.query.text)
+        if signature is None or not self._count:
+            return Found.none()
+        allowed = self._allowed(meter)
+        rows, distances = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
+        for segment, index in opened:
+            same = index.params == first.params
+            sought = signature if same else index.signature(self.query.text)
+            if sought is None:
+                continue
+            for found in index.search(sought):
+                addresses, known = indices.locate(segment, found.rows)
+                if allowed is not None:
+                    known &= allowed.contains(addresses)
+                rows.append(addresses[known])
+                distances.append(found.distances[known])
+        if self._rest:
+            read, far = self._read(first, signature, meter)
+            rows.append(read)
+            distances.append(far)
+        return self._nearest(np.concatenate(rows), np.concatenate(distances))
+
+    def _nearest(self, rows: RowNumbers, distances: Float32s) -> Found:
+        """The nearest of some rows, by address; of equally near ones those with the lowest ids."""
+        if len(rows) > self._count:
+            limit = np.partition(distances, self._count - 1)[self._count - 1]
+            rows, distances = rows[distances <= limit], distances[distances <= limit]
+        fragment, row = self.views.snapshot.places_of(rows)
+        source = self.views.scan((), with_row_id=True)
+        keys = np.empty(0, np.uint64)
+        if len(rows):
+            keys = take_physical(source, fragment, row).column(0).to_numpy().astype(np.uint64)
+        order = np.lexsort((keys, distances))[: self._count]
+        none = np.zeros(len(order), np.int32)
+        return Found(none, distances[order], keys[order], fragment[order], row[order])
+
+    def _allowed(self, meter: Meter) -> RowSet | None:
+        """Addresses of the rows of indexed fragments that are searched; None: all."""
+        if self.prefilter is None and self.options.fragments is None:
+            return None
+        found = [np.zeros(0, np.uint64)]
+        with meter.step("prefilter"):
+            for fragment, rows in self._passing(self._covered, meter).row_ranges():
+                found.append((np.uint64(fragment) << _SHIFT) | rows.astype(np.uint64))
+        return RowSet.of(np.concatenate(found))
+
+    def _read(
+        self, opened: OpenedMinHash, signature: UInt16s, meter: Meter
+    ) -> tuple[RowNumbers, Float32s]:
+        """Texts of fragments that no segment covers: those that share a band with the query."""
+        params = opened.params
+        signer = TextSigner(params)
+        wanted = band_keys(signature[None, :], params.num_bands)
+        rows, distances = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
+        passing = self._passing(self._rest, meter, self.query.column)
+        for values, addresses in passing.chunks(stream=True):
+            signed = signer.sign(join_large([values]))
+            meter.count("texts_not_indexed", len(values))
+            near = (band_keys(signed.signatures, params.num_bands) == wanted).any(axis=1)
+            numbers = addresses.to_numpy().astype(np.uint64)
+            rows.append(numbers[signed.texts[near]])
+            distances.append(distances_of(signed.signatures[near], signature))
+        return np.concatenate(rows), np.concatenate(distances)
+
+    def _passing(self, fragments: tuple[int, ...], meter: Meter, *columns: str) -> FilteredScan:
+        """The rows of some fragments that pass the filter, if it comes first."""
+        inputs = () if self.prefilter is None else tuple(self.prefilter.columns)
+        source = self.views.scan(columns, with_row_address=bool(columns), inputs=inputs)
+        rows = replace(
+            self.options, columns=None, fragments=fragments, limit=None, offset=0, order_by=(),
+            late_materialization=None, nearest=None,
+        )  # fmt: skip
+        return FilteredScan.of(Search.of(ScanRun(source, rows, meter), self.prefilter))

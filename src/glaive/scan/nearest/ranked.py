@@ -1,0 +1,145 @@
+"""A search whose rows come by distance: what becomes of the rows that it found.
+
+They are filtered (unless the filter came first), then put into an order, and cut by limit and
+offset; columns are taken of those that remain.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from glaive.dataclass import dataclass
+from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundValues
+from glaive.scan.metrics import Meter
+from glaive.scan.nearest.result import check_known
+from glaive.scan.nearest.top import Found
+from glaive.scan.options import ScanOptions
+from glaive.scan.reporting import counters_before, report
+from glaive.scan.run.compare import sorted_rows
+from glaive.scan.run.stream import rebatch
+from glaive.scan.views import Views
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Filter
+
+__all__ = ["RankedScan", "filters_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RankedScan(ABC):
+    """A search that is ready to run, once or several times.
+
+    Parameters
+    ----------
+    views
+        The version that is searched.
+    options
+        Of the scan.
+    columns
+        Of the result.
+    prefilter, postfilter
+        What rows have to pass to be searched, and after they were found.
+    """
+
+    views: Views
+    options: ScanOptions
+    columns: FoundColumns
+    prefilter: Filter | None
+    postfilter: Filter | None
+
+    @abstractmethod
+    def steps(self) -> list[str]:
+        """What is going to be done, the last step first."""
+
+    @abstractmethod
+    def _search(self, meter: Meter) -> Found:
+        """The rows that are nearest, by distance."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the result."""
+        return self.columns.schema
+
+    def table(self, meter: Meter | None = None) -> pa.Table:
+        """The rows that were found."""
+        meter = meter or Meter()
+        snapshot = self.views.snapshot
+        before = counters_before(snapshot, self.options)
+        found = self._found(meter)
+        with meter.step("columns"):
+            table = self.columns.table(found, meter)
+        report(snapshot, self.options, meter, before, table.num_rows)
+        return table
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that were found, in batches; all are searched before the first."""
+        from glaive.arrow.chunked import join_batches
+
+        yield from rebatch(join_batches(self.table()), self.options)
+
+    def count(self, meter: Meter | None = None) -> int:
+        """Rows of the result."""
+        return self._found(meter or Meter()).size
+
+    def _result_steps(self) -> list[str]:
+        """What becomes of the rows that are found, the last step first."""
+        options = self.options
+        lines = [f"columns: {', '.join(self.schema.names) or 'none'}"]
+        if options.limit is not None or options.offset:
+            limit = "none" if options.limit is None else options.limit
+            lines.append(f"limit: {limit}, offset: {options.offset}")
+        if options.order_by:
+            lines.append(f"sort: {', '.join(order.column_name for order in options.order_by)}")
+        if self.postfilter is not None:
+            lines.append(f"filter of the rows found: {self.postfilter.text}")
+        return lines
+
+    def _found(self, meter: Meter) -> Found:
+        """The rows of the result, in its order."""
+        options = self.options
+        with meter.step("search"):
+            found = self._search(meter)
+        meter.count("rows_found", found.size)
+        if self.postfilter is not None and found.size:
+            with meter.step("filter"):
+                values = FoundValues.of(self.views, self.postfilter.columns, self.columns.added)
+                mask = self.postfilter.mask(values.batch(found, meter))
+                found = found.take(np.asarray(mask.to_numpy(zero_copy_only=False)))
+        if options.order_by and found.size:
+            with meter.step("sort"):
+                names = [order.column_name for order in options.order_by]
+                values = FoundValues.of(self.views, names, self.columns.added)
+                batch = values.batch(found, meter)
+                columns = [batch.column(name) for name in names]
+                found = found.take(sorted_rows(columns, options.order_by))
+        stop = None if options.limit is None else options.offset + options.limit
+        if options.offset or stop is not None:
+            found = found.take(np.arange(found.size)[options.offset : stop])
+        return found
+
+
+def filters_of(
+    views: Views, options: ScanOptions, added: AddedColumns
+) -> tuple[Filter | None, Filter | None]:
+    """The filter of the rows that are searched, and that of those found.
+
+    Raises
+    ------
+    ColumnNotFoundError, FilterError
+        A column of the filter or of the order does not exist, or the filter cannot be understood.
+    """
+    for order in options.order_by:
+        check_known(views, order.column_name, added)
+    if options.filter is None:
+        return None, None
+    if options.prefilter:
+        return views.filter(options.filter), None
+    from glaive.expr.filters import bind_filter
+
+    source, schema = options.filter, views.snapshot.manifest.schema
+    return None, bind_filter(source, schema, system=added.types)  # type: ignore[arg-type]  # it checks

@@ -1,0 +1,64 @@
+"""Index files have the checksums of data files, whatever the kind of the index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CorruptFileError
+from glaive.file.comparison import compare_file
+from glaive.io.local import LocalStore
+
+ROWS = 300
+ON = {"checksums": "true"}
+SCALAR = ["BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "NGRAM", "LABEL_LIST", "INVERTED"]
+VECTOR = ["IVF_PQ", "IVF_HNSW_SQ"]
+COLUMN = {"NGRAM": "text", "INVERTED": "text", "LABEL_LIST": "labels"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("indices") / "t"
+    vectors = np.random.default_rng(1).random(ROWS * 8, np.float32)
+    rows = pa.table(
+        {
+            "id": np.arange(ROWS),
+            "text": [f"word{at % 7} and {at}" for at in range(ROWS)],
+            "labels": [[at % 3, at % 5] for at in range(ROWS)],
+            "vector": pa.FixedSizeListArray.from_arrays(vectors, 8),
+        }
+    )
+    glaive.write_dataset(rows, place, storage_options=ON)
+    return place
+
+
+def built(place: Path, kind: str) -> list[Path]:
+    """The files of a new index."""
+    dataset = glaive.dataset(place, storage_options=ON)
+    before = set((place / "_indices").rglob("*.*")) if (place / "_indices").exists() else set()
+    if kind in VECTOR:
+        given: dict[str, Any] = {"num_sub_vectors": 2} if kind == "IVF_PQ" else {}
+        dataset.create_index("vector", kind, name=kind, num_partitions=2, **given)
+    else:
+        dataset.create_scalar_index(COLUMN.get(kind, "id"), kind, name=kind)
+    return sorted(set((place / "_indices").rglob("*.*")) - before)
+
+
+@pytest.mark.spec("rel-34")
+@pytest.mark.parametrize("kind", [*SCALAR, *VECTOR])
+def test_all_files_of_an_index_have_checksums(place: Path, kind: str) -> None:
+    files = built(place, kind)
+    assert files
+    store = LocalStore(place)
+    for path in files:
+        assert compare_file(store, path.relative_to(place).as_posix()), path.name
+    changed = bytearray(files[0].read_bytes())
+    changed[0] ^= 4
+    files[0].write_bytes(changed)
+    with pytest.raises(CorruptFileError, match="checksum"):
+        compare_file(store, files[0].relative_to(place).as_posix())
