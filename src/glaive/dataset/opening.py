@@ -31,7 +31,18 @@ def find(
     """Store, manifest and URI; errors as for :func:`glaive.dataset.open.dataset`."""
     about = {"event": "loading", "uri": uri, "target_ref": version}
     try:
-        found = _find(uri, version, asof, storage_options, commit_lock, manifest_store, access)
+        if uri is None:
+            raise OptionError(
+                "uri: expected a path or a URI, or namespace_client and table_id, found None"
+            )
+        store = open_root(
+            uri,
+            storage_options,
+            commit_lock=commit_lock,
+            manifest_store=manifest_store,
+            access=access,
+        )
+        found = _version(store, os.fspath(uri), version, asof)
     except Exception:
         emit(DATASETS, status="error", **about)
         raise
@@ -39,22 +50,12 @@ def find(
     return found
 
 
-def _find(
-    uri: str | os.PathLike[str] | None,
+def _version(
+    store: ObjectStore,
+    uri: str,
     version: int | str | tuple[str | None, int | None] | None,
     asof: object,
-    storage_options: Mapping[str, str] | None,
-    commit_lock: CommitLock | None,
-    manifest_store: ManifestStore | str | None,
-    access: AccessPolicy | None,
 ) -> tuple[ObjectStore, Manifest, str]:
-    if uri is None:
-        raise OptionError(
-            "uri: expected a path or a URI, or namespace_client and table_id, found None"
-        )
-    store = open_root(
-        uri, storage_options, commit_lock=commit_lock, manifest_store=manifest_store, access=access
-    )
     if version is None and asof is not None:
         version = version_as_of(store, asof)
     if isinstance(version, str | tuple):
@@ -63,7 +64,7 @@ def _find(
         target = resolve(store, open_latest(store), version)
         return target.store, target.manifest, target.store.uri
     manifest = open_latest(store) if version is None else find_version(store, version)
-    return store, manifest, os.fspath(uri)
+    return store, manifest, uri
 
 
 def check_options(function: str, given: Mapping[str, Any], of: Any) -> None:

@@ -17,8 +17,7 @@ from glaive.scan.views import Views
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
-    from glaive.scan.full_text.scan import FullTextScan
-    from glaive.scan.nearest.ranked import RankedScan
+    from glaive.scan.ranked import RankedScan
 
 __all__ = ["analyze", "explain"]
 
@@ -35,7 +34,7 @@ _STEPS = {
 """What the times of a meter are called."""
 
 
-def explain(query: Query | RankedScan | FullTextScan, *, verbose: bool = False) -> str:
+def explain(query: Query | RankedScan, *, verbose: bool = False) -> str:
     """The steps of a scan, the last one first, as in a tree.
 
     Where pylance has a step of the same meaning, its name stands behind in brackets: programs look

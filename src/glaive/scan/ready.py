@@ -9,16 +9,13 @@ from glaive.scan.query import Query, make_query
 from glaive.scan.views import Views
 
 if TYPE_CHECKING:
-    from glaive.scan.full_text.scan import FullTextScan
     from glaive.scan.nearest.options import NearestOptions
-    from glaive.scan.nearest.ranked import RankedScan
+    from glaive.scan.ranked import RankedScan
 
 __all__ = ["ready_scan"]
 
 
-def ready_scan(
-    views: Views, options: ScanOptions, *, counting: bool = False
-) -> Query | RankedScan | FullTextScan:
+def ready_scan(views: Views, options: ScanOptions, *, counting: bool = False) -> Query | RankedScan:
     """A scan of any kind: one that reads rows, or a search; see :func:`make_query`."""
     if options.nearest is None and options.full_text_query is None:
         return make_query(views, options, counting=counting)

@@ -16,7 +16,7 @@ from glaive.index.text.term_search import Hits
 from glaive.scan.found_columns import AddedColumns
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID
-from glaive.types import Int64s
+from glaive.types import Flags, Int64s
 
 __all__ = ["ADDED", "SCORE", "ScoredRows"]
 
@@ -52,3 +52,7 @@ class ScoredRows:
         """Addresses are known."""
         stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
         return pa.array(self.hits.rows) if name in _ADDRESSES and not stable else None
+
+    def take(self, chosen: Int64s | Flags) -> ScoredRows:
+        """Some of the rows, in this order."""
+        return ScoredRows(Hits(self.hits.rows[chosen], self.hits.scores[chosen]))

@@ -23,10 +23,10 @@ from glaive.scan.indexed.steps import index_steps
 from glaive.scan.indices import LogicalIndex, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.minhash_query import MinHashQuery
-from glaive.scan.nearest.ranked import RankedScan, filters_of
 from glaive.scan.nearest.result import added_columns
 from glaive.scan.nearest.top import Found
 from glaive.scan.options import ScanOptions
+from glaive.scan.ranked import RankedScan, filters_of
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views

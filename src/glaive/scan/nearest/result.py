@@ -7,11 +7,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from glaive.errors import ColumnNotFoundError, OptionError
+from glaive.errors import OptionError
 from glaive.scan.found_columns import AddedColumns
 from glaive.scan.views import Views
 
-__all__ = ["DISTANCE", "QUERY", "added_columns", "check_known"]
+__all__ = ["DISTANCE", "QUERY", "added_columns"]
 
 DISTANCE: Final = "_distance"
 QUERY: Final = "query_index"
@@ -41,11 +41,3 @@ def added_columns(views: Views, *, batch: bool) -> AddedColumns:
             "queries calls the number of the query. Search with one query at a time."
         )
     return _OF_BATCH
-
-
-def check_known(views: Views, path: str, added: AddedColumns) -> None:
-    """Raise ``ColumnNotFoundError`` unless rows that were found have such a column."""
-    if path == QUERY and path not in added.fields:
-        raise ColumnNotFoundError(f"column {QUERY!r}: only the result of several queries has it")
-    if path not in added.types:
-        views.snapshot.manifest.schema.find(path)

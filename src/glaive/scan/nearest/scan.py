@@ -25,7 +25,6 @@ from glaive.scan.nearest.effort import effort_of
 from glaive.scan.nearest.exact import ExactSearch
 from glaive.scan.nearest.indexed import IndexSearch
 from glaive.scan.nearest.options import NearestOptions
-from glaive.scan.nearest.ranked import RankedScan, filters_of
 from glaive.scan.nearest.rescore import rescore
 from glaive.scan.nearest.result import added_columns
 from glaive.scan.nearest.top import Found
@@ -33,6 +32,7 @@ from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.scan.nearest.vectors import VectorType, vector_type
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_searched
+from glaive.scan.ranked import RankedScan, filters_of
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ID

@@ -1,4 +1,4 @@
-"""A search whose rows come by distance: what becomes of the rows that it found.
+"""A search whose rows come by distance or score: what becomes of the rows that it found.
 
 They are filtered (unless the filter came first), then put into an order, and cut by limit and
 offset; columns are taken of those that remain.
@@ -8,26 +8,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
 from glaive.dataclass import dataclass
-from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundValues
+from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
 from glaive.scan.metrics import Meter
-from glaive.scan.nearest.result import check_known
-from glaive.scan.nearest.top import Found
 from glaive.scan.options import ScanOptions
 from glaive.scan.reporting import counters_before, report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.stream import rebatch
 from glaive.scan.views import Views
+from glaive.types import Flags, Int64s
 
 if TYPE_CHECKING:
     from glaive.expr.filters import Filter
 
-__all__ = ["RankedScan", "filters_of"]
+__all__ = ["RankedRows", "RankedScan", "filters_of"]
+
+
+class RankedRows(FoundRows, Protocol):
+    """Rows that a search found, the best first."""
+
+    def take(self, chosen: Int64s | Flags) -> Self:
+        """Some of the rows, in this order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,8 +63,8 @@ class RankedScan(ABC):
         """What is going to be done, the last step first."""
 
     @abstractmethod
-    def _search(self, meter: Meter) -> Found:
-        """The rows that are nearest, by distance."""
+    def _search(self, meter: Meter) -> RankedRows:
+        """The best rows, in their order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -99,7 +105,7 @@ class RankedScan(ABC):
             lines.append(f"filter of the rows found: {self.postfilter.text}")
         return lines
 
-    def _found(self, meter: Meter) -> Found:
+    def _found(self, meter: Meter) -> RankedRows:
         """The rows of the result, in its order."""
         options = self.options
         with meter.step("search"):
@@ -118,7 +124,7 @@ class RankedScan(ABC):
                 columns = [batch.column(name) for name in names]
                 found = found.take(sorted_rows(columns, options.order_by))
         stop = None if options.limit is None else options.offset + options.limit
-        if options.offset or stop is not None:
+        if options.offset or (stop is not None and stop < found.size):
             found = found.take(np.arange(found.size)[options.offset : stop])
         return found
 
@@ -134,7 +140,8 @@ def filters_of(
         A column of the filter or of the order does not exist, or the filter cannot be understood.
     """
     for order in options.order_by:
-        check_known(views, order.column_name, added)
+        if order.column_name not in added.types:
+            views.snapshot.manifest.schema.find(order.column_name)
     if options.filter is None:
         return None, None
     if options.prefilter:
