@@ -12,6 +12,7 @@ from types import FrameType
 import pyarrow as pa
 import pytest
 
+from glaive import write_dataset
 from glaive.encodings.writing.page import encode_small
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
@@ -27,6 +28,14 @@ COLUMNS: dict[str, pa.Array] = {
     "flags": pa.array([True, False, None]),
     "text": pa.array(["a", "", None, "long" * 20]),
     "long text": pa.array(["x" * 300, "y"]),
+    "texts": pa.array([f"text number {number}" for number in range(60)]),
+    "texts and nulls": pa.array(
+        ["some text of a size" * (n % 3) if n % 5 else None for n in range(80)]
+    ),
+    "equal texts": pa.array(["the same text of all"] * 50),
+    "equal texts and nulls": pa.array(["the same text of all", None] * 25),
+    "empty large texts": pa.array([""] * 64, pa.large_string()),
+    "texts that repeat": pa.array(["one of two texts, and", "the other one of them"] * 50),
     "large text": pa.array(["a", "b"], pa.large_string()),
     "bytes": pa.array([b"\x00", b"", None]),
     "fixed bytes": pa.array([b"abc", b"def"], pa.binary(3)),
@@ -92,6 +101,46 @@ def test_options_of_a_column_are_not_ignored(tmp_path: Path, key: str) -> None:
     field = pa.field("it", pa.int64(), metadata={f"lance-encoding:{key}": value})
     table = pa.table([pa.array(range(10))], schema=pa.schema([field]))
     assert written(tmp_path, [table], "2.2") == in_general(tmp_path, table, "2.2")
+
+
+@pytest.mark.parametrize("scheme", ["fsst", "zstd"])
+def test_a_wanted_compression_of_text_is_not_ignored(tmp_path: Path, scheme: str) -> None:
+    words = pa.table({"it": [f"text number {number} of some" for number in range(90)]})
+    schema = pa.schema([words.field(0).with_metadata({"lance-encoding:compression": scheme})])
+    asked = words.cast(schema)
+    # So few bytes are not worth zstd; symbols are made if they are wanted.
+    direct = direct_pages(lambda: written(tmp_path, [asked], "2.2"))
+    assert direct == [scheme == "zstd"]
+
+
+def texts(count: int, length: int = 30) -> pa.Table:
+    return pa.table({"it": [f"{number:0{length}}" for number in range(count)]})
+
+
+def test_texts_are_written_directly_while_there_is_nothing_to_choose(tmp_path: Path) -> None:
+    def is_direct(table: pa.Table) -> bool:
+        return direct_pages(lambda: written(tmp_path, [table], "2.2")) == [True]
+
+    assert is_direct(texts(99))
+    assert is_direct(pa.table({"it": ["a", "b"] * 50}))  # fewer bytes than lie between two buffers
+    assert not is_direct(texts(100))  # perhaps a dictionary
+    assert is_direct(texts(16, 251))
+    assert not is_direct(texts(17, 251))  # more bytes than a chunk has
+    assert not is_direct(texts(3, 256))  # wide values have another layout
+
+
+def test_equal_texts_are_stored_once(tmp_path: Path) -> None:
+    equal = pa.table({"it": ["x" * 200] * 20})
+    assert len(written(tmp_path, [equal], "2.2")) < 1000
+    assert len(written(tmp_path, [equal], "2.1")) > 4000
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_few_values_are_read_back(tmp_path: Path, name: str) -> None:
+    table = pa.table({"it": COLUMNS[name]})
+    dataset = write_dataset(table, tmp_path / "t")
+    assert dataset.to_table().equals(table)
+    assert dataset.take([len(table) - 1])["it"].equals(table["it"].slice(len(table) - 1))
 
 
 def test_only_few_values_are_written_directly(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from glaive.encodings.writing.fixed_width import fixed_encoding, with_packed_run
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.encodings.writing.packed_struct import encode_packed_page
 from glaive.encodings.writing.small_pages import (
+    MAX_TEXT_BYTES,
     MAX_TINY_BYTES,
     MAX_TINY_VALUES,
     MINIBLOCK_MAX_VALUE,
@@ -91,7 +92,9 @@ def _tiny(
 ) -> EncodedPage | None:
     if not _is_unspecified(wanted):
         return None
-    return encode_tiny_page(array, levels, rows, large_chunks=options.large_chunks)
+    text_bytes = MAX_TINY_BYTES if wanted.compression == "fsst" else MAX_TEXT_BYTES
+    large_chunks = options.large_chunks
+    return encode_tiny_page(array, levels, rows, large_chunks=large_chunks, text_bytes=text_bytes)
 
 
 def _is_unspecified(wanted: EncodingOptions) -> bool:

@@ -26,6 +26,7 @@ from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 
 __all__ = [
+    "MAX_TEXT_BYTES",
     "MAX_TINY_BYTES",
     "MAX_TINY_VALUES",
     "MINIBLOCK_MAX_VALUE",
@@ -42,6 +43,13 @@ MAX_TINY_BYTES = 512
 MAX_TINY_VALUES = 8 * MAX_TINY_BYTES
 """Values of such a page at most: single bits."""
 
+MAX_TEXT_BYTES = 4096
+"""Offsets and bytes of text up to which no choice makes the page smaller, unless FSST is wanted:
+FSST and general compression begin above, and dictionaries at 100 values."""
+
+_MAX_TEXTS = 99
+"""Values of a page with more bytes of text than :data:`MAX_TINY_BYTES`."""
+
 _ALL_VALID = (Layer.ALL_VALID_ITEM,)
 _LEVEL_BITS = 16
 _CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
@@ -51,7 +59,7 @@ _FILL = b"\xfe"
 
 
 def encode_tiny_page(
-    array: pa.Array, levels: Levels, rows: int, *, large_chunks: bool
+    array: pa.Array, levels: Levels, rows: int, *, large_chunks: bool, text_bytes: int
 ) -> EncodedPage | None:
     """Encode a few values, at least one of them not null; ``None`` when there are more.
 
@@ -59,6 +67,8 @@ def encode_tiny_page(
     ----------
     array, levels, rows, large_chunks
         As for :func:`glaive.encodings.writing.page.encode_page`.
+    text_bytes
+        Offsets and bytes of text and binary at most: up to :data:`MAX_TEXT_BYTES`.
     """
     block = _few_values(array, levels)
     if block is None:
@@ -77,7 +87,7 @@ def encode_tiny_page(
             return None
         return _one_chunk(raw, Flat(block.bits), count, levels, rows, width)
     if isinstance(block, Variable):
-        encoded = _strings(block)
+        encoded = _strings(block, text_bytes)
         if encoded is not None:
             return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
     return None
@@ -127,8 +137,11 @@ def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
     return width > 0 and all(raw[at : at + width] == first for at in valid)
 
 
-def _strings(block: Variable) -> bytes | None:
-    """Offsets from the start of the chunk, and bytes; ``None`` when there are too many."""
+def _strings(block: Variable, most_bytes: int) -> bytes | None:
+    """Offsets from the start of the chunk, and bytes; ``None`` when there are too many.
+
+    Also where a constant page would save more than the space between two buffers.
+    """
     count, width = block.count, block.offset_bits // 8
     if count * width > MAX_TINY_BYTES:
         return None
@@ -137,11 +150,18 @@ def _strings(block: Variable) -> bytes | None:
     first, last = offsets[0], offsets[-1]
     head = numbers.size
     longest = max(map(sub, offsets[1:], offsets))
-    if head + last - first > MAX_TINY_BYTES or longest >= MINIBLOCK_MAX_VALUE:
+    if head + last - first > most_bytes or longest >= MINIBLOCK_MAX_VALUE:
+        return None
+    raw = block.data.slice(first, last - first).to_pybytes()
+    if head + len(raw) > MAX_TINY_BYTES and (count > _MAX_TEXTS or _all_same(raw, longest)):
         return None
     moved = numbers.pack(*[end - first + head for end in offsets])
-    data = moved + block.data.slice(first, last - first).to_pybytes()
-    return data + _FILL * (-len(data) % width)
+    return moved + raw + _FILL * (-(head + len(raw)) % width)
+
+
+def _all_same(raw: bytes, longest: int) -> bool:
+    """Whether texts without those of no bytes may be equal: one is repeated in ``raw``."""
+    return not longest or raw == raw[:longest] * (len(raw) // longest)
 
 
 @lru_cache(maxsize=256)
