@@ -29,7 +29,7 @@ def test_out_of_order_results_are_complete_and_come_when_ready() -> None:
 
     def work(item: int) -> int:
         if item == 0:
-            gate.wait(5)
+            gate.wait(60)
         return item
 
     results = ordered_map(work, range(10), workers=3, in_order=False)
@@ -54,17 +54,21 @@ def test_no_more_than_asked_for_is_under_way() -> None:
 
 def test_stopping_early_cancels_what_has_not_begun() -> None:
     begun: list[int] = []
+    gate = threading.Event()
 
     def work(item: int) -> int:
         begun.append(item)
-        time.sleep(0.01)
+        if item:
+            gate.wait(60)
         return item
 
     results = ordered_map(work, range(100), ahead=50, workers=2)
     next(results)
     results.close()  # type: ignore[attr-defined]  # it is a generator
-    time.sleep(0.05)
-    assert len(begun) < 20
+    gate.set()
+    # An item more for each worker; items that come later are done after all that were there.
+    assert list(ordered_map(str, range(2), workers=2)) == ["0", "1"]
+    assert len(begun) <= 3
 
 
 def test_a_failure_comes_out_where_the_result_would() -> None:
@@ -94,12 +98,18 @@ def test_gathered_results_are_in_order(seconds: float, workers: int) -> None:
 
 
 def test_slow_items_are_gathered_on_several_threads_and_cheap_ones_on_one() -> None:
-    def work(seconds: float) -> str:
-        time.sleep(seconds)
+    two = threading.Barrier(2)
+
+    def slow(item: int) -> str:
+        time.sleep(0 if item else 0.01)
+        if item in (1, 2):  # of the same thread, it would wait in vain
+            two.wait(60)
         return threading.current_thread().name
 
-    assert len(set(gather(work, [0.01] * 12, workers=3))) > 1
-    assert set(gather(work, [0.0], workers=3)) == {threading.current_thread().name}
+    assert len(set(gather(slow, range(12), workers=3))) > 1
+    assert gather(lambda _: threading.current_thread().name, [0], workers=3) == [
+        threading.current_thread().name
+    ]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -114,8 +124,8 @@ def test_a_failure_ends_the_gathering(workers: int) -> None:
         return item
 
     with pytest.raises(ValueError, match="five"):
-        gather(work, range(100), workers=workers)
-    assert len(begun) < 20
+        gather(work, range(3000), workers=workers)
+    assert len(begun) < 1500  # two seconds after the failure
 
 
 @pytest.mark.parametrize("good", [1, 2, 3, 4])
