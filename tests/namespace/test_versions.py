@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from tests.namespace.calls import ROWS, call
 
 import glaive
+from glaive.clock import Clock, replaced_clock
 from glaive.errors import (
     CorruptFileError,
     DatasetNotFoundError,
@@ -203,11 +203,27 @@ def test_what_a_catalogue_answers_is_checked(answer: Any, error: type[Exception]
 # --- credentials --------------------------------------------------------------------------
 
 
-def expiring(millis_left: int) -> dict[str, str]:
-    return {"expires_at_millis": str(int(time.time() * 1000) + millis_left)}
+class Stopped(Clock):
+    """A clock that a test sets forward."""
+
+    millis = 1_700_000_000_000
+
+    def now_ns(self) -> int:
+        """The time it was set to."""
+        return self.millis * 1_000_000
 
 
-def test_a_catalogue_is_asked_again_before_credentials_expire() -> None:
+@pytest.fixture
+def clock() -> Iterator[Stopped]:
+    with replaced_clock(clock := Stopped()):
+        yield clock
+
+
+def expiring(clock: Stopped, millis_left: int) -> dict[str, str]:
+    return {"expires_at_millis": str(clock.millis + millis_left)}
+
+
+def test_a_catalogue_is_asked_again_before_credentials_expire(clock: Stopped) -> None:
     catalogue = DirectoryNamespace(
         root="memory://catalogue-renewed",
         vend_input_storage_options="true",
@@ -228,36 +244,46 @@ def test_a_catalogue_is_asked_again_before_credentials_expire() -> None:
     dataset = glaive.dataset(**place(Counting()))
     assert dataset.to_table().num_rows == 3
     assert len(asked) == 2
-    time.sleep(1.1)
+    clock.millis += 999
+    assert dataset.to_table().num_rows == 3
+    assert len(asked) == 2
+    clock.millis += 1
     assert dataset.to_table().num_rows == 3
     assert len(asked) > 2
     assert dataset.checkout_version(1).take([2]).num_rows == 1
 
 
-def test_a_catalogue_that_fails_is_no_harm_before_credentials_expire() -> None:
+def test_a_catalogue_that_fails_is_no_harm_before_credentials_expire(clock: Stopped) -> None:
     def fail() -> Mapping[str, str]:
         raise StoreError("down")
 
-    store = RenewedStore("memory://renewed-1", ExpiringOptions(expiring(20_000), fail))
+    store = RenewedStore("memory://renewed-1", ExpiringOptions(expiring(clock, 20_000), fail))
     store.put("x", [b"1"])
     assert store.get("x").to_pybytes() == b"1"
-    late = RenewedStore("memory://renewed-1", ExpiringOptions(expiring(-1), fail))
+    late = RenewedStore("memory://renewed-1", ExpiringOptions(expiring(clock, -1), fail))
     with pytest.raises(StoreError, match=r"have expired, and asking .* down"):
         late.get("x")
-    useless = ExpiringOptions(expiring(-1), lambda: expiring(-5))
+    useless = ExpiringOptions(expiring(clock, -1), lambda: expiring(clock, -5))
     with pytest.raises(StoreError, match="expired already"):
         RenewedStore("memory://renewed-1", useless).get("x")
 
 
-def test_open_readers_go_on_with_new_credentials() -> None:
-    options = ExpiringOptions(expiring(60_300), lambda: expiring(3_600_000))
+def test_open_readers_go_on_with_new_credentials(clock: Stopped) -> None:
+    asked = []
+
+    def renew() -> Mapping[str, str]:
+        asked.append("renew")
+        return expiring(clock, 3_600_000)
+
+    options = ExpiringOptions(expiring(clock, 60_300), renew)
     store = RenewedStore("memory://renewed-2", options)
     store.put("x", [b"0123456789"])
     reader = store.open("x")
     assert reader.tail(2).to_pybytes() == b"89"
-    time.sleep(0.4)
+    assert not asked
+    clock.millis += 400
     assert reader.tail(3).to_pybytes() == b"789"
-    assert int(store.options["expires_at_millis"]) > time.time() * 1000 + 3_000_000
+    assert store.options == expiring(clock, 3_600_000)
 
 
 # --- rows written elsewhere, one commit ----------------------------------------------------

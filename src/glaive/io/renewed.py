@@ -8,13 +8,13 @@ go on with the new ones.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.clock import now_ns
 from glaive.errors import GlaiveError, StoreError
 from glaive.io.storage_options import normalise_options
 from glaive.io.store import ObjectStore, RangeReader
@@ -117,7 +117,7 @@ class RenewedStore(WrappedStore):
 
     def _left(self) -> float:
         """Milliseconds until the options expire."""
-        return _millis(self._options.get(EXPIRES), float("inf")) - time.time() * 1000
+        return _millis(self._options.get(EXPIRES), float("inf")) - now_ns() / 1e6
 
     def _ahead(self) -> float:
         return _millis(self._options.get(_AHEAD), _DEFAULT_AHEAD)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, NoReturn
 
 import lance_namespace as interface
 
+from glaive.clock import now_ns
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.dataset.write import write_dataset
@@ -361,7 +361,7 @@ class DirectoryNamespace(
             return None
         options = dict(self.settings.storage_options)
         if self.settings.refresh_millis is not None:
-            expires = int(time.time() * 1000) + self.settings.refresh_millis
+            expires = now_ns() // 1_000_000 + self.settings.refresh_millis
             options["expires_at_millis"] = str(expires)
         return options
 
