@@ -1,10 +1,10 @@
 """Many thousands of damaged files and datasets: ``python -m tests.proof.fuzz --trials 100000``.
 
 Each trial damages something and reads it in every way. What may come of it is a ``GlaiveError``
-or data. What may not: a signal, another exception, more than ``--seconds`` for one trial, or more
-memory than ``--memory`` GiB of address space. Trials run in worker processes; one that dies is
-reported with the number of its trial, and a new one goes on behind it. ``--first N --trials 1``
-repeats a trial.
+or data. What may not: a signal, another exception, more than ``--seconds`` of processor time for
+one trial, standing still, or more memory than ``--memory`` GiB of address space. Trials run in
+worker processes; one that dies is reported with the number of its trial, and a new one goes on
+behind it. ``--first N --trials 1`` repeats a trial. Kernels are compiled before the first one.
 
 Prints a report as JSON. Exit status 1: something was found.
 """
@@ -20,6 +20,7 @@ import multiprocessing.connection
 import os
 import resource
 import shutil
+import signal
 import struct
 import tempfile
 import time
@@ -44,9 +45,12 @@ from tests.proof.fuzz_indices import a_value_in_an_index, an_index_file
 import glaive
 from glaive.errors import GlaiveError
 from glaive.format.pb import table_pb2
+from glaive.kernels.warmup import warm_up
 from glaive.testing import force_tier
 
 Trial = Callable[[Path, np.random.Generator], str]
+STILL = 60
+"""Seconds of the clock, and as many more for each of ``--seconds``, that no trial should take."""
 EXTREMES = [0, 1, -1, -(2**63), 2**63 - 1, 2**31, 2**31 - 1, -(2**31), 2**32, 2**62, 255, 65_535]
 
 
@@ -258,11 +262,14 @@ def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     pa.set_cpu_count(1)
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    faulthandler.register(signal.SIGPROF, chain=True)  # which ends the process
     try:
         for number in range(first, stop, step):
             results.send(("begin", number))
-            faulthandler.dump_traceback_later(options.seconds, exit=True)
-            started = time.monotonic()
+            # What other processes do takes no processor time of this one.
+            signal.setitimer(signal.ITIMER_PROF, options.seconds)
+            faulthandler.dump_traceback_later(STILL * (1 + options.seconds), exit=True)
+            started = time.process_time()
             rng = np.random.default_rng([options.seed, number])
             chosen = [trial for trial in TRIALS if options.only in trial.__name__]
             trial = chosen[number % len(chosen)]
@@ -270,9 +277,9 @@ def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
             place.mkdir()
             try:
                 said = trial(place, rng)
-                results.send(("done", number, said, time.monotonic() - started))
+                results.send(("done", number, said, time.process_time() - started))
             except GlaiveError as error:
-                results.send(("done", number, type(error).__name__, time.monotonic() - started))
+                results.send(("done", number, type(error).__name__, time.process_time() - started))
             except BaseException as error:
                 where = "".join(traceback.format_exception(error)[-6:])
                 results.send(
@@ -281,6 +288,15 @@ def work(first: int, stop: int, step: int, options: Any, results: Any) -> None:
             shutil.rmtree(place)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def death(status: int, seconds: float) -> str:
+    """What a worker that ended with this status died of."""
+    if status == -signal.SIGPROF:
+        return f"more than {seconds:g} seconds of processor time"
+    if status == 1:  # exceptions of trials do not end it
+        return f"exit status 1: {STILL * (1 + seconds):g} seconds went by, or it did not start"
+    return f"exit status {status}"
 
 
 class Worker:
@@ -312,6 +328,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="trials whose name has this in it")
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     options = parser.parse_args()
+    warm_up()
     outcomes: Counter[str] = Counter()
     found: list[str] = []
     slowest = (0.0, -1)
@@ -332,7 +349,8 @@ def main() -> int:
                 if worker.process.exitcode == 0:
                     workers.remove(worker)
                     continue
-                found.append(f"trial {worker.at}: exit status {worker.process.exitcode}")
+                status = worker.process.exitcode or 0
+                found.append(f"trial {worker.at}: {death(status, options.seconds)}")
                 if worker.at + worker.step >= last:
                     workers.remove(worker)
                 else:
