@@ -76,7 +76,7 @@ def test_a_later_page_waits_for_the_first() -> None:
     assert not codings
     threads[1].start()
     for thread in threads:
-        thread.join(30)
+        thread.join(240)
     assert len(codings) == 2
     assert codings[0].table is codings[1].table
 

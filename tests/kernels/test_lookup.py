@@ -83,7 +83,7 @@ def test_threads_that_build_a_table_at_once_use_the_same_slots() -> None:
     both = Barrier(2)
 
     def slots(table: WordTable) -> Any:
-        both.wait(30)
+        both.wait(240)
         return table.slots
 
     with ThreadPoolExecutor(2) as pool:

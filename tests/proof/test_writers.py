@@ -71,7 +71,7 @@ class Writer:
 
     def states(self) -> list[tuple[int, State]]:
         """Versions it saw, each with its rows then."""
-        assert self.process.wait(60) == 0, "a writer failed; its error was printed"
+        assert self.process.wait(240) == 0, "a writer failed; its error was printed"
         lines = [json.loads(line) for line in self.told.read_text().splitlines()[1:]]
         return [(version, tuple(map(tuple, rows))) for version, rows in lines]
 

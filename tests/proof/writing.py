@@ -90,7 +90,7 @@ def main() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     until = time.monotonic() + float(seconds)
-    while time.monotonic() < until or (one.acknowledged < 3 and time.monotonic() < until + 30):
+    while time.monotonic() < until or (one.acknowledged < 3 and time.monotonic() < until + 120):
         one.change()
 
 

@@ -129,7 +129,7 @@ def test_processes_of_both_libraries_append_together(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", script, place])
         for script in (OURS, THEIRS, OURS, THEIRS)
     ]
-    assert [process.wait(timeout=100) for process in processes] == [0, 0, 0, 0]
+    assert [process.wait(timeout=280) for process in processes] == [0, 0, 0, 0]
     store = LocalStore(place)
     assert [one.version for one in list_versions(store)] == list(range(1, 42))
     assert open_latest(store).fragment_ids.tolist() == list(range(41))
