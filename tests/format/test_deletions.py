@@ -210,6 +210,16 @@ def test_a_bitmap_of_billions_of_rows_is_counted_before_they_are_listed(count: i
     assert MAX_DELETED_ROWS < 2**31
 
 
+@pytest.mark.parametrize("more", [8, 16])
+def test_a_message_ends_where_its_file_says(more: int) -> None:
+    raw = bytearray(arrow_file(pa.array([3], pa.uint32())).to_pybytes())
+    at = raw.index(b"\xff\xff\xff\xff", raw.index(b"\xff\xff\xff\xff") + 4) + 4
+    struct.pack_into("<I", raw, at, struct.unpack_from("<I", raw, at)[0] + more)
+
+    with pytest.raises(CorruptFileError, match="a message with its length before it"):
+        decode_deletions(pa.py_buffer(bytes(raw)), bitmap=False, rows=10, count=1, where="d")
+
+
 def test_every_number_of_an_arrow_file_may_be_wrong() -> None:
     offsets = [3, 1, 9]
     for compression in (None, "zstd", "lz4"):

@@ -175,6 +175,12 @@ def test_types_without_a_lance_name_are_refused_with_the_column(kind: pa.DataTyp
         LanceSchema.from_arrow(schema)
 
 
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int8()), pa.large_list_view(pa.int8())], ids=str)
+def test_list_views_are_to_be_cast_to_lists(kind: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match=r"before writing, to list or large_list\."):
+        LanceSchema.from_arrow(pa.schema([("a", pa.struct([("b", kind)]))]))
+
+
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(SchemaError, match="column 'a' exists twice"):
         LanceSchema.from_arrow(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
@@ -288,11 +294,17 @@ def test_bottomless_nesting_is_refused() -> None:
         "dict:string:int8:maybe",
         "decimal:64:3:1",
         "fixed_size_list:int8:99999999999",
+        "fixed_size_list:int8:2147483648",
+        "fixed_size_binary:²",
     ],
 )
 def test_impossible_type_parameters_are_reported(text: str) -> None:
     with pytest.raises(CorruptFileError, match="logical type"):
         leaf_type(text)
+
+
+def test_sizes_may_have_31_bits() -> None:
+    assert leaf_type("fixed_size_list:int8:2147483647") == pa.list_(pa.int8(), 2**31 - 1)
 
 
 def test_unknown_logical_types_name_the_known_ones() -> None:
@@ -345,6 +357,14 @@ def test_blob_columns_without_their_members_are_damage(members: tuple[Any, ...])
     given = pa.field("b", storage, metadata={"ARROW:extension:name": "lance.blob.v2"})
     with pytest.raises(SchemaError, match="column 'b': blobs have the members data: large_binary"):
         LanceSchema.from_arrow(pa.schema([given]))
+
+
+def test_the_first_column_may_have_members_without_ids() -> None:
+    members = [field(-1, name, "uint64") for name in ("position", "size")]
+    top = field(0, "b", "struct")
+    top.metadata["lance-encoding:packed"] = b"true"
+    (first,) = LanceSchema.from_wire([top, *members]).fields
+    assert [one.name for one in first.children] == ["position", "size"]
 
 
 @pytest.mark.parametrize("number", [-1, -2, -(2**31)])

@@ -33,6 +33,12 @@ def test_entries_come_in_order() -> None:
     assert manifest(entry(), other).indices == [entry(), other]
 
 
+def test_an_index_may_have_been_built_in_the_last_moment_of_the_year_9999() -> None:
+    late = entry()
+    late.created_at = 253_402_300_799_999
+    assert manifest(late).indices == [late]
+
+
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "no uuid": (lambda one: one.ClearField("uuid"), "uuid of index 'i': expected 16 bytes"),
     "a short uuid": (lambda one: setattr(one.uuid, "uuid", b"abc"), "16 bytes, found 3"),

@@ -48,6 +48,11 @@ def test_row_ids_come_back(ids: NDArray[np.uint64]) -> None:
     [
         (np.arange(5, 500), "range"),
         (np.delete(np.arange(500), [7, 9]), "range_with_holes"),
+        # Four bytes for each hole, a bit for each id, two bytes for each one that is listed.
+        (np.delete(np.arange(25), 7), "range_with_holes"),
+        (np.delete(np.arange(24), 7), "range_with_bitmap"),
+        (np.append(np.arange(61) * 16, 999), "sorted_array"),
+        (np.append(np.arange(62) * 16, 999), "range_with_bitmap"),
         (np.arange(0, 500, 2), "range_with_bitmap"),
         (np.arange(0, 500_000, 1000), "sorted_array"),
         (np.array([3, 1, 2]), "array"),
@@ -94,6 +99,10 @@ WIRE = table_pb2.U64Segment
 U16 = table_pb2.EncodedU64Array(u16_array={"base": 3, "offsets": b"\x01\x00\x01\x00"})
 
 
+def hole(value: int) -> table_pb2.EncodedU64Array:
+    return table_pb2.EncodedU64Array(u16_array={"base": value, "offsets": bytes(2)})
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -104,12 +113,19 @@ U16 = table_pb2.EncodedU64Array(u16_array={"base": 3, "offsets": b"\x01\x00\x01\
         segment(range_with_bitmap=WIRE.RangeWithBitmap(end=2**50, bitmap=b"\x01")),
         segment(range_with_holes=WIRE.RangeWithHoles(end=1, holes=U16)),
         segment(range_with_holes=WIRE.RangeWithHoles(end=12, holes=U16)),
+        segment(range_with_holes=WIRE.RangeWithHoles(end=11, holes=hole(11))),
+        segment(range_with_holes=WIRE.RangeWithHoles(start=5, end=16, holes=hole(4))),
         segment(array={"u32_array": {"offsets": b"123"}}),
     ],
 )
 def test_damaged_sequences_are_reported(data: bytes) -> None:
     with pytest.raises(CorruptFileError):
         decode_row_ids(data, 10, where="m")
+
+
+def test_a_range_may_have_no_ids_but_holes() -> None:
+    data = segment(range_with_holes=WIRE.RangeWithHoles(start=4, end=5, holes=hole(4)))
+    assert decode_row_ids(data + encode_row_ids(range(7, 8)), 1, where="m").tolist() == [7]
 
 
 @pytest.mark.spec("rowid-2")
