@@ -5,6 +5,10 @@ The sample is always the same: the mutants of lowest hash in ``table/``, ``forma
 with the tests that run the changed line (``make coverage`` says which), until one fails. Those
 known to be equivalent are in ``equivalent.json``, with the reason, and are not counted.
 
+Contexts of some of the tests will do as well: ``--coverage`` takes files of several runs of pytest
+with ``--cov-context test``. A mutant that none of their tests runs is "not reached", which counts
+as not killed, and the report names the folders of tests that were there to choose from.
+
 Prints a report as JSON. Exit status 1: fewer than ``--share`` of them were killed.
 """
 
@@ -14,18 +18,18 @@ import argparse
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal
+from threading import Lock
+from typing import Any, Literal
 
 from tests.proof.figures import keep, kept
 from tests.proof.mutants.covering import CoveringTests
+from tests.proof.mutants.running import run_tests
 from tests.proof.mutants.sites import Mutant, sample
 
 ROOT = Path(__file__).parents[3]
@@ -33,10 +37,8 @@ PACKAGE = ROOT / "src" / "glaive"
 FOLDERS = ("table", "format", "kernels")
 EQUIVALENT: dict[str, str] = json.loads((Path(__file__).parent / "equivalent.json").read_text())
 
-PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-PYTEST += ["--hypothesis-seed=0"]
-
-Fate = Literal["killed", "survived", "endless", "not covered"]
+Fate = Literal["killed", "survived", "endless", "too slow", "not reached"]
+NOTICED: tuple[Fate, ...] = ("killed", "endless")
 
 
 class Copy:
@@ -46,8 +48,8 @@ class Copy:
         self.folder, self.limit = folder, limit
         shutil.copytree(PACKAGE.parent, folder / "src")
 
-    def fate(self, mutant: Mutant, tests: list[str]) -> Fate:
-        """What tests say of a mutant.
+    def fate(self, mutant: Mutant, tests: list[str]) -> tuple[Fate, str]:
+        """What tests say of a mutant, and which of them.
 
         Raises
         ------
@@ -55,45 +57,72 @@ class Copy:
             The tests cannot be run without the change either.
         """
         if not tests:
-            return "not covered"
+            return "not reached", ""
         path = self.folder / "src" / "glaive" / mutant.path
-        source = path.read_text("utf-8")
+        source, before = path.read_text("utf-8"), path.stat()
         path.write_text(mutant.applied(source), "utf-8")
         try:
-            status = self.status(tests)
+            status, failed = run_tests(self.folder, tests, self.limit)
         finally:
             path.write_text(source, "utf-8")
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # fits the bytecode there
         if status is None:
-            return "endless"
+            without, _ = run_tests(self.folder, tests, self.limit)
+            return ("too slow" if without is None else "endless"), ""
         # 4: pytest could not begin, because of the change or of a test that is no longer there.
-        if status in (4, 5) and self.status(tests) != 0:
+        if status in (4, 5) and run_tests(self.folder, tests, self.limit)[0] != 0:
             raise RuntimeError(f"run `make coverage` again: these tests fail unchanged: {tests}")
-        return "survived" if status == 0 else "killed"
+        return ("survived" if status == 0 else "killed"), failed
 
-    def status(self, tests: list[str]) -> int | None:
-        """Exit status of pytest; None if it did not end in time."""
-        chosen = self.folder / "tests.txt"
-        chosen.write_text("\n".join(tests), "utf-8")
-        process = subprocess.Popen(
-            [*PYTEST, f"@{chosen}"],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(self.folder / "src"),
-                "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
+
+class Record:
+    """The fates of the mutants of a sample, kept as figures.
+
+    A fate stays as long as its mutant is in the sample.
+    """
+
+    def __init__(self, mutants: list[Mutant], before: dict[str, Any]) -> None:
+        names = {_name(one): one for one in mutants}
+        self.size, self.before = len(mutants), before
+        self.fates: dict[str, Fate] = {
+            names[name].key: fate for name, fate in before.get("fates", {}).items() if name in names
+        }
+        self.mutants = mutants
+        self.folders = set(before.get("folders", []))
+
+    def is_open(self, mutant: Mutant, *, again: bool) -> bool:
+        """Whether a mutant is to be tried: those that no test reached, too, and others again."""
+        if mutant.key in EQUIVALENT:
+            return False
+        fate = self.fates.get(mutant.key)
+        return fate in (None, "not reached") or (again and fate not in NOTICED)
+
+    def report(self) -> dict[str, Any]:
+        """What is known of the sample."""
+        counted = {key: fate for key, fate in self.fates.items() if key not in EQUIVALENT}
+        equivalent = sum(one.key in EQUIVALENT for one in self.mutants)
+        counts = Counter(counted.values())
+        killed = sum(counts[fate] for fate in NOTICED)
+        return {
+            "sample": self.size,
+            "tried": len(counted) + equivalent,
+            "mutants": len(counted),
+            "killed": killed,
+            "endless": counts["endless"],
+            "unreached": counts["not reached"],
+            "share": round(killed / max(1, len(counted)), 3),
+            "equivalent": equivalent,
+            "folders": sorted(self.folders),
+            "left": {key: fate for key, fate in counted.items() if fate not in NOTICED},
+            "fates": {
+                _name(one): self.fates[one.key] for one in self.mutants if one.key in self.fates
             },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return process.wait(self.limit)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        }
+
+
+def _name(mutant: Mutant) -> str:
+    """What stands for a mutant in the figures: its key may be long."""
+    return mutant.rank[:12]
 
 
 def main() -> int:
@@ -102,57 +131,61 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first one of the sample")
     parser.add_argument("--count", type=int, help="so many of the sample")
     parser.add_argument("--only", default="", help="mutants whose key has this in it")
-    parser.add_argument("--coverage", type=Path, default=ROOT / ".cache" / "coverage")
+    parser.add_argument(
+        "--coverage", type=Path, nargs="+", default=[ROOT / ".cache" / "coverage"], metavar="FILE"
+    )
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=300.0, help="for the tests of one mutant")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of a processor, for a mutant")
     parser.add_argument("--share", type=float, default=0.9, help="that must be killed")
     parser.add_argument("--keep", action="store_true", help="figures, for `make figures`")
     parser.add_argument(
-        "--resume", action="store_true", help="go on where the kept figures end, and add to them"
+        "--resume", action="store_true", help="only those that the kept figures know no fate of"
+    )
+    parser.add_argument("--again", action="store_true", help="those that survived, once more")
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        default=[],
+        metavar="ID",
+        help="to run first: new ones, without contexts",
     )
     options = parser.parse_args()
-    before = kept("mutants") if options.resume else {}
-    options.first = before.get("tried", options.first)
+    every = sample(PACKAGE, FOLDERS, options.size)
+    record = Record(every, kept("mutants") if options.resume else {})
     last = None if options.count is None else options.first + options.count
-    chosen = sample(PACKAGE, FOLDERS, options.size)[options.first : last]
-    tried = options.first + len(chosen)
-    chosen = [one for one in chosen if options.only in one.key and one.key not in EQUIVALENT]
+    chosen = [
+        one
+        for one in every[options.first : last]
+        if options.only in one.key and record.is_open(one, again=options.again)
+    ]
     covering = CoveringTests(options.coverage, PACKAGE)
-    fates: dict[str, Fate] = {}
+    record.folders |= covering.folders()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: SimpleQueue[Copy] = SimpleQueue()
         for number in range(options.workers):
             copies.put(Copy(Path(folder) / str(number), options.seconds))
 
+        writing = Lock()
+
         def run(mutant: Mutant, tests: list[str]) -> None:
             copy = copies.get()
             try:
-                fates[mutant.key] = copy.fate(mutant, tests)
+                fate, failed = copy.fate(mutant, tests)
             finally:
                 copies.put(copy)
-            print(f"{fates[mutant.key]}: {mutant.key}, line {mutant.line}", file=sys.stderr)
+            print(f"{fate}: {mutant.key}, line {mutant.line}, {failed}", file=sys.stderr)
+            with writing:
+                record.fates[mutant.key] = fate
+                if options.keep:  # now: a run of hours may be ended at any time
+                    keep("mutants", record.report())
 
         with ThreadPoolExecutor(options.workers) as pool:
-            list(pool.map(run, chosen, [covering.of(one) for one in chosen]))
-    counts = Counter(fates.values())
-    killed = counts["killed"] + counts["endless"] + before.get("killed", 0)
-    mutants = len(chosen) + before.get("mutants", 0)
-    left = {key: fate for key, fate in fates.items() if fate in ("survived", "not covered")}
-    report = {
-        "sample": options.size,
-        "tried": tried,
-        "mutants": mutants,
-        "killed": killed,
-        "endless": counts["endless"] + before.get("endless", 0),
-        "share": round(killed / max(1, mutants), 3),
-        "equivalent": len(EQUIVALENT),
-        "left": {**before.get("left", {}), **left},
-        "notes": before.get("notes", []),
-    }
+            list(pool.map(run, chosen, [options.tests + covering.of(one) for one in chosen]))
+    report = record.report()
     if options.keep:
         keep("mutants", report)
-    print(json.dumps(report, indent=1))
-    return 0 if killed >= options.share * mutants else 1
+    print(json.dumps({key: value for key, value in report.items() if key != "fates"}, indent=1))
+    return 0 if report["killed"] >= options.share * report["mutants"] else 1
 
 
 if __name__ == "__main__":

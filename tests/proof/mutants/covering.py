@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,15 +20,23 @@ class CoveringTests:
 
     Parameters
     ----------
-    path
-        The file of ``make coverage``.
+    paths
+        Files of coverage, with tests as contexts.
     root
         The folder of the package as it was then.
     """
 
-    def __init__(self, path: Path, root: Path) -> None:
-        self.data, self.root = CoverageData(str(path)), root
-        self.data.read()
+    def __init__(self, paths: Sequence[Path], root: Path) -> None:
+        self.data, self.root = CoverageData(no_disk=True), root
+        for path in paths:
+            found = CoverageData(str(path))
+            found.read()
+            self.data.update(found)
+
+    def folders(self) -> set[str]:
+        """The folders of tests there is something known of; files beside them by their names."""
+        tests = {context.partition("::")[0] for context in self.data.measured_contexts()}
+        return {Path(test).parts[1] for test in tests if test.startswith("tests/")}
 
     def of(self, mutant: Mutant) -> list[str]:
         """Ids of the tests that run what a mutant changes, those nearest to it first.
