@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import ArithmeticException
@@ -69,6 +71,7 @@ GROUPED = [
     """select id from i where price in (select max(price) from i where shop < 4 group by kind)
        order by id""",
     "select count(*), sum(price), avg(price), max(kind) from i where id < 0",
+    "select shop as shop, count(*) n from i group by shop having shop > 1 order by shop",
     "select sum(none), avg(none), min(none), count(none) from i",
     "select kind, day, count(*) from i where price < rate group by day, kind order by day, kind",
     "select shop as `a``b{}`, sum(small) from i group by shop order by 2 desc, 1",
@@ -93,6 +96,7 @@ LEFT_TO_SPARK = [
     "select sum(id) over (partition by shop) from i order by 1",
     "select shop, max(kind) m from i group by shop having max(kind) <> 'kind\\u0020 2' order by 1",
     "select max(id) as id from i group by shop having id > 150 order by 1",
+    "select max(id) as ID from i group by shop having id > 150 order by 1",
     "select shop + 1 s, count(*) from i group by shop + 1 order by 1",
     "select shop, (select max(id) from i j where j.shop = i.shop) m from i order by 1, 2",
     "select max(price) from i union all select min(price) from i",
@@ -186,6 +190,124 @@ def test_partial_sums_stay_apart_where_their_sum_might_not_fit() -> None:
     large = Aggregate("sum", Leaf("v"))
 
     assert [row["a0"] for row in partial(batches, LongType(), large)] == [2**62] * 3
+
+
+NEAR_ONE_GROUP = [
+    ([2**62 - 1] * 2, pa.int64(), LongType()),
+    ([-(2**62) + 1] * 2, pa.int64(), LongType()),
+    ([Decimal(5 * 10**17 - 1)] * 2, pa.decimal128(18, 0), DecimalType(18, 0)),
+    ([None, None], pa.int64(), LongType()),
+]
+NEAR_ROWS = [
+    ([-(2**62), -(2**62)], pa.int64(), LongType()),
+    ([3, -(2**62), -1], pa.int64(), LongType()),
+    ([Decimal(5 * 10**17)] * 2, pa.decimal128(18, 0), DecimalType(18, 0)),
+    ([Decimal(-5 * 10**17)] * 2, pa.decimal128(18, 0), DecimalType(18, 0)),
+]
+
+
+@pytest.mark.parametrize(("values", "stored", "kind"), NEAR_ONE_GROUP)
+def test_rows_are_added_up_to_the_largest_sum_that_fits(
+    values: list[Any], stored: Any, kind: Any
+) -> None:
+    (row,) = partial([batch(values, stored)], kind, Aggregate("sum", Leaf("v")))
+    assert row["a0"] == (None if values[0] is None else sum(values))
+
+
+@pytest.mark.parametrize(("values", "stored", "kind"), NEAR_ROWS)
+def test_rows_are_not_added_from_the_first_sum_on_that_does_not(
+    values: list[Any], stored: Any, kind: Any
+) -> None:
+    found = partial([batch(values, stored)], kind, Aggregate("sum", Leaf("v")))
+    assert [row["a0"] for row in found] == values
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_partial_sums_are_added_as_far_as_they_fit(sign: int) -> None:
+    total = Aggregate("sum", Leaf("v"))
+    for size, groups in ((2**59, 1), (2**60, 2)):
+        found = partial([batch([sign * size] * 4, pa.int64())] * 2, LongType(), total)
+        assert [row["a0"] for row in found] == [sign * size * 8 // groups] * groups
+
+
+def groups_of(keys: int, rows_each: int) -> pa.RecordBatch:
+    numbers = np.tile(np.arange(keys), rows_each)
+    return pa.record_batch([numbers, np.ones(len(numbers), np.int64)], ["k", "v"])
+
+
+def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = StructType([StructField("k", LongType()), StructField("n", LongType())])
+    return PartialAggregates(("k",), (Aggregate("count", None),), schema).rows(batches)
+
+
+def test_groups_of_few_rows_do_not_wait_for_others() -> None:
+    rows = [batch.num_rows for batch in counted([groups_of(50, 3), groups_of(50, 4)] * 2)]
+    assert rows == [50, 50, 50]  # those of four rows are one at the end
+
+
+def test_waiting_groups_are_added_when_there_are_many() -> None:
+    groups = pa.Table.from_batches(counted(groups_of(60_000, 4) for _ in range(5)))
+    assert groups.num_rows == 60_000
+    assert set(groups.column("n").to_pylist()) == {20}
+
+
+def test_groups_that_adding_does_not_make_fewer_go_on() -> None:
+    left = [groups_of(100_000, 4) for _ in range(3)]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        while left:
+            yield left.pop()
+
+    first = next(counted(batches()))
+    assert set(first.column("n").to_pylist()) == {8}
+    assert len(left) == 1  # before the last batch is read
+
+
+@pytest.mark.parametrize(
+    ("value", "of", "scale"),
+    [
+        # 2^63 is the first number that is too large for 64 bits.
+        (Arithmetic("*", Leaf("v"), Arithmetic("+", Leaf("v"), Leaf("v"))), 2**31, 0),
+        (Arithmetic("+", Leaf("v"), Constant(9 * 10**18, 0)), 9 * 10**17, 0),
+        (Arithmetic("-", Leaf("v"), Constant(9 * 10**18, 0)), -9 * 10**17, 0),
+        (Arithmetic("-", Constant(-9 * 10**18, 0), Leaf("v")), 9 * 10**17, 0),
+        (Arithmetic("*", Leaf("v"), Constant(-11, 0)), 9 * 10**17, 0),
+        (Arithmetic("+", Leaf("v"), Constant(1, 19)), 3, 19),
+        (Arithmetic("-", Constant(1, 17), Leaf("v")), 10**3, 17),
+        # Each fits, the sum does not.
+        (Arithmetic("*", Leaf("v"), Constant(5, 0)), 9 * 10**17, 0),
+    ],
+)
+def test_arithmetic_is_exact_beyond_64_bits(value: Arithmetic, of: int, scale: int) -> None:
+    rows = [Decimal(of), None, Decimal(of)]
+    kind = DecimalType(38, scale)
+
+    (row,) = partial([batch(rows, pa.decimal128(18, 0))], kind, Aggregate("sum", value))
+
+    assert row["a0"] == 2 * by_hand(value, of)
+
+
+def by_hand(value: Any, of: int) -> Decimal:
+    """Exact for numbers of 40 digits."""
+    if isinstance(value, Leaf):
+        return Decimal(of)
+    with localcontext(prec=60):
+        if isinstance(value, Constant):
+            return Decimal(value.value).scaleb(-value.scale)
+        left, right = by_hand(value.left, of), by_hand(value.right, of)
+        return {"+": left + right, "-": left - right, "*": left * right}[value.op]
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(123, 1), (124, 124)])
+def test_rows_are_passed_on_where_a_sum_might_have_39_digits(rows: int, groups: int) -> None:
+    squared = Arithmetic("*", Leaf("v"), Leaf("v"))
+    values = [Decimal(9 * 10**17)] * rows
+
+    found = partial(
+        [batch(values, pa.decimal128(18, 0))], DecimalType(38, 0), Aggregate("sum", squared)
+    )
+
+    assert [row["a0"] for row in found] == [Decimal(81 * 10**34 * rows // groups)] * groups
 
 
 @pytest.mark.parametrize("size", [5, 10**13])

@@ -21,6 +21,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -58,21 +59,27 @@ class Copy:
         """
         if not tests:
             return "not reached", ""
+        status, failed = self._status(mutant, mutant.applied, tests)
+        if status is None:
+            without, _ = self._status(mutant, lambda source: f"{source}# Not changed.\n", tests)
+            return ("too slow" if without is None else "endless"), ""
+        # 4: pytest could not begin, because of the change or of a test that is no longer there.
+        if status in (4, 5) and self._status(mutant, str, tests)[0] != 0:
+            raise RuntimeError(f"run `make coverage` again: these tests fail unchanged: {tests}")
+        return ("survived" if status == 0 else "killed"), failed
+
+    def _status(
+        self, mutant: Mutant, change: Callable[[str], str], tests: list[str]
+    ) -> tuple[int | None, str]:
+        """The status of tests with a change of the file; kernels are compiled for any change."""
         path = self.folder / "src" / "glaive" / mutant.path
         source, before = path.read_text("utf-8"), path.stat()
-        path.write_text(mutant.applied(source), "utf-8")
+        path.write_text(change(source), "utf-8")
         try:
-            status, failed = run_tests(self.folder, tests, self.limit)
+            return run_tests(self.folder, tests, self.limit)
         finally:
             path.write_text(source, "utf-8")
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # fits the bytecode there
-        if status is None:
-            without, _ = run_tests(self.folder, tests, self.limit)
-            return ("too slow" if without is None else "endless"), ""
-        # 4: pytest could not begin, because of the change or of a test that is no longer there.
-        if status in (4, 5) and run_tests(self.folder, tests, self.limit)[0] != 0:
-            raise RuntimeError(f"run `make coverage` again: these tests fail unchanged: {tests}")
-        return ("survived" if status == 0 else "killed"), failed
 
 
 class Record:
