@@ -11,10 +11,12 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 
-__all__ = ["killed_after", "killed_at_step"]
+__all__ = ["before_changes", "killed_after", "killed_at_step"]
 
 _STEPS = frozenset(
     {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
@@ -50,21 +52,56 @@ def killed_at_step(directory: str, operation: Callable[[], object], step: int) -
         return _outcome(child)
     remaining = step
 
-    def count(event: str, arguments: tuple[object, ...]) -> None:
+    def count() -> None:
         nonlocal remaining
-        if event not in _STEPS or not arguments:
+        remaining -= 1
+        if not remaining:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted() -> None:
+        with before_changes(directory, count):
+            operation()
+
+    _run(counted)
+    return False
+
+
+@contextmanager
+def before_changes(directory: str, call: Callable[[], object]) -> Iterator[None]:
+    """Call a function before each change of a file that this process makes in the block.
+
+    Copies that the function takes of the directory are what a kill of the process, and of all
+    others that change it, would have left there.
+
+    Parameters
+    ----------
+    directory
+        Changes of files below this directory count.
+    call
+        Its own changes do not count.
+    """
+    watching = True
+    calling: set[int] = set()  # threads
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        thread = get_ident()
+        if not watching or thread in calling or event not in _STEPS or not arguments:
             return
         if not _path(event, arguments).startswith(directory):
             return
         if event == "open" and not _writes(arguments):
             return
-        remaining -= 1
-        if not remaining:
-            os.kill(os.getpid(), signal.SIGKILL)
+        calling.add(thread)
+        try:
+            call()
+        finally:
+            calling.remove(thread)
 
-    sys.addaudithook(count)
-    _run(operation)
-    return False
+    sys.addaudithook(hook)  # for as long as the process lives
+    try:
+        yield
+    finally:
+        watching = False
 
 
 def killed_after(operation: Callable[[], object], seconds: float) -> bool:
