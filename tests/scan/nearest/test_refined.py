@@ -24,10 +24,10 @@ from glaive.scan.views import Views
 DIMENSION = 64
 
 
-def written(path: Path, dtype: Any, *, with_nulls: bool = False) -> Any:
-    """Two fragments of vectors."""
+def written(path: Path, dtype: Any, *, with_nulls: bool = False, fragments: int = 2) -> Any:
+    """Fragments of vectors."""
     random = np.random.default_rng(4)
-    for part in range(2):
+    for part in range(fragments):
         vectors = random.standard_normal((300, DIMENSION)).astype(dtype)
         validity = np.arange(300) % 7 != 0 if with_nulls else np.ones(300, np.bool_)
         flat = pa.array(vectors.reshape(-1))
@@ -38,18 +38,20 @@ def written(path: Path, dtype: Any, *, with_nulls: bool = False) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "with_nulls", "metric"),
+    ("dtype", "with_nulls", "metric", "fragments"),
     [
-        (np.float32, False, "l2"),
-        (np.float32, False, "cosine"),
-        (np.float16, False, "dot"),
-        (np.float32, True, "l2"),
+        (np.float32, False, "l2", 2),
+        (np.float32, False, "cosine", 2),
+        (np.float16, False, "dot", 2),
+        (np.float32, True, "l2", 2),
+        (np.float32, False, "l2", 1),
+        (np.float32, True, "l2", 1),
     ],
 )
 def test_every_search_has_the_distances_of_an_exact_one(
-    tmp_path: Path, dtype: Any, with_nulls: bool, metric: str
+    tmp_path: Path, dtype: Any, with_nulls: bool, metric: str, fragments: int
 ) -> None:
-    dataset = written(tmp_path / "v.lance", dtype, with_nulls=with_nulls)
+    dataset = written(tmp_path / "v.lance", dtype, with_nulls=with_nulls, fragments=fragments)
     queries = np.random.default_rng(5).standard_normal((4, DIMENSION)).astype(np.float32)
     dataset.create_index("v", "IVF_SQ", metric=metric, num_partitions=2)
     for query in (*queries, queries[:2]):

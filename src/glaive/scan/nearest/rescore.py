@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
 from glaive.arrow.chunked import join_large
+from glaive.encodings.pages.full_zip import FullZipPage
 from glaive.encodings.plain_run import PlainRun
+from glaive.encodings.protocol import PageReader
 from glaive.kernels.distances import ELEMENTS, measure_pairs, measure_places
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.top import Found, TopRows
@@ -16,7 +19,7 @@ from glaive.scan.nearest.vector_query import VectorQuery
 from glaive.scan.nearest.vectors import row_vectors
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection
-from glaive.types import Float32s
+from glaive.types import Float32s, Int64s
 
 __all__ = ["rescore"]
 
@@ -71,26 +74,36 @@ def _measured_in_place(
 ) -> Float32s | None:
     """True distances of rows whose vectors lie plain in mapped files, without a copy of these.
 
-    None where that is not so, or takes have not joined the fragments yet.
+    None where that is not so, or takes have not joined the fragments yet. One alone is joined here.
     """
+    if query.kind.several:
+        return None
+    positions = distinct(found.fragment)
     joined = source.joined_before()
-    if joined is None or query.kind.several or len(joined.columns) != 1:
+    if joined is None and len(positions) == 1:
+        joined = source.joined(positions.tolist())
+    if joined is None or len(joined.columns) != 1 or not joined.holds(positions):
         return None
     column = joined.columns[0]
     parts = [] if column is None else column.physical_pages()
     pages = parts[0][1] if len(parts) == 1 else ()
-    if len(pages) != 1 or not isinstance(pages[0], PlainRun):
+    numbers = joined.numbers(found.fragment, found.row) if len(pages) == 1 else None
+    places = None if numbers is None else _places(pages[0], numbers)
+    if numbers is None or places is None or not joined.prepare(positions, numbers):
         return None
-    positions = distinct(found.fragment)
-    if not joined.holds(positions):
-        return None
-    numbers = joined.numbers(found.fragment, found.row)
-    if numbers is None or not joined.prepare(positions, numbers):
-        return None
-    memory, starts, size = pages[0].places(numbers)
+    memory, starts, size = places
     if size != query.kind.dimension * ELEMENTS[query.kind.element].itemsize:
         return None  # nulls among the numbers lie before them
     distances = measure_places(
         memory, starts, query.kind.element, query.queries, query.metric, found.query
     )
     return query.in_range(distances)
+
+
+def _places(page: PageReader, rows: Int64s) -> tuple[pa.Buffer, Int64s, int] | None:
+    """Memory of plain values, where those of some rows begin in it, and the bytes of each."""
+    if isinstance(page, PlainRun):
+        return page.places(rows)
+    if isinstance(page, FullZipPage) and page.page.at_hand and page.page_signature() is not None:
+        return page.page.at_hand[0], page.entry.width * rows, page.entry.width
+    return None
