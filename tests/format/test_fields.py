@@ -251,6 +251,10 @@ def test_a_packed_struct_is_one_column() -> None:
     assert [one.name for one in columns] == ["p"]
 
 
+def test_the_highest_id_of_no_fields_is_below_all() -> None:
+    assert LanceSchema(()).max_field_id == -1
+
+
 def test_fields_are_found_by_id() -> None:
     assert SAMPLE.field_by_id(0).name == "id"
     with pytest.raises(ColumnNotFoundError, match="no field with id 99"):

@@ -46,6 +46,15 @@ def test_both_tiers_choose_the_factor_that_fits(most: int) -> None:
         ).all()
 
 
+@pytest.mark.parametrize("tier", ["numpy", "numba"])
+def test_the_first_of_equally_good_factors_is_taken(tier: Any) -> None:
+    rows = np.ones((3, 8), np.float32)
+    with force_tier(tier):
+        for factors in ([1, 2], [2, 1]):
+            codes = quantize_rotated(rows, np.array(factors, np.float32), 3)
+            assert np.unique(codes).tolist() == factors[:1]
+
+
 def test_numbers_that_do_not_fit_are_refused() -> None:
     rows, factors = np.abs(rows_of(16)), np.ones(1, np.float32)
     with pytest.raises(ValueError, match="multiple of 8"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyroaring import BitMap
 
@@ -18,11 +19,14 @@ from glaive.errors import (
 )
 from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY
-from glaive.format.manifest import Manifest
+from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.pb import table_pb2
+from glaive.format.rowids import decode_row_ids
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.commit import commit_transaction
+from glaive.table.deletions import add_deletions, load_deletions
+from glaive.table.fragment_ids import new_fragments
 from glaive.table.index_coverage import covered_fragments, prune, remap
 from glaive.table.operations.append import Append
 from glaive.table.operations.create_index import CreateIndex
@@ -34,6 +38,7 @@ from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.restore import Restore
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import BuildContext, CommitOptions, TableOperation
+from glaive.table.put_manifest import put_manifest
 
 from .native import SCHEMA, as_read, data_file, fragment, index, operations
 from .places import make_store
@@ -159,6 +164,56 @@ def test_what_is_for_ever_is_not_given_up(base: Manifest) -> None:
     wire.reader_feature_flags = wire.writer_feature_flags = mixed
     draft = Restore(1).apply(newest, BuildContext(2, older=base))
     assert draft.wire.reader_feature_flags == mixed
+    wire.reader_feature_flags = int(Feature.DELETION_FILES)
+    draft = Restore(1).apply(newest, BuildContext(2, older=base))
+    assert draft.wire.reader_feature_flags == base.wire.reader_feature_flags
+
+
+def test_no_transaction_files_are_written_where_the_dataset_has_none(
+    store: ObjectStore, base: Manifest
+) -> None:
+    wire = type(base.wire)()
+    wire.CopyFrom(base.wire)
+    wire.version, wire.transaction_file = 2, ""
+    wire.writer_feature_flags |= int(Feature.NO_TRANSACTION_FILES)
+    nothing = Transaction(read_version=1, operation=ReserveFragments(1))
+    parts = encode_manifest(wire, transaction=nothing.encode(), index_section=None)
+    assert put_manifest(store, 2, base.scheme, parts, nothing.uuid)
+    before = sorted(entry.path for entry in store.list("_transactions"))
+
+    made = commit(store, 2, ReserveFragments(1))
+
+    assert made.version == 3
+    assert len(before) == 1
+    assert sorted(entry.path for entry in store.list("_transactions")) == before
+
+
+@pytest.mark.parametrize("left", [3, 2])
+def test_row_ids_are_given_up_to_the_last_one(base: Manifest, left: int) -> None:
+    wire = type(base.wire)()
+    wire.CopyFrom(base.wire)
+    wire.reader_feature_flags |= int(Feature.STABLE_ROW_IDS)
+    wire.next_row_id = 2**64 - 1 - left
+    added = [fragment(rows=3)]
+    if left < 3:
+        with pytest.raises(CorruptFileError, match="next row id: expected at most"):
+            new_fragments(wire, added, 2)
+    else:
+        (made,) = new_fragments(wire, added, 2)
+        ids = decode_row_ids(made.inline_row_ids, 3, where="m")
+        assert ids.tolist() == [2**64 - 4, 2**64 - 3, 2**64 - 2]
+
+
+@pytest.mark.parametrize("offsets", [[1, 1, 3], [3, 1, 1]])
+def test_rows_to_delete_may_be_repeated(
+    store: ObjectStore, base: Manifest, offsets: list[int]
+) -> None:
+    changed, added = add_deletions(store, base, base.fragment(0), np.array(offsets))
+
+    assert added.tolist() == [1, 3]
+    assert changed is not None
+    assert changed.num_deletions == 2
+    assert load_deletions(store, base, changed).tolist() == [1, 3]
 
 
 @pytest.mark.spec("build-9")
