@@ -377,6 +377,38 @@ def test_a_field_without_an_id_is_damage(number: int) -> None:
         LanceSchema.from_wire([field(number, "a", "int64")])
 
 
+def test_keys_are_told_by_flags_and_by_metadata() -> None:
+    first, second, third = (field(at, name, "int64") for at, name in enumerate("abc"))
+    first.unenforced_primary_key = True
+    second.unenforced_primary_key, second.unenforced_primary_key_position = True, 2
+    third.unenforced_clustering_key, third.unenforced_clustering_key_position = True, 1
+
+    schema = LanceSchema.from_wire([first, second, third])
+
+    assert [one.option("lance-schema:unenforced-primary-key") for one in schema.fields] == [
+        "true", "true", None,
+    ]  # fmt: skip
+    again = schema.to_wire()
+    assert [one.unenforced_primary_key for one in again] == [True, True, False]
+    assert [one.unenforced_primary_key_position for one in again] == [0, 2, 0]
+    assert [one.unenforced_clustering_key for one in again] == [False, False, True]
+    assert again[2].unenforced_clustering_key_position == 1
+
+
+def test_jsonb_is_arrows_json_at_any_depth() -> None:
+    told = {"ARROW:extension:name": "lance.json"}
+    stored, other = (
+        pa.field("item", pa.large_binary(), metadata=metadata)
+        for metadata in (told, {"ARROW:extension:name": "somebody.else"})
+    )
+    for outer in (pa.large_list, pa.list_, lambda item: pa.list_(item, 2)):
+        found = extended(pa.schema([("a", outer(stored)), ("b", outer(other))]))
+        json, left = found.field("a").type, found.field("b").type
+        assert json.value_type == pa.json_()
+        assert left.value_type == pa.large_binary()
+        assert type(json) is type(left) is type(outer(pa.int8()))
+
+
 def test_fields_below_one_that_is_not_nested_are_refused() -> None:
     with pytest.raises(UnsupportedFeatureError, match="'a' of type 'int64' has children"):
         LanceSchema.from_wire([field(0, "a", "int64"), field(1, "b", "int64", 0)])

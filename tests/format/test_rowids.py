@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
+from glaive.format.row_id_segments import segment_bounds
 from glaive.format.rowids import (
     MAX_ROWS_AT_ONCE,
     RowValues,
@@ -121,6 +122,12 @@ def hole(value: int) -> table_pb2.EncodedU64Array:
 def test_damaged_sequences_are_reported(data: bytes) -> None:
     with pytest.raises(CorruptFileError):
         decode_row_ids(data, 10, where="m")
+
+
+def test_a_segment_may_list_no_ids() -> None:
+    empty = table_pb2.U64Segment(array={"u16_array": {"base": 3}})
+    assert segment_bounds(empty, where="m") == (0, 0, 0)
+    assert decode_row_ids(segment(array=empty.array), 0, where="m").tolist() == []
 
 
 def test_a_range_may_have_no_ids_but_holes() -> None:

@@ -24,6 +24,7 @@ from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
+from glaive.table.bitmaps import offsets_of
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.fragment_ids import new_fragments
@@ -202,6 +203,16 @@ def test_row_ids_are_given_up_to_the_last_one(base: Manifest, left: int) -> None
         (made,) = new_fragments(wire, added, 2)
         ids = decode_row_ids(made.inline_row_ids, 3, where="m")
         assert ids.tolist() == [2**64 - 4, 2**64 - 3, 2**64 - 2]
+
+
+def test_a_set_of_numbers_is_read_up_to_a_limit() -> None:
+    numbers = BitMap([1, 5, 9]).serialize()
+    assert offsets_of(numbers, "m").tolist() == [1, 5, 9]
+    assert offsets_of(numbers, "m", below=9).tolist() == [1, 5]
+    everything = BitMap(range(2**27 + 1)).serialize()
+    assert offsets_of(everything, "m", below=2).tolist() == [0, 1]
+    with pytest.raises(CorruptFileError, match="set of numbers: expected at most 134217728"):
+        offsets_of(everything, "m")
 
 
 @pytest.mark.parametrize("offsets", [[1, 1, 3], [3, 1, 1]])

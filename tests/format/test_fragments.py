@@ -1,0 +1,30 @@
+"""Fragments as messages: what single files are known by, and what other processes hand over."""
+
+from __future__ import annotations
+
+import pytest
+
+from glaive.errors import CorruptFileError
+from glaive.format.fragment import SingleFile, packed_fragments, unpacked_fragments
+from glaive.format.pb import table_pb2
+
+
+def fragment(size: int = 9, path: str = "f.lance") -> table_pb2.DataFragment:
+    file = table_pb2.DataFile(
+        path=path, fields=[0], column_indices=[0], file_major_version=2, file_size_bytes=size
+    )
+    return table_pb2.DataFragment(id=3, files=[file], physical_rows=5)
+
+
+@pytest.mark.parametrize(("size", "known"), [(0, False), (1, True), (9, True), (10, False)])
+def test_a_single_file_has_a_size_that_is_known_and_small(size: int, *, known: bool) -> None:
+    found = SingleFile.from_wire(fragment(size), max_size=9)
+    assert (found is not None) == known
+    assert found is None or (found.size, found.rows) == (size, 5)
+
+
+def test_fragments_of_other_processes_are_checked() -> None:
+    good = fragment().SerializeToString()
+    assert packed_fragments(unpacked_fragments([good], "a task")) == (good,)
+    with pytest.raises(CorruptFileError, match=r"path of a data file.*in a task"):
+        unpacked_fragments([good, fragment(path="../x").SerializeToString()], "a task")
