@@ -9,6 +9,9 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError
+from glaive.table.branches import list_branches, read_branch
+from glaive.table.refs import is_branch_name
+from glaive.table.root import open_root
 
 ROWS = pa.table({"a": range(3)})
 
@@ -60,3 +63,28 @@ def test_pairs_of_halves_and_times_of_all_zones_are_read(tmp_path: Path) -> None
     assert tag["metadata"] == {"a": "\N{GRINNING FACE}"}
     assert tag["created_at"].isoformat() == "2026-01-01T00:00:00.500000+00:00"
     dataset.tags.update("v", 1)
+
+
+def test_a_branch_tells_where_it_and_those_before_it_begin(tmp_path: Path) -> None:
+    root = open_root(str(tmp_path))
+    path = tmp_path / "_refs" / "branches" / "dev.json"
+    path.parent.mkdir(parents=True)
+    given = '{"parentBranch": null, "parentVersion": 3, "createAt": 5, "manifestSize": 7%s}'
+    path.write_text(given % "")
+    assert read_branch(root, "dev").identifier == ()
+
+    steps = ((2, "0a" * 16), (3, "0b" * 16))
+    pairs = ", ".join(f'[{version}, "{name}"]' for version, name in steps)
+    path.write_text(given % f', "identifier": {{"version_mapping": [{pairs}]}}')
+    assert read_branch(root, "dev").identifier == steps
+    path.write_bytes(read_branch(root, "dev").to_json())
+    (branch,) = list_branches(root).values()
+    assert (branch.identifier, branch.parent_version, branch.create_at) == (steps, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "", "a..b", "a.lock", "a/./b", "/a", "a/", "a b", 5, None]
+)
+def test_a_branch_has_no_such_name(name: object) -> None:
+    assert not is_branch_name(name)
+    assert all(map(is_branch_name, ["dev", "a/b", "x.y", "A-1_2"]))
