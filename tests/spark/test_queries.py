@@ -204,6 +204,15 @@ def test_statements_that_spark_cannot_run_name_what_can(
         glaive.spark.sql(spark, statement, s=sales)
 
 
+@pytest.mark.parametrize(
+    "table", ["s version as of 1", "s timestamp as of '2026-01-01' t", "lance.`/s` version as of 1"]
+)
+def test_versions_are_options_of_the_dataset(spark: SparkSession, sales: str, table: str) -> None:
+    name = "t" if "lance" in table else "s"
+    with pytest.raises(OptionError, match=rf"AS OF.* {name}=\{{'uri': …, 'version': 3\}}.*'asof'"):
+        glaive.spark.sql(spark, f"select * from {table}", s=sales)
+
+
 def test_other_statements_are_those_of_spark(spark: SparkSession) -> None:
     assert glaive.spark.sql(spark, "show functions like 'abs'").count() == 1
 

@@ -131,7 +131,14 @@ def _with_frames(
 
     by_path: dict[int, str] = {}
     for table in statement.find_all(exp.Table):
-        if table.db.lower() == "lance" and "start" in table.this.meta:
+        is_path = table.db.lower() == "lance" and "start" in table.this.meta
+        if table.args.get("version") and (is_path or table.name.lower() in given):
+            raise OptionError(
+                f"query: Spark cannot select versions of Lance datasets with AS OF. Name the "
+                f"dataset and its version: {_identifier(table)}={{'uri': …, 'version': 3}}, or "
+                "'asof', 'tag' or 'branch'"
+            )
+        if is_path:
             name = f"lance.{table.name}"
             given.setdefault(name, {"uri": table.name})
             by_path[id(table)] = name
@@ -163,6 +170,12 @@ def _with_frames(
         if not (use.table.alias or id(use.table) in by_path or _is_sampled(use.table)):
             pieces.append(f" AS `{use.table.name}`")
     return "".join([*pieces, _escaped(query[done:])]), frames
+
+
+def _identifier(table: Any) -> str:
+    """The name of a table, or one for it if that is a path."""
+    name: str = table.name
+    return name if name.isidentifier() else "t"
 
 
 def _is_sampled(table: Any) -> bool:
