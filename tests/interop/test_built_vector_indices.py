@@ -82,16 +82,22 @@ def distances(vectors: Any, query: Any, metric: str) -> Any:
 
 
 def recall(dataset: Any, vectors: Any, metric: str, **search: Any) -> float:
-    """Share of the ten nearest rows that a search of all partitions finds."""
-    found = 0
-    queries = vectors[:: len(vectors) // 20]
-    for query in queries:
-        nearest = {"column": "v", "q": query, "k": 10, "nprobes": PARTITIONS, **search}
-        scanner = dataset.scanner(columns=["id", "_distance"], nearest=nearest)
-        assert "ANN" in scanner.explain_plan()
-        true = np.argsort(distances(vectors, query, metric), kind="stable")[:10]
-        found += len({*scanner.to_table()["id"].to_pylist()} & {*true.tolist()})
-    return found / len(queries) / 10
+    """Share of the ten nearest rows that a search of all partitions finds.
+
+    Of 100 queries, it differs by up to 0.06 between indices that pylance trains from other starts,
+    with a deviation of 0.015 (of 20, by 0.11).
+    """
+    queries = vectors[:: len(vectors) // 100]
+    nearest = {"column": "v", "q": queries, "k": 10, "nprobes": PARTITIONS, **search}
+    scanner = dataset.scanner(columns=["id", "_distance"], nearest=nearest)
+    assert "ANN" in scanner.explain_plan()
+    rows = scanner.to_table()
+    found = {*zip(rows["query_index"].to_pylist(), rows["id"].to_pylist(), strict=True)}
+    hits = 0
+    for number, query in enumerate(queries):
+        true = np.argpartition(distances(vectors, query, metric), 10)[:10]
+        hits += len(found & {(number, row) for row in true.tolist()})
+    return hits / len(queries) / 10
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
