@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -32,7 +33,12 @@ def test_a_wrong_property_is_one_line(tmp_path: Path) -> None:
 def test_a_directory_is_served_until_interrupted(tmp_path: Path) -> None:
     glaive.write_dataset(ROWS, tmp_path / "orders.lance")
     command = [sys.executable, "-m", "glaive", "namespace", "serve", str(tmp_path), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with ExitStack() as stack:
+        # What a script runs in the background ignores interrupts, and so would the server.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        stack.callback(signal.signal, signal.SIGINT, before)
+        server = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        stack.callback(server.kill)
         assert server.stdout is not None
         words = server.stdout.readline().split()
         client = connect("rest", {"uri": words[3]})
