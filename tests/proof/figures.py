@@ -130,7 +130,7 @@ ROWS: list[tuple[str, str, str, Callable[[Figures], str]]] = [
         lambda it: (
             f"{it['killed']:,} of {it['mutants']:,} that were tried "
             f"({it['killed'] / it['mutants']:.0%}), of a "
-            f"sample of {it['sample']:,}"
+            f"sample of {it['sample']:,}; {it['unreached']:,} of the others no test ran"
         ),
     ),
     (

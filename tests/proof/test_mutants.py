@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.proof.mutants.record import EQUIVALENT, Record
 from tests.proof.mutants.sites import mutants_of, sample
 
 import glaive
@@ -62,3 +63,36 @@ def test_the_sample_has_equally_many_of_each_folder() -> None:
     assert [one.path.split("/")[0] for one in chosen[:4]] == ["table", "format"] * 2
     assert len({one.key for one in chosen}) == 60
     assert sample(root, ["table", "format"], 20) == chosen[:20]
+
+
+def test_fates_are_kept_for_the_next_run() -> None:
+    mutants = [one for one in mutants_of("example.py", SOURCE) if one.key not in EQUIVALENT]
+    first = Record(mutants, {})
+    first.folders.add("table")
+    fates = ("killed", "survived", "not reached", "endless", "too slow")
+    for mutant, fate in zip(mutants, fates, strict=False):
+        first.fates[mutant.key] = fate
+
+    report = first.report()
+
+    assert {name: report[name] for name in ("sample", "tried", "mutants", "killed")} == {
+        "sample": len(mutants), "tried": 5, "mutants": 5, "killed": 2,
+    }  # fmt: skip
+    assert (report["endless"], report["unreached"], report["share"]) == (1, 1, 0.4)
+    assert list(report["left"].values()) == ["survived", "not reached", "too slow"]
+    assert report["notes"] == ["tried with tests of table only"]
+    later = Record(mutants, report)
+    assert later.report() == report
+    waiting = [one for one in mutants if later.is_open(one, again=False)]
+    assert waiting == [mutants[2], *mutants[5:]]
+    waiting = [one for one in mutants if later.is_open(one, again=True)]
+    assert waiting == [*mutants[1:3], *mutants[4:]]
+    # Those that are no longer in the sample are forgotten.
+    assert Record(mutants[1:], report).report()["killed"] == 1
+
+
+def test_each_equivalent_mutant_is_one_of_the_sources() -> None:
+    root = Path(glaive.__file__).parent
+    paths = {key.partition(":")[0] for key in EQUIVALENT}
+    known = {one.key for path in paths for one in mutants_of(path, (root / path).read_text())}
+    assert set(EQUIVALENT) <= known

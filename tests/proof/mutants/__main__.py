@@ -20,26 +20,21 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, Literal
 
 from tests.proof.figures import keep, kept
 from tests.proof.mutants.covering import CoveringTests
+from tests.proof.mutants.record import Fate, Record
 from tests.proof.mutants.running import run_tests
 from tests.proof.mutants.sites import Mutant, sample
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "src" / "glaive"
 FOLDERS = ("table", "format", "kernels")
-EQUIVALENT: dict[str, str] = json.loads((Path(__file__).parent / "equivalent.json").read_text())
-
-Fate = Literal["killed", "survived", "endless", "too slow", "not reached"]
-NOTICED: tuple[Fate, ...] = ("killed", "endless")
 
 
 class Copy:
@@ -80,56 +75,6 @@ class Copy:
         finally:
             path.write_text(source, "utf-8")
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # fits the bytecode there
-
-
-class Record:
-    """The fates of the mutants of a sample, kept as figures.
-
-    A fate stays as long as its mutant is in the sample.
-    """
-
-    def __init__(self, mutants: list[Mutant], before: dict[str, Any]) -> None:
-        names = {_name(one): one for one in mutants}
-        self.size, self.before = len(mutants), before
-        self.fates: dict[str, Fate] = {
-            names[name].key: fate for name, fate in before.get("fates", {}).items() if name in names
-        }
-        self.mutants = mutants
-        self.folders = set(before.get("folders", []))
-
-    def is_open(self, mutant: Mutant, *, again: bool) -> bool:
-        """Whether a mutant is to be tried: those that no test reached, too, and others again."""
-        if mutant.key in EQUIVALENT:
-            return False
-        fate = self.fates.get(mutant.key)
-        return fate in (None, "not reached") or (again and fate not in NOTICED)
-
-    def report(self) -> dict[str, Any]:
-        """What is known of the sample."""
-        counted = {key: fate for key, fate in self.fates.items() if key not in EQUIVALENT}
-        equivalent = sum(one.key in EQUIVALENT for one in self.mutants)
-        counts = Counter(counted.values())
-        killed = sum(counts[fate] for fate in NOTICED)
-        return {
-            "sample": self.size,
-            "tried": len(counted) + equivalent,
-            "mutants": len(counted),
-            "killed": killed,
-            "endless": counts["endless"],
-            "unreached": counts["not reached"],
-            "share": round(killed / max(1, len(counted)), 3),
-            "equivalent": equivalent,
-            "folders": sorted(self.folders),
-            "left": {key: fate for key, fate in counted.items() if fate not in NOTICED},
-            "fates": {
-                _name(one): self.fates[one.key] for one in self.mutants if one.key in self.fates
-            },
-        }
-
-
-def _name(mutant: Mutant) -> str:
-    """What stands for a mutant in the figures: its key may be long."""
-    return mutant.rank[:12]
 
 
 def main() -> int:

@@ -46,7 +46,7 @@ class CoveringTests:
         if mutant.path.startswith(LOOPS):
             found = {test for path in self._callers(mutant.path) for test in self._calling(path)}
         else:
-            found = self._running(mutant.path, {mutant.line})
+            found = self._running(mutant.path, self._lines(mutant))
         by_file: dict[str, list[str]] = {}
         for test in sorted(found):
             by_file.setdefault(test.split("::", maxsplit=1)[0], []).append(test)
@@ -55,6 +55,15 @@ class CoveringTests:
             tests = by_file[path]
             chosen += tests[:: -(-len(tests) // _MOST_OF_A_FILE)]
         return chosen[:_MOST]
+
+    def _lines(self, mutant: Mutant) -> set[int]:
+        """The line of a mutant; for a default, which no test runs, those of the function."""
+        for node in ast.walk(ast.parse((self.root / mutant.path).read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.lineno <= mutant.line:
+                first = node.body[0].lineno
+                if mutant.line < first:
+                    return set(range(first, (node.end_lineno or first) + 1))
+        return {mutant.line}
 
     @cache  # noqa: B019  # there is one of these in a process
     def _contexts(self, path: str) -> dict[int, list[str]]:

@@ -49,6 +49,11 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
     -------
     tuple
         The exit status of pytest, None if it used all of its time; and the test that failed.
+
+    Raises
+    ------
+    RuntimeError
+        The process failed beside its tests.
     """
     failure = folder / "failure.txt"
     failure.unlink(missing_ok=True)
@@ -62,7 +67,10 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
     status: int | None = process.exitcode
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         status = None
-    return status, failure.read_text("utf-8") if failure.exists() else ""
+    failed = failure.read_text("utf-8") if failure.exists() else ""
+    if status == 1 and not failed:
+        raise RuntimeError(f"no test failed, and yet: {(folder / 'output.txt').read_text('utf-8')}")
+    return status, failed
 
 
 def _run(folder: Path, tests: list[str], seconds: int) -> None:
