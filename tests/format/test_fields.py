@@ -175,12 +175,6 @@ def test_types_without_a_lance_name_are_refused_with_the_column(kind: pa.DataTyp
         LanceSchema.from_arrow(schema)
 
 
-@pytest.mark.parametrize("kind", [pa.list_view(pa.int8()), pa.large_list_view(pa.int8())], ids=str)
-def test_list_views_are_to_be_cast_to_lists(kind: pa.DataType) -> None:
-    with pytest.raises(SchemaError, match=r"before writing, to list or large_list\."):
-        LanceSchema.from_arrow(pa.schema([("a", pa.struct([("b", kind)]))]))
-
-
 def test_two_columns_of_one_name_are_refused() -> None:
     with pytest.raises(SchemaError, match="column 'a' exists twice"):
         LanceSchema.from_arrow(pa.schema([("a", pa.int8()), ("a", pa.int8())]))
@@ -251,10 +245,6 @@ def test_a_packed_struct_is_one_column() -> None:
     assert [one.name for one in columns] == ["p"]
 
 
-def test_the_highest_id_of_no_fields_is_below_all() -> None:
-    assert LanceSchema(()).max_field_id == -1
-
-
 def test_fields_are_found_by_id() -> None:
     assert SAMPLE.field_by_id(0).name == "id"
     with pytest.raises(ColumnNotFoundError, match="no field with id 99"):
@@ -305,10 +295,6 @@ def test_bottomless_nesting_is_refused() -> None:
 def test_impossible_type_parameters_are_reported(text: str) -> None:
     with pytest.raises(CorruptFileError, match="logical type"):
         leaf_type(text)
-
-
-def test_sizes_may_have_31_bits() -> None:
-    assert leaf_type("fixed_size_list:int8:2147483647") == pa.list_(pa.int8(), 2**31 - 1)
 
 
 def test_unknown_logical_types_name_the_known_ones() -> None:
@@ -363,50 +349,10 @@ def test_blob_columns_without_their_members_are_damage(members: tuple[Any, ...])
         LanceSchema.from_arrow(pa.schema([given]))
 
 
-def test_the_first_column_may_have_members_without_ids() -> None:
-    members = [field(-1, name, "uint64") for name in ("position", "size")]
-    top = field(0, "b", "struct")
-    top.metadata["lance-encoding:packed"] = b"true"
-    (first,) = LanceSchema.from_wire([top, *members]).fields
-    assert [one.name for one in first.children] == ["position", "size"]
-
-
 @pytest.mark.parametrize("number", [-1, -2, -(2**31)])
 def test_a_field_without_an_id_is_damage(number: int) -> None:
     with pytest.raises(CorruptFileError, match="id of field 'a': expected a new id"):
         LanceSchema.from_wire([field(number, "a", "int64")])
-
-
-def test_keys_are_told_by_flags_and_by_metadata() -> None:
-    first, second, third = (field(at, name, "int64") for at, name in enumerate("abc"))
-    first.unenforced_primary_key = True
-    second.unenforced_primary_key, second.unenforced_primary_key_position = True, 2
-    third.unenforced_clustering_key, third.unenforced_clustering_key_position = True, 1
-
-    schema = LanceSchema.from_wire([first, second, third])
-
-    assert [one.option("lance-schema:unenforced-primary-key") for one in schema.fields] == [
-        "true", "true", None,
-    ]  # fmt: skip
-    again = schema.to_wire()
-    assert [one.unenforced_primary_key for one in again] == [True, True, False]
-    assert [one.unenforced_primary_key_position for one in again] == [0, 2, 0]
-    assert [one.unenforced_clustering_key for one in again] == [False, False, True]
-    assert again[2].unenforced_clustering_key_position == 1
-
-
-def test_jsonb_is_arrows_json_at_any_depth() -> None:
-    told = {"ARROW:extension:name": "lance.json"}
-    stored, other = (
-        pa.field("item", pa.large_binary(), metadata=metadata)
-        for metadata in (told, {"ARROW:extension:name": "somebody.else"})
-    )
-    for outer in (pa.large_list, pa.list_, lambda item: pa.list_(item, 2)):
-        found = extended(pa.schema([("a", outer(stored)), ("b", outer(other))]))
-        json, left = found.field("a").type, found.field("b").type
-        assert json.value_type == pa.json_()
-        assert left.value_type == pa.large_binary()
-        assert type(json) is type(left) is type(outer(pa.int8()))
 
 
 def test_fields_below_one_that_is_not_nested_are_refused() -> None:

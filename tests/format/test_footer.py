@@ -43,6 +43,13 @@ def test_other_files_are_told_apart(data: bytes) -> None:
         ManifestFooter.parse(pa.py_buffer(data), len(data), where="x/y")
 
 
+def test_a_file_of_another_kind_is_told_from_one_that_is_too_short() -> None:
+    for size, reason in ((39, "it has 39 bytes, the footer alone takes 40"), (40, "found b'PAR1'")):
+        data = pa.py_buffer((bytes(40) + b"PAR1")[-size:])
+        with pytest.raises(NotLanceError, match=reason):
+            FileFooter.parse(data, size, where="f")
+
+
 @pytest.mark.spec("footer-3")
 @pytest.mark.parametrize(("major", "minor"), [(2, 4), (3, 0), (0, 4), (0, 2)])
 def test_unknown_versions_are_refused_by_number(major: int, minor: int) -> None:

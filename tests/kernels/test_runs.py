@@ -41,6 +41,17 @@ def test_an_example() -> None:
         assert lengths.tolist() == [255, 45, 200]
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_chunk_is_filled_to_its_last_byte(tier: Any) -> None:
+    most = 8186 // 9  # pairs of a value of eight bytes and a length
+    for more, counts in ((0, [most]), (1, [512, most - 511])):
+        values = buffer(np.arange(most + more, dtype="<u8"))
+        with force_tier(tier):
+            plan = plan_runs(values, most + more, 64, NO_LIMIT)
+        assert plan is not None
+        assert plan.counts.tolist() == counts
+
+
 @pytest.mark.spec("rle-1", "rle-2", "rle-3")
 @given(
     word_bits=st.sampled_from(WORDS),

@@ -12,6 +12,7 @@ from pyroaring import BitMap
 from glaive.errors import (
     CommitConflictError,
     CorruptFileError,
+    DatasetExistsError,
     DatasetNotFoundError,
     NotFoundError,
     OptionError,
@@ -25,11 +26,13 @@ from glaive.format.rowids import decode_row_ids
 from glaive.format.transaction import Transaction
 from glaive.io.store import ObjectStore
 from glaive.table.bitmaps import offsets_of
+from glaive.table.cloning import begin_clone
 from glaive.table.commit import commit_transaction
 from glaive.table.deletions import add_deletions, load_deletions
 from glaive.table.fragment_ids import new_fragments
 from glaive.table.index_coverage import covered_fragments, prune, remap
 from glaive.table.operations.append import Append
+from glaive.table.operations.clone import Clone
 from glaive.table.operations.create_index import CreateIndex
 from glaive.table.operations.data_replacement import DataReplacement
 from glaive.table.operations.merge import Merge
@@ -39,7 +42,7 @@ from glaive.table.operations.reserve_fragments import ReserveFragments
 from glaive.table.operations.restore import Restore
 from glaive.table.operations.update_config import UpdateConfig
 from glaive.table.protocol import BuildContext, CommitOptions, TableOperation
-from glaive.table.put_manifest import put_manifest
+from glaive.table.put_manifest import made_by, put_manifest
 
 from .native import SCHEMA, as_read, data_file, fragment, index, operations
 from .places import make_store
@@ -203,6 +206,28 @@ def test_row_ids_are_given_up_to_the_last_one(base: Manifest, left: int) -> None
         (made,) = new_fragments(wire, added, 2)
         ids = decode_row_ids(made.inline_row_ids, 3, where="m")
         assert ids.tolist() == [2**64 - 4, 2**64 - 3, 2**64 - 2]
+
+
+def test_a_clone_does_not_touch_a_dataset_that_is_there(
+    store: ObjectStore, base: Manifest, tmp_path: Path
+) -> None:
+    target = make_store("memory", tmp_path / "other")
+    commit(target, 0, Overwrite(fragments=(fragment(name="own"),), schema=SCHEMA))
+    before = sorted(entry.path for entry in target.walk(""))
+
+    with pytest.raises(DatasetExistsError):
+        begin_clone(store, base, target, Clone(shallow=True, ref_version=1, ref_path=store.uri))
+
+    assert sorted(entry.path for entry in target.walk("")) == before
+
+
+def test_a_version_is_known_by_the_transaction_that_made_it(
+    store: ObjectStore, base: Manifest
+) -> None:
+    transaction = Transaction(read_version=1, operation=ReserveFragments(1))
+    made = commit_transaction(store, transaction)
+    assert made_by(store, made, transaction.uuid)
+    assert not made_by(store, base, transaction.uuid)
 
 
 def test_a_set_of_numbers_is_read_up_to_a_limit() -> None:
