@@ -197,7 +197,8 @@ class TableSearch(TableHandle):
         from pyspark.sql.types import FloatType, StructType
 
         if work.queries not in queries.columns:
-            raise ColumnNotFoundError.among(work.queries, queries.columns, where="the queries")
+            where = "the frame of queries; query_column names another one"
+            raise ColumnNotFoundError.among(work.queries, queries.columns, where=where)
         found = self._schema_of(work.columns, work.filter).add(last, FloatType())
         both = set(queries.columns) & set(found.names)
         if both:
