@@ -287,6 +287,15 @@ def test_arithmetic_is_exact_beyond_64_bits(value: Arithmetic, of: int, scale: i
     assert row["a0"] == 2 * by_hand(value, of)
 
 
+def test_a_sum_of_products_may_be_the_first_number_beyond_64_bits() -> None:
+    values = [Decimal(2**58)] * 4
+    total = Aggregate("sum", Arithmetic("*", Leaf("v"), Constant(8, 0)))
+
+    (row,) = partial([batch(values, pa.decimal128(18, 0))], DecimalType(38, 0), total)
+
+    assert row["a0"] == 2**63
+
+
 def by_hand(value: Any, of: int) -> Decimal:
     """Exact for numbers of 40 digits."""
     if isinstance(value, Leaf):
