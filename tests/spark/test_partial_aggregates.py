@@ -307,16 +307,26 @@ def by_hand(value: Any, of: int) -> Decimal:
         return {"+": left + right, "-": left - right, "*": left * right}[value.op]
 
 
-@pytest.mark.parametrize(("rows", "groups"), [(123, 1), (124, 124)])
-def test_rows_are_passed_on_where_a_sum_might_have_39_digits(rows: int, groups: int) -> None:
+@pytest.mark.parametrize(
+    ("root", "rows", "groups"),
+    [
+        (9 * 10**17, 123, 1),
+        (9 * 10**17, 124, 124),
+        (10**17, 9_999, 1),
+        (10**17, 10_000, 10_000),  # 10^38
+    ],
+)
+def test_rows_are_passed_on_where_a_sum_might_have_39_digits(
+    root: int, rows: int, groups: int
+) -> None:
     squared = Arithmetic("*", Leaf("v"), Leaf("v"))
-    values = [Decimal(9 * 10**17)] * rows
+    values = [Decimal(root)] * rows
 
     found = partial(
         [batch(values, pa.decimal128(18, 0))], DecimalType(38, 0), Aggregate("sum", squared)
     )
 
-    assert [row["a0"] for row in found] == [Decimal(81 * 10**34 * rows // groups)] * groups
+    assert [row["a0"] for row in found] == [Decimal(root**2 * rows // groups)] * groups
 
 
 @pytest.mark.parametrize("size", [5, 10**13])
