@@ -41,7 +41,7 @@ _ZSTD_HEADER = 18  # bytes of the longest frame header
 _ZSTD_LEVEL = 3  # the default of zstd; Arrow's is 1
 _USUAL_RATIO = 64
 """Up to here data may be as large as it likes: a file of a gigabyte may hold much of it."""
-_LONG_FRAME = 16_384  # uncompressed bytes from which one call per frame beats one stream
+_LONG_FRAME = 131_072  # uncompressed bytes from which one call per frame beats one stream
 
 
 def decompress(

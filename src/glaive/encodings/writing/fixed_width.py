@@ -14,7 +14,7 @@ from glaive.encodings.protocol import EncodedChunks, ValueEncoding
 from glaive.encodings.registry import value_encodings
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.byte_stream_split import ByteStreamSplit
-from glaive.encodings.values.flat import Flat
+from glaive.encodings.values.flat import COMPRESSED_CHUNK_BYTES, Flat
 from glaive.encodings.values.general import General
 from glaive.encodings.values.nested_runs import NestedRuns
 from glaive.encodings.values.rle import RunLength
@@ -76,7 +76,7 @@ def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
     Decimals are 16 bytes of which few differ. Identifiers of this width do not compress.
     """
     tried = _sample(stats.block)
-    general = General("zstd", plain)
+    general = General("zstd", Flat(plain.bits, COMPRESSED_CHUNK_BYTES))
     size = _bytes(stats, general.encode_mini(tried))
     enough = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
     return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
