@@ -15,6 +15,7 @@ from glaive.kernels.code_scan import (
     CodeRows,
     RowPlaces,
     ScannedPartition,
+    code_blocks,
     scan_codes,
 )
 from glaive.kernels.graph_search import COMPARISONS
@@ -86,6 +87,57 @@ def test_both_tiers_keep_the_same_rows(
     assert len(order) <= count
 
 
+@pytest.mark.parametrize("scale", [0.0, 2.0**-110, 2.0**-10, 1.0, 2.0**13, 2.0**90])
+@pytest.mark.parametrize("odd", [0.0, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("live", [True, False])
+def test_bounds_of_codes_by_tables_lose_no_row(scale: float, odd: float, live: bool) -> None:
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        # Whole numbers, so that sums are the same in whatever order.
+        tables = (random.integers(-999, 1000, (WIDTH, 256)) * scale).astype(np.float32)
+        tables[0, :9] += np.float32(odd)
+        made = []
+        for at, size in enumerate((300, 40, 190)):
+            codes = random.integers(0, 256, (size, WIDTH)).astype(np.uint8)
+            terms = (random.integers(-8000, 8000, size) * scale).astype(np.float32)
+            number = np.arange(size)
+            is_live = random.random(size) < 0.9 if live else None
+            places = RowPlaces(number, number, (number + 1000 * at).astype(np.uint64), is_live)
+            made.append((codes, terms, places))
+        found = []
+        for tier in TIERS:
+            with force_tier(tier):  # type: ignore[arg-type]  # a tier
+                parts = [
+                    ScannedPartition(CodeRows(c, t, blocks=code_blocks(c)), p, at * scale, -2.0)
+                    for at, (c, t, p) in enumerate(made)
+                ]
+                query = CodeQuery("tables", tables)
+                found += [scan_codes(parts, query, 20, low=low * scale) for low in (-9e9, -3000)]
+        for first, second in zip(found[:2], found[2:], strict=True):
+            assert first.key.tolist() == second.key.tolist()
+            assert first.distance.tolist() == second.distance.tolist()
+            assert first.compared == second.compared
+
+
+def test_rows_whose_blocks_say_that_they_are_far_are_not_compared() -> None:
+    count = 64 * 4
+    near, far = np.zeros((count, WIDTH), np.uint8), np.full((count, WIDTH), 200, np.uint8)
+    tables = np.zeros((WIDTH, 256), np.float32)
+    tables[:, 200] = 1
+    number = np.arange(count)
+    places = RowPlaces(number, number, number[::-1].astype(np.uint64))
+    with force_tier("numba"):
+        blocks = code_blocks(far)
+        # Blocks of other codes than the rows have show which of the two are looked at.
+        part = ScannedPartition(
+            CodeRows(near, np.zeros(count, np.float32), blocks=blocks), places, 0
+        )
+        found = scan_codes([part], CodeQuery("tables", tables), 10)
+    by_blocks = blocks is not None
+    assert found.compared == count
+    assert found.key.min() == (count - 64 if by_blocks else 0)
+
+
 @pytest.mark.parametrize("tier", TIERS)
 def test_rows_that_are_far_not_live_or_not_allowed_are_passed_over(tier: Any) -> None:
     codes = np.array([[0], [1], [2], [3], [4], [np.nan]], np.float32)
@@ -128,6 +180,8 @@ GAP = CodeQuery("gap", np.zeros(3, np.uint8))
         lambda: CodeRows(np.zeros((2, 3))),
         lambda: CodeRows(np.zeros((3, 2), np.uint8).T),
         lambda: CodeRows(ROWS.codes, np.zeros(3, np.float32)),
+        lambda: CodeRows(ROWS.codes, np.zeros(2, np.float32), blocks=np.zeros(192, np.uint8)),
+        lambda: CodeRows(ROWS.codes, blocks=np.zeros(0, np.uint8)),
         lambda: RowPlaces(NUMBERS[:1], NUMBERS, PLACES.key),
         lambda: RowPlaces(NUMBERS, NUMBERS, PLACES.key, np.zeros(1, np.bool_)),
         lambda: AllowedBits(NUMBERS[:1], np.array([9]), np.zeros(1, np.uint8)),
@@ -143,6 +197,8 @@ GAP = CodeQuery("gap", np.zeros(3, np.uint8))
         "kind",
         "order",
         "terms",
+        "blocks",
+        "no terms",
         "fragments",
         "live",
         "bits",

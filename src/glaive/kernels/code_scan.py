@@ -20,6 +20,7 @@ from glaive.dataclass import dataclass
 from glaive.kernels._addresses import KEEPS_ADDRESSES, address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.graph_search import COMPARISONS, Comparison, compare
+from glaive.kernels.native import code_bounds
 from glaive.kernels.native import code_scan as compiled
 from glaive.kernels.vector_records import ScanCodes
 from glaive.named_tuple import NamedTuple
@@ -32,11 +33,16 @@ __all__ = [
     "Nearest",
     "RowPlaces",
     "ScannedPartition",
+    "code_blocks",
     "exercise",
     "scan_codes",
 ]
 
 _ENTRIES: Final = 256
+
+_BLOCK: Final = 64
+_MOST_PARTS: Final = 256
+"""Codes of a block; and parts of a code up to which sums of bytes have 16 bits."""
 
 
 class CodeQuery(NamedTuple):
@@ -71,6 +77,9 @@ class CodeRows:
         ``float32`` or ``uint8`` of shape ``(rows, width)``.
     terms, scales
         ``float32`` of shape ``(rows,)``, or None.
+    blocks
+        The same codes as :func:`code_blocks` makes them, for comparisons by tables of rows with
+        terms and without scales; or None.
 
     Raises
     ------
@@ -81,6 +90,7 @@ class CodeRows:
     codes: NDArray[Any]
     terms: Float32s | None = None
     scales: Float32s | None = None
+    blocks: UInt8s | None = None
     _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +101,11 @@ class CodeRows:
         for numbers in (self.terms, self.scales):
             if numbers is not None and not _is_plain(numbers, np.float32, len(codes)):
                 raise ValueError(f"{numbers.dtype} of shape {numbers.shape} for {len(codes)} rows")
+        if self.blocks is not None:
+            size = len(codes) // _BLOCK * _BLOCK * codes.shape[1]
+            fits = codes.dtype == np.uint8 and _is_plain(self.blocks, np.uint8, size)
+            if not fits or self.terms is None or self.scales is not None:
+                raise ValueError(f"blocks of {len(self.blocks)} bytes for codes {codes.shape}")
         object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
 
     @property
@@ -104,7 +119,7 @@ class CodeRows:
         return self._places or self._located()
 
     def _located(self) -> bytes:
-        return pack("3q", *map(_place, (self.codes, self.terms, self.scales)))
+        return pack("4q", *map(_place, (self.codes, self.terms, self.scales, self.blocks)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,6 +234,20 @@ class AllowedBits:
         return known
 
 
+def code_blocks(codes: UInt8s) -> UInt8s | None:
+    """Codes that select entries of tables, 64 rows at a time and part by part.
+
+    The rows 0, 32, 1, 33 and so on lie side by side; the last rows, fewer than 64, are left out.
+    None where the processor cannot compare blocks, or codes are too wide.
+    """
+    count, width = codes.shape
+    few = width > _MOST_PARTS or count < _BLOCK or not use_compiled(codes.size)
+    if few or not code_bounds.permutes_bytes():
+        return None
+    blocks = codes[: count // _BLOCK * _BLOCK].reshape(-1, 2, _BLOCK // 2, width)
+    return np.ascontiguousarray(blocks.transpose(0, 3, 2, 1)).reshape(-1)
+
+
 class Nearest(NamedTuple):
     """The nearest rows, nearest first, and how many were compared."""
 
@@ -263,6 +292,9 @@ def scan_codes(
     heap, keys = np.empty(room, np.float32), np.empty(room, np.uint64)
     places = np.empty((2, room), np.int64)
     first = address(numbers)
+    scratch = None
+    if query.comparison == "tables" and allowed is None and query[2:] == (1, 0):
+        scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
     call = ScanCodes(
         parts=address(table), offsets=first, weights=first + 4 * len(partitions),
         part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
@@ -272,7 +304,7 @@ def scan_codes(
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
         bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=address(heap),
-        keys=address(keys), places=address(places),
+        keys=address(keys), places=address(places), scratch=_place(scratch),
     )  # fmt: skip
     size, compared = compiled.scan_codes(*call)
     return Nearest(heap[:size], keys[:size], places[0, :size], places[1, :size], compared)
@@ -350,3 +382,4 @@ def exercise() -> None:
     places = RowPlaces(number, number, number.astype(np.uint64))
     query = CodeQuery("gap", np.zeros(4, np.uint8))
     scan_codes([ScannedPartition(rows, places, 0)], query, 1)
+    code_blocks(np.zeros((_BLOCK, 1), np.uint8))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import byte_products as byte_products
     from glaive.kernels.loops import bytesplit as bytesplit
     from glaive.kernels.loops import chunks as chunks
+    from glaive.kernels.loops import code_bounds as code_bounds
     from glaive.kernels.loops import code_scan as code_scan
     from glaive.kernels.loops import codes as codes
     from glaive.kernels.loops import compact as compact

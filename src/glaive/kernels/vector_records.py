@@ -200,7 +200,7 @@ class SearchGraph(NamedTuple):
 
 
 class ScanCodes(NamedTuple):
-    """For ``code_scan.scan_codes``; ``parts``: eight numbers for each partition."""
+    """For ``code_scan.scan_codes``; ``parts``: nine numbers for each partition."""
 
     parts: int
     offsets: int
@@ -219,3 +219,4 @@ class ScanCodes(NamedTuple):
     heap: int
     keys: int
     places: int
+    scratch: int

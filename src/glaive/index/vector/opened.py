@@ -169,6 +169,8 @@ class OpenedVectorIndex(OpenedIndex):
                 graph = read_graph(self._graphs, number, len(rows))
                 nbytes += graph.nbytes
             scanned = self.codes.scanned(codes)
+            if scanned is not None and scanned.blocks is not None:
+                nbytes += scanned.blocks.nbytes
             loaded = LoadedPartition(number, rows, codes, nbytes, graph, scanned)
             return loaded, loaded.nbytes
 

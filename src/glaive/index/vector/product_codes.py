@@ -22,7 +22,7 @@ from glaive.index.vector.codes import Codes, list_values, row_numbers
 from glaive.index.vector.layouts import row_major
 from glaive.index.vector.storage import ADDRESSES, PRODUCT, Storage
 from glaive.index.vector.vectors import read_codebook
-from glaive.kernels.code_scan import CodeQuery, CodeRows
+from glaive.kernels.code_scan import CodeQuery, CodeRows, code_blocks
 from glaive.kernels.codes import part_products, sum_tables
 from glaive.kernels.distances import Metric
 from glaive.kernels.graph_search import NodeCodes
@@ -144,7 +144,7 @@ class ProductCodes(Codes):
 
     def scanned(self, codes: ProductRows) -> CodeRows:
         """See :meth:`Codes.scanned`."""
-        return CodeRows(codes.codes, codes.terms)
+        return CodeRows(codes.codes, codes.terms, blocks=code_blocks(codes.codes))
 
     def code_query(self, prepared: Float32s) -> CodeQuery:
         """See :meth:`Codes.code_query`."""
