@@ -31,6 +31,7 @@ GlaiveError
 │   └── FilterColumnError(ColumnNotFoundError)   it names a column that is not there
 ├── RowIndexError(IndexError, ValueError, OSError)   a row position, id or address beyond all
 ├── StoreError(OSError)                  the file system or object store refused or failed
+│   ├── UnreachableError(ValueError)     a dataset was not opened, because its store failed
 │   ├── AccessError(PermissionError)     a dataset names a location that the caller did not allow
 │   ├── NotForcedError                   written and visible, but perhaps not on disk yet
 │   ├── ObjectNotFoundError(FileNotFoundError)    no object under this path
@@ -82,6 +83,7 @@ __all__ = [
     "StoreError",
     "TrainingError",
     "UnfinishedDatasetError",
+    "UnreachableError",
     "UnsupportedFeatureError",
     "VersionNotFoundError",
 ]
@@ -348,6 +350,10 @@ class RowIndexError(GlaiveError, IndexError, ValueError, OSError):
 
 class StoreError(GlaiveError, OSError):
     """The file system or object store refused or failed."""
+
+
+class UnreachableError(StoreError, ValueError):
+    """A dataset was not opened, because its store refused or failed."""
 
 
 class AccessError(StoreError, PermissionError):

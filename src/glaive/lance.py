@@ -68,7 +68,7 @@ _refused = absent_names(__name__, REFUSED[__name__], globals())
 
 def __getattr__(name: str) -> Any:
     if name == "indices":
-        return import_module("glaive.indices")
+        return import_module("glaive.indices.training")
     if name not in _HOMES:
         return _refused(name)
     return getattr(import_module(f"glaive.{_HOMES[name]}"), name)

@@ -169,7 +169,8 @@ class ShardedBatchSampler(_Sharded, Sampler):
     """Every ``world_size``-th batch, from ``rank`` on: shares differ by one batch at most.
 
     With a filter the number of rows is not known before: each process scans all rows that pass
-    and keeps its share of the batches, and ``randomize`` shuffles the rows of each batch only.
+    and keeps every ``world_size``-th one, so that shares differ by one row at most; ``randomize``
+    shuffles the rows of each batch only.
 
     Parameters
     ----------
@@ -207,26 +208,26 @@ class ShardedBatchSampler(_Sharded, Sampler):
         done = offset // batch_size
         options: dict[str, Any] = {"columns": columns, "with_row_id": with_row_id}
         if filter is not None:
+            share = batch_size * self._world_size
             scanner = dataset.scanner(
-                filter=filter, batch_size=batch_size, strict_batch_size=True, **options
+                filter=filter, batch_size=share, strict_batch_size=True, **options
             )
-            yield from islice(self._every_nth(scanner.to_batches()), done, None)
+            yield from islice(self._every_nth_row(scanner.to_batches()), done, None)
             return
         numbers = self._share(-(-len(dataset) // batch_size))[done:]
         if with_row_id:
             columns = _with_row_ids(dataset, columns)
         yield from batches_at(dataset, columns, numbers, batch_size)
 
-    def _every_nth(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _every_nth_row(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         random = np.random.default_rng([self._seed, self._epoch, self._rank])
-        for number, batch in enumerate(batches):
-            if number % self._world_size != self._rank:
-                continue
+        for batch in batches:
+            rows = np.arange(self._rank, batch.num_rows, self._world_size)
             if self._randomize:
-                order: Any = random.permutation(batch.num_rows)
-                yield batch.take(pa.array(order))
-            else:
-                yield batch
+                random.shuffle(rows)
+            if len(rows):
+                numbers: Any = pa.array(rows)
+                yield batch.take(numbers)
 
 
 class ShardedFixedBatchSampler(ShardedBatchSampler):

@@ -182,23 +182,39 @@ def appended(dataset: glaive.LanceDataset, first: int, count: int) -> glaive.Lan
     return glaive.write_dataset(table, dataset, mode="append")
 
 
-def test_new_rows_make_a_segment_and_small_segments_are_merged(
+def test_new_rows_make_a_segment_that_is_merged_with_those_of_its_size(
     dataset: glaive.LanceDataset,
 ) -> None:
+    dataset = appended(dataset, 1000, 20_000)
     dataset.create_scalar_index("id", "BTREE")
-    dataset = appended(dataset, 1000, 1)
+    dataset = appended(dataset, 30_000, 1)
     dataset.optimize.optimize_indices()
-    assert segments(dataset) == [[0, 1, 2, 3], [4]]
-    dataset = appended(dataset, 1001, 1)
+    assert segments(dataset) == [[0, 1, 2, 3, 4], [5]]
+    dataset = appended(dataset, 30_001, 1)
     dataset.optimize.optimize_indices()
-    assert segments(dataset) == [[0, 1, 2, 3], [4, 5]]
-    dataset = appended(dataset, 1002, 100)
+    assert segments(dataset) == [[0, 1, 2, 3, 4], [5, 6]]
+    dataset = appended(dataset, 30_002, 3000)
     dataset.optimize.optimize_indices()
-    assert segments(dataset) == [[0, 1, 2, 3, 4, 5, 6]]
-    assert [found(dataset, number) for number in (0, 399, 1000, 1001, 1101, 1102)] == [1] * 5 + [0]
+    assert segments(dataset) == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert [found(dataset, number) for number in (0, 399, 30_000, 30_001, 33_001)] == [1] * 5
+    assert found(dataset, 33_002) == 0
     version = dataset.version
     dataset.optimize.optimize_indices()
     assert dataset.version == version
+
+
+def test_small_segments_are_merged_however_few_rows_are_added(dataset: glaive.LanceDataset) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    dataset = appended(dataset, 1000, 1)
+    dataset.optimize.optimize_indices()
+    assert segments(dataset) == [[0, 1, 2, 3, 4]]
+    dataset = appended(dataset, 1001, 1)
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    assert segments(dataset) == [[0, 1, 2, 3, 4], [5]]
+    version = dataset.version
+    dataset.optimize.optimize_indices()
+    assert dataset.version == version
+    assert [found(dataset, number) for number in (0, 399, 1000, 1001, 1002)] == [1] * 4 + [0]
 
 
 def test_the_number_of_segments_to_merge_may_be_given(dataset: glaive.LanceDataset) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, Unpack
 
 import pyarrow as pa
 
+from glaive.dataset.arrow_classes import class_for_arrow
 from glaive.dataset.deprecations import warn_deprecated
 from glaive.dataset.opening import find, version_of_manifest
-from glaive.dataset.pylance_members import class_for_arrow, with_pylance_members
+from glaive.dataset.pylance_members import with_pylance_members
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.history import describe, describe_all, find_version
 from glaive.errors import GlaiveError, NotFoundError, OptionError, UnsupportedFeatureError
@@ -91,7 +92,7 @@ class LanceDataset:
     Safe to share between threads; can be pickled, and is opened again at the same version.
     """
 
-    __class__ = class_for_arrow
+    __class__ = class_for_arrow("Dataset")
 
     def __init__(
         self,

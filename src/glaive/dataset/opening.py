@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from glaive.dataset.versions.history import find_version, version_as_of
-from glaive.errors import CorruptFileError, OptionError
+from glaive.errors import CorruptFileError, OptionError, StoreError, UnreachableError
 from glaive.events import DATASETS, emit
 from glaive.format.manifest import Manifest
 from glaive.io.access import AccessPolicy
@@ -43,8 +43,10 @@ def find(
             access=access,
         )
         found = _version(store, os.fspath(uri), version, asof)
-    except Exception:
+    except Exception as error:
         emit(DATASETS, status="error", **about)
+        if type(error) is StoreError:
+            raise UnreachableError(str(error)) from error
         raise
     emit(DATASETS, status="success", version=found[1].version, **about)
     return found

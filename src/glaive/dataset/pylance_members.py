@@ -1,15 +1,8 @@
-"""Members of ``LanceDataset`` that clients of pylance use and that no other module is about.
-
-pylance's datasets are pyarrow datasets: LanceDB and others ask ``isinstance``. Deriving from
-pyarrow's class would load pyarrow.dataset, a quarter of a second, whenever a dataset is opened.
-So ``__class__`` says so only once pyarrow.dataset is loaded, before which nobody can ask.
-"""
+"""Members of ``LanceDataset`` that clients of pylance use and that no other module is about."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -22,7 +15,6 @@ if TYPE_CHECKING:
     from glaive.file.session import LanceFileSession
 
 __all__ = [
-    "class_for_arrow",
     "filter",
     "from_pydantic_model",
     "join",
@@ -56,28 +48,6 @@ def with_pylance_members(cls: D) -> D:
         setattr(cls, named.__name__, member)
     refuse_members(REFUSED_MEMBERS)(cls)
     return cls
-
-
-@cache
-def _as_arrow_dataset(opened_class: Hashable) -> type:
-    from pyarrow.dataset import Dataset
-
-    cls: Any = opened_class
-    return type(
-        cls.__name__, (cls, Dataset), {"__module__": cls.__module__, "__doc__": cls.__doc__}
-    )
-
-
-@property  # type: ignore[misc]  # becomes one of the class
-def class_for_arrow(self: Any) -> type:
-    """The class; a pyarrow dataset, too, once pyarrow.dataset or DuckDB is loaded.
-
-    DuckDB asks for pyarrow's class only if it is loaded; then it reads what a query needs. Datasets
-    have no ``__arrow_c_stream__``, as pylance's: DuckDB would prefer it, and read all.
-    """
-    cls: Any = type(self)
-    asked = "pyarrow._dataset" in sys.modules or "duckdb" in sys.modules
-    return _as_arrow_dataset(cls) if asked else cls
 
 
 class _Inner:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from glaive.compat.absent import refuse_members
 from glaive.compat.refusals import REFUSED_MEMBERS
+from glaive.dataset.arrow_classes import class_for_arrow
 from glaive.scan.options import ScanOptions
 from glaive.scan.ready import ready_scan
 from glaive.scan.views import Views
@@ -21,7 +22,7 @@ __all__ = ["LanceScanner", "Scanner"]
 class Scanner:
     """One scan; can be run several times. Returned by ``dataset.scanner(...)``."""
 
-    __slots__ = ("_options", "_query", "_views")
+    __class__ = class_for_arrow("Scanner")
 
     def __init__(self, views: Views, options: ScanOptions) -> None:
         self._views = views

@@ -32,8 +32,9 @@ class BatchCache:
     ) -> None:
         self._read = read
         self._folder = Path(folder or tempfile.mkdtemp(prefix="glaive-batches-"))
-        if folder is None:
-            finalize(self, rmtree, self._folder, ignore_errors=True)
+        self._temporary = (
+            finalize(self, rmtree, self._folder, ignore_errors=True) if folder is None else None
+        )
         self._file: Path | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -59,3 +60,11 @@ class BatchCache:
                 if not complete:
                     path.unlink()
         self._file = path
+
+    def delete(self) -> None:
+        """Delete the file, and the folder if it is a temporary one."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+            self._file = None
+        if self._temporary is not None:
+            self._temporary()

@@ -30,8 +30,6 @@ __all__ = ["FragmentChanges"]
 class FragmentChanges:
     """The methods of ``LanceFragment`` that prepare changes for a commit."""
 
-    __slots__ = ("_position", "_stored", "_views")
-
     _views: Views
     _position: int
     _stored: Fragment

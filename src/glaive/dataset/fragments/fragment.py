@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 import pyarrow as pa
 
+from glaive.dataset.arrow_classes import class_for_arrow
 from glaive.dataset.fragments.changes import FragmentChanges
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata
@@ -40,7 +41,7 @@ class LanceFragment(FragmentChanges):
     It stays at that version when the dataset moves to another one.
     """
 
-    __slots__ = ()
+    __class__ = class_for_arrow("Fragment")
 
     def __init__(self, dataset: OpenDataset, fragment_id: int | None) -> None:
         if fragment_id is None:

@@ -33,6 +33,9 @@ _GROWTH = 8
 So each row is written again a few times while an index grows, and an index has few segments.
 """
 
+_SMALL_ROWS = 16_384
+"""A segment of up to so many rows is merged whatever is added: searching two costs more."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Segment:
@@ -161,7 +164,8 @@ def _to_merge(segments: Sequence[_Segment], added: int, count: int | None) -> in
         return merged if added or merged > 1 else 0
     merged, rows = 0, added
     for segment in reversed(segments):
-        if segment.rows > _GROWTH * rows and segment.fragments:
+        small = added and rows + segment.rows <= _SMALL_ROWS
+        if segment.rows > _GROWTH * rows and segment.fragments and not small:
             break
         rows += segment.rows
         merged += 1

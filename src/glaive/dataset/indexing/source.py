@@ -167,8 +167,14 @@ class ColumnSource:
         starts = self._snapshot.row_starts[self._positions]
         numbers = chosen - (ends - counts)[at] + starts[at]
         table = take(Views(self._snapshot).take((self._path,)), numbers)
-        chunks = [self._values(chunk) for chunk in table.column(0).chunks]
+        chunks = [self._values(self._member(chunk)) for chunk in table.column(0).chunks]
         return concat_arrays(chunks) if chunks else pa.array([], self.field.type)
+
+    def _member(self, array: Any) -> Any:
+        """The column out of the structs that a take leaves it in; null where one of these is."""
+        for _ in self._snapshot.manifest.schema.find(self._path)[1:]:
+            (array,) = array.flatten()
+        return array
 
     def _values(self, array: Any) -> Any:
         """The values of a column in the type of :attr:`field`."""

@@ -107,6 +107,11 @@ class OpenedInverted(ScalarIndex):
             total |= partition.statistics
         return total
 
+    def check_positions(self) -> None:
+        """Raise ``OptionError`` if documents have no positions: no phrase can be searched."""
+        for partition in self.partitions:
+            partition.check_positions()
+
     def answers(self, query: IndexQuery) -> bool:
         """Whether it can find the rows that have all tokens of a text, and maybe more."""
         return (

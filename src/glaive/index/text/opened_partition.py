@@ -182,6 +182,15 @@ class OpenedPartition:
         known: TokenPositions = self._kept(("positions", token), load)
         return known
 
+    def check_positions(self) -> None:
+        """Raise ``OptionError`` if there are documents, but no positions of their tokens."""
+        if self.size and not {_POSITION, _STREAM}.intersection(self._lists.schema.names):
+            raise OptionError(
+                f"{self._segment.where}: position is not found but required for phrase queries: "
+                "the index has no positions, which phrases need. Create it again with "
+                "with_position=True."
+            )
+
     # ------------------------------------------------------------------ reading
 
     def _kept(self, key: Hashable, load: Any) -> Any:
@@ -265,12 +274,7 @@ class OpenedPartition:
         file = self._lists
         if _POSITION in file.schema.names:
             return self._read_document_positions(place, frequencies.astype(np.int64))
-        if _STREAM not in file.schema.names:
-            raise OptionError(
-                f"{self._segment.where}: position is not found but required for phrase queries: "
-                "the index has no positions, which phrases need. Create it again with "
-                "with_position=True."
-            )
+        self.check_positions()
         table = file.read([_STREAM, _STREAM_AT], place, place + 1)
         stream = elements_of(one_array(table[_STREAM]), _STREAM, file)
         _, begins = lists_of(table, _STREAM_AT, file)

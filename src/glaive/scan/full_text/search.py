@@ -211,6 +211,9 @@ class TextSearch:
     ) -> Hits:
         """Rows that have tokens of a column."""
         tokens = terms.tokens
+        if terms.phrase:
+            for _, opened in column.segments:
+                opened.check_positions()
         parts = [Hits(np.zeros(0, np.uint64), np.zeros(0, np.float32))]
         if tokens and column.segments:
             searched = column.searched(self._among)
