@@ -57,6 +57,7 @@ def test_a_store_that_overwrites_is_found_out_and_the_seed_is_told() -> None:
     status, report = simulate("--schedules", 300, "--careless", "--most-found", 1)
     assert status == 1
     (found,) = report["found"]
+    assert "were replaced by other objects" in found
     (command,) = report["repeat"]
     seed = found.split(":")[0].removeprefix("seed ")
     assert command == f"python -m tests.proof.simulate --seed {seed}"

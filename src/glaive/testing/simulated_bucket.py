@@ -24,6 +24,12 @@ class _Object:
     doing: object = None
 
 
+def _differ(past: list[_Object]) -> bool:
+    """Whether the states of an object that have a content differ in it."""
+    contents = [state.data for state in past if state.data is not None]
+    return any(not contents[0].equals(content) for content in contents[1:])
+
+
 class Bucket:
     """Objects by path. Each change has a moment; each change is atomic.
 
@@ -86,6 +92,10 @@ class Bucket:
             for path, past in self._objects.items()
         }
         return other
+
+    def replaced(self) -> list[str]:
+        """Paths of objects that had several contents."""
+        return [path for path, past in self._objects.items() if len(past) > 1 and _differ(past)]
 
     def deletions(self, path: str) -> list[float]:
         """When an object was deleted."""

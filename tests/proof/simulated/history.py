@@ -21,7 +21,7 @@ from glaive.io.store import ObjectStore
 from glaive.scan.session import Session
 from glaive.table.load import load_manifest, open_latest, read_transaction
 from glaive.table.references import FileSet, files_of
-from glaive.table.versions import list_versions
+from glaive.table.versions import ManifestLocation, list_versions
 from glaive.testing.observe import expect, expect_equal
 from glaive.testing.simulated_bucket import Bucket
 from glaive.testing.simulated_store import SimulatedStore
@@ -32,6 +32,18 @@ _KNOWN: dict[bytes, list[tuple[int, Row]]] = {}
 
 _SEARCHED: set[bytes] = set()
 """Manifests that all simulations begin with, whose indices were searched."""
+
+_MANIFESTS: dict[tuple[ManifestLocation, bytes], Manifest] = {}
+"""Manifests that all simulations begin with, by place and content."""
+
+_PAST = "memory://simulated/past"
+"""Where all simulations are said to have been, so that what they begin with is opened once."""
+
+_SESSION = Session(16 << 20, 16 << 20)
+"""Opened files and indices of all simulations: no two of them write files of the same name."""
+
+_REPLACED = ("_refs/", "_versions/latest_version_hint.json", "tree/")
+"""What may be replaced by other content: names, hints; other branches than the main one."""
 
 _LINEAGE = ("_row_created_at_version", "_row_last_updated_at_version")
 
@@ -61,16 +73,23 @@ class History:
     ) -> None:
         self.bucket, self.changes, self.first, self.faults = bucket, changes, first, faults
         self._known: dict[bytes, list[tuple[int, Row]]] = {}
-        self._session = Session()
-        self.past = observed_store(bucket.resurrected(f"{bucket.uri}-past"))
+        replaced = [path for path in bucket.replaced() if not path.startswith(_REPLACED)]
+        expect(not replaced, f"{replaced} were replaced by other objects")
+        self.past = observed_store(bucket.resurrected(_PAST))
         self.store = observed_store(bucket)
         self.locations = {one.version: one for one in list_versions(self.past)}
-        self.manifests = {
-            number: load_manifest(self.past, one) for number, one in self.locations.items()
-        }
+        self.manifests = {number: self._manifest(one) for number, one in self.locations.items()}
         self.newest = max(self.manifests)
         self.rows = {number: self._rows(self.manifests[number]) for number in self.manifests}
         self._kinds: dict[int, str | None] = {}
+
+    def _manifest(self, location: ManifestLocation) -> Manifest:
+        if location.version > self.first:
+            return load_manifest(self.past, location)
+        key = location, self.past.get(location.path).to_pybytes()
+        if key not in _MANIFESTS:
+            _MANIFESTS[key] = load_manifest(self.past, location)
+        return _MANIFESTS[key]
 
     def _rows(self, manifest: Manifest) -> Rows:
         """The rows of a version; fragments that were read before are not read again."""
@@ -90,7 +109,7 @@ class History:
 
     def _read(self, manifest: Manifest, positions: list[int]) -> dict[int, list[tuple[int, Row]]]:
         """Keys and rows of fragments by position."""
-        opened = LanceDataset.of(self.past, manifest, session=self._session)
+        opened = LanceDataset.of(self.past, manifest, session=_SESSION)
         lineage = _LINEAGE if opened.has_stable_row_ids else ()
         numbers = {manifest.fragment(at).id: at for at in positions}
         wanted = list(numbers)
@@ -335,7 +354,8 @@ class History:
     def check_index(self) -> None:
         """Searches by an index find what there is: equal keys in one history, a range in another.
 
-        What all simulations begin with is searched once.
+        What all simulations begin with is searched once. Files are those that were ever written:
+        that none of them was deleted too early is checked beside.
         """
         manifest, newest = self.manifests[self.newest], self.rows[self.newest]
         message = manifest.wire.SerializeToString()
@@ -343,7 +363,7 @@ class History:
             return
         if self.newest == self.first:
             _SEARCHED.add(message)
-        opened = LanceDataset.of(self.store, open_latest(self.store))
+        opened = LanceDataset.of(self.past, manifest, session=_SESSION)
         equal = self.newest % 2 == 0
         text = "key IN (0, 1, 2, 3)" if equal else "key >= 3"
         found = opened.to_table(columns=["key", "value"], filter=text)
