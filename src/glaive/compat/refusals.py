@@ -44,13 +44,6 @@ _PARTITIONS = (
     "rows of a vector index are read by searches only",
     "Search with scanner(nearest=…), or take vectors with to_table(columns=…)",
 )
-_ACCELERATOR = Absence(
-    "vector indices are trained and built on the processor, by all cores",
-    "Use create_index without accelerator, or IndicesBuilder in steps",
-    "compute_partitions compute_pq_codes one_pass_assign_ivf_pq_on_accelerator "
-    "one_pass_train_ivf_pq_on_accelerator train_ivf_centroids_on_accelerator "
-    "train_pq_codebook_on_accelerator",
-)
 _DUPLICATES = Absence(
     "near-duplicates are not searched for",
     "Search each vector with scanner(nearest=…) and a distance_range",
@@ -122,7 +115,7 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
             "HNSW",
         ),
     ),
-    "glaive.vector": (_ACCELERATOR, _DUPLICATES),
+    "glaive.vector": (_DUPLICATES,),
 }
 """By module of glaive."""
 

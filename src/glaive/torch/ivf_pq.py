@@ -1,0 +1,345 @@
+"""Training of IVF and PQ on a device of torch, and what rows become by it.
+
+The functions of ``lance.vector`` that take an accelerator. Rows are streamed: what is held in
+memory is a sample while centroids are trained, and a batch afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from glaive.dataset.dataset import LanceDataset
+from glaive.errors import TrainingError
+from glaive.sampler import maybe_sample
+from glaive.torch.clusters import KMeans
+from glaive.torch.ivf_pq_rows import (
+    CODES,
+    Dataset,
+    Destination,
+    assigned,
+    codebook_of,
+    codes_of,
+    device_of,
+    integers,
+    lists_of,
+    number_type,
+    opened_dataset,
+    parts_of,
+    residual_columns,
+    residual_names,
+    rows_of,
+    sample_of,
+    tf32_allowed,
+    trained,
+    written,
+)
+
+__all__ = [
+    "compute_partitions",
+    "compute_pq_codes",
+    "one_pass_assign_ivf_pq_on_accelerator",
+    "one_pass_train_ivf_pq_on_accelerator",
+    "train_ivf_centroids_on_accelerator",
+    "train_pq_codebook_on_accelerator",
+]
+
+
+def train_ivf_centroids_on_accelerator(
+    dataset: Dataset,
+    column: str,
+    k: int,
+    metric_type: str,
+    accelerator: Any,
+    batch_size: int = 40960,  # noqa: ARG001  # pylance has it
+    *,
+    sample_rate: int = 256,
+    max_iters: int = 50,
+    filter_nan: bool = True,
+) -> tuple[Any, KMeans]:
+    """Centroids of a sample of a column, and the model that assigns vectors to them.
+
+    Parameters
+    ----------
+    dataset
+        A dataset, or where it is.
+    column
+        Path of a column of vectors.
+    k
+        Number of centroids.
+    metric_type
+        ``l2``, ``cosine`` or ``dot``.
+    accelerator
+        ``cuda``, ``cuda:1``, ``mps``, or any device of torch.
+    batch_size
+        Accepted for pylance compatibility; ignored.
+    sample_rate
+        Vectors for each centroid that are read.
+    max_iters
+        Iterations at most.
+    filter_nan
+        Whether null vectors and those with NaN are left out.
+
+    Returns
+    -------
+    tuple
+        The centroids as an array of NumPy, of shape ``(k, dimension)`` and the column's type;
+        the model.
+
+    Raises
+    ------
+    OptionError
+        The accelerator or the metric is not known.
+    TrainingError
+        There are fewer vectors than centroids.
+    """
+    device = device_of(accelerator)
+    opened = opened_dataset(dataset)
+    sample = sample_of(opened, column, k * sample_rate, device, filter_nan=filter_nan)
+    model = trained(sample, k, metric_type, device, max_iters)
+    return model.centroids.cpu().numpy().astype(number_type(opened, column)), model
+
+
+def train_pq_codebook_on_accelerator(
+    dataset: Dataset,
+    metric_type: str,
+    accelerator: Any,
+    num_sub_vectors: int,
+    batch_size: int = 40960,  # noqa: ARG001  # pylance has it
+    dtype: Any = np.float32,
+) -> tuple[Any, list[KMeans]]:
+    """The codebook of residuals, which :func:`compute_partitions` wrote.
+
+    Parameters
+    ----------
+    dataset
+        With a column of residuals for each part, or where it is.
+    metric_type
+        Of the index; residuals of ``cosine`` are compared by ``l2``.
+    accelerator
+        A device, as for :func:`train_ivf_centroids_on_accelerator`.
+    num_sub_vectors
+        Number of parts.
+    batch_size
+        Accepted for pylance compatibility; ignored.
+    dtype
+        Of the codebook.
+
+    Returns
+    -------
+    tuple
+        The codebook as an array of NumPy, of shape ``(num_sub_vectors, 256, width)``; the model
+        of each part.
+
+    Raises
+    ------
+    OptionError, TrainingError
+        The accelerator is not known; there are fewer than 256 rows.
+    """
+    device, opened = device_of(accelerator), opened_dataset(dataset)
+    names = residual_names(num_sub_vectors)
+    batches = maybe_sample(opened, CODES * CODES, names)
+    columns = [residual_columns(batch, names, device) for batch in batches]
+    if not columns:
+        raise TrainingError("the dataset has no residuals to train a codebook with")
+    parts = [torch.cat([batch[part] for batch in columns]) for part in range(num_sub_vectors)]
+    return codebook_of(parts, metric_type, device, dtype)
+
+
+def compute_partitions(  # noqa: PLR0917  # pylance has them
+    dataset: Dataset,
+    column: str,
+    kmeans: KMeans,
+    batch_size: int = 40960,
+    dst_dataset_uri: Destination = None,
+    allow_cuda_tf32: bool = True,
+    num_sub_vectors: int | None = None,
+    filter_nan: bool = True,
+    sample_size: int | None = None,
+) -> str:
+    """Write a dataset with the partition of each row.
+
+    Parameters
+    ----------
+    dataset
+        A dataset, or where it is.
+    column
+        Path of a column of vectors.
+    kmeans
+        The partitions.
+    batch_size
+        Rows that are on the device at a time.
+    dst_dataset_uri
+        Where to write; default: a new temporary folder.
+    allow_cuda_tf32
+        Whether CUDA may multiply with 19 bits of each number.
+    num_sub_vectors
+        Also write what is left of the vectors without their centroids, in so many parts.
+    filter_nan
+        Whether null vectors are left out before they are read. Those with NaN always are.
+    sample_size
+        Rows chosen at random; default: all.
+
+    Returns
+    -------
+    str
+        Where the dataset is: ``row_id``, ``partition`` and the parts.
+
+    Raises
+    ------
+    OptionError
+        The dimension is not divisible by the number of parts.
+    """
+    rows = rows_of(
+        opened_dataset(dataset),
+        column,
+        kmeans.device,
+        batch_size,
+        filter_nan=filter_nan,
+        sample_size=sample_size,
+    )
+    parts = num_sub_vectors or 0
+    width = parts_of(kmeans.centroids, parts)[0].shape[1] if parts else 0
+    kind = pa.list_(pa.float32(), width)
+    schema = pa.schema(
+        [("row_id", pa.uint64()), ("partition", pa.uint32())]
+        + [(name, kind) for name in residual_names(parts)]
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with tf32_allowed(allow_cuda_tf32), torch.no_grad():
+            for ids, numbers, residuals in assigned(rows, kmeans):
+                cut = [lists_of(part) for part in parts_of(residuals, parts)] if parts else []
+                yield pa.record_batch(
+                    [integers(ids), integers(numbers, np.uint32), *cut], schema=schema
+                )
+
+    return str(written(schema, batches, dst_dataset_uri).uri)
+
+
+def compute_pq_codes(
+    dataset: Dataset,
+    kmeans_list: Sequence[KMeans],
+    batch_size: int = 40960,
+    dst_dataset_uri: Destination = None,
+    allow_cuda_tf32: bool = True,
+) -> tuple[str, list[str]]:
+    """Write a dataset with the codes of residuals, which :func:`compute_partitions` wrote.
+
+    Parameters
+    ----------
+    dataset
+        With ids, partitions and residuals, or where it is.
+    kmeans_list
+        The model of each part.
+    batch_size, dst_dataset_uri, allow_cuda_tf32
+        As for :func:`compute_partitions`.
+
+    Returns
+    -------
+    tuple
+        Where the dataset is: ``row_id``, ``__ivf_part_id`` and ``__pq_code``; names of its files.
+    """
+    names = residual_names(len(kmeans_list))
+    opened, device = opened_dataset(dataset), kmeans_list[0].device
+    schema = _coded_schema(len(kmeans_list))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with tf32_allowed(allow_cuda_tf32), torch.no_grad():
+            read = opened.to_batches(columns=["row_id", "partition", *names], batch_size=batch_size)
+            for batch in read:
+                codes = codes_of(residual_columns(batch, names, device), kmeans_list)
+                columns = [batch.column("row_id"), batch.column("partition"), lists_of(codes)]
+                yield pa.record_batch(columns, schema=schema)
+
+    return _with_files(written(schema, batches, dst_dataset_uri))
+
+
+def one_pass_train_ivf_pq_on_accelerator(
+    dataset: Dataset,
+    column: str,
+    k: int,
+    metric_type: str,
+    accelerator: Any,
+    num_sub_vectors: int,
+    batch_size: int = 40960,
+    *,
+    sample_rate: int = 256,
+    max_iters: int = 50,
+    filter_nan: bool = True,
+) -> tuple[Any, KMeans, Any, list[KMeans]]:
+    """Centroids and the codebook; residuals stay in memory.
+
+    Parameters and errors are those of :func:`train_ivf_centroids_on_accelerator` and
+    :func:`train_pq_codebook_on_accelerator`.
+
+    Returns
+    -------
+    tuple
+        Centroids, their model, codebook, the model of each part.
+    """
+    opened = opened_dataset(dataset)
+    centroids, model = train_ivf_centroids_on_accelerator(
+        opened, column, k, metric_type, accelerator, batch_size,
+        sample_rate=sample_rate, max_iters=max_iters, filter_nan=filter_nan,
+    )  # fmt: skip
+    parts_of(model.centroids, num_sub_vectors)
+    sample = sample_of(opened, column, CODES * CODES, model.device, filter_nan=filter_nan)
+    ((_, _, residuals),) = assigned(iter([(np.arange(len(sample)), sample)]), model)
+    parts = parts_of(residuals, num_sub_vectors)
+    codebook, models = codebook_of(parts, metric_type, model.device, centroids.dtype)
+    return centroids, model, codebook, models
+
+
+def one_pass_assign_ivf_pq_on_accelerator(
+    dataset: Dataset,
+    column: str,
+    metric_type: str,  # noqa: ARG001  # pylance has it; that of the model counts
+    accelerator: Any,
+    ivf_kmeans: KMeans,
+    pq_kmeans_list: Sequence[KMeans],
+    dst_dataset_uri: Destination = None,
+    batch_size: int = 40960,
+    *,
+    filter_nan: bool = True,
+    allow_cuda_tf32: bool = True,
+) -> tuple[str, list[str]]:
+    """Write a dataset with partition and codes of each row; residuals stay in memory.
+
+    Parameters are those of :func:`compute_partitions`; the models are those of
+    :func:`one_pass_train_ivf_pq_on_accelerator`.
+
+    Returns
+    -------
+    tuple
+        As of :func:`compute_pq_codes`.
+    """
+    rows = rows_of(
+        opened_dataset(dataset), column, device_of(accelerator), batch_size, filter_nan=filter_nan
+    )
+    schema = _coded_schema(len(pq_kmeans_list))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with tf32_allowed(allow_cuda_tf32), torch.no_grad():
+            for ids, numbers, residuals in assigned(rows, ivf_kmeans):
+                codes = codes_of(parts_of(residuals, len(pq_kmeans_list)), pq_kmeans_list)
+                columns = [integers(ids), integers(numbers, np.uint32), lists_of(codes)]
+                yield pa.record_batch(columns, schema=schema)
+
+    return _with_files(written(schema, batches, dst_dataset_uri))
+
+
+def _coded_schema(parts: int) -> pa.Schema:
+    codes = pa.list_(pa.uint8(), parts)
+    return pa.schema(
+        [("row_id", pa.uint64()), ("__ivf_part_id", pa.uint32()), ("__pq_code", codes)]
+    )
+
+
+def _with_files(dataset: LanceDataset) -> tuple[str, list[str]]:
+    fragments = dataset.get_fragments()
+    return str(dataset.uri), [file.path for one in fragments for file in one.data_files()]
