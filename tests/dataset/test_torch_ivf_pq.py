@@ -103,11 +103,11 @@ def test_codes_are_those_of_the_nearest_residuals(
     codebook, models = vector.train_pq_codebook_on_accelerator(parts, "l2", CPU, 2)
     assert codebook.shape == (2, 256, 4)
     place, files = vector.compute_pq_codes(parts, models, dst_dataset_uri=str(tmp_path / "q"))
-    coded, left = glaive.dataset(place).to_table(), glaive.dataset(parts).to_table()
+    encoded, left = glaive.dataset(place).to_table(), glaive.dataset(parts).to_table()
     assert [(tmp_path / "q" / "data" / name).exists() for name in files] == [True]
-    assert coded["row_id"].equals(left["row_id"])
-    assert coded["__ivf_part_id"].equals(left["partition"])
-    codes = np.stack(coded["__pq_code"].to_numpy())
+    assert encoded["row_id"].equals(left["row_id"])
+    assert encoded["__ivf_part_id"].equals(left["partition"])
+    codes = np.stack(encoded["__pq_code"].to_numpy())
     for part in range(2):
         residuals = np.stack(left[f"__residual_subvec_{part + 1}"].to_numpy())
         apart = ((residuals[:, None] - codebook[part][None]) ** 2).sum(axis=2)

@@ -246,7 +246,7 @@ def compute_pq_codes(
     """
     names = residual_names(len(kmeans_list))
     opened, device = opened_dataset(dataset), kmeans_list[0].device
-    schema = _coded_schema(len(kmeans_list))
+    schema = _schema_of_codes(len(kmeans_list))
 
     def batches() -> Iterator[pa.RecordBatch]:
         with tf32_allowed(allow_cuda_tf32), torch.no_grad():
@@ -321,7 +321,7 @@ def one_pass_assign_ivf_pq_on_accelerator(
     rows = rows_of(
         opened_dataset(dataset), column, device_of(accelerator), batch_size, filter_nan=filter_nan
     )
-    schema = _coded_schema(len(pq_kmeans_list))
+    schema = _schema_of_codes(len(pq_kmeans_list))
 
     def batches() -> Iterator[pa.RecordBatch]:
         with tf32_allowed(allow_cuda_tf32), torch.no_grad():
@@ -333,7 +333,7 @@ def one_pass_assign_ivf_pq_on_accelerator(
     return _with_files(written(schema, batches, dst_dataset_uri))
 
 
-def _coded_schema(parts: int) -> pa.Schema:
+def _schema_of_codes(parts: int) -> pa.Schema:
     codes = pa.list_(pa.uint8(), parts)
     return pa.schema(
         [("row_id", pa.uint64()), ("__ivf_part_id", pa.uint32()), ("__pq_code", codes)]

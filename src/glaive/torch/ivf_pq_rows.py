@@ -1,4 +1,4 @@
-"""Vectors of a dataset on a device of torch: read, assigned to partitions, coded, written."""
+"""Vectors of a dataset on a device of torch: read, assigned to partitions, encoded, written."""
 
 from __future__ import annotations
 
