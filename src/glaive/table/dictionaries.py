@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from glaive.arrow.blocks import FixedWidth, Variable
 from glaive.arrow.build import block_from_array
-from glaive.encodings.legacy.var_binary import encode_var_binary
 from glaive.errors import SchemaError
-from glaive.file.legacy.reader import LegacyFile
 from glaive.file.open import open_reader
 from glaive.file.run_fetch import run_fetch
 from glaive.format.fields import LanceSchema
@@ -51,6 +49,8 @@ def _items(
     dictionaries: dict[int, pa.Array] = {}
     if not fields:
         return dictionaries
+    from glaive.file.legacy.reader import LegacyFile
+
     for fragment in fragments:
         for entry in fragment.files:
             columns = entry.columns()
@@ -99,6 +99,8 @@ def embed_dictionaries(
         field.dictionary.offset = field.dictionary.length = 0
     if draft.data_format != LEGACY:
         return []
+    from glaive.encodings.legacy.var_binary import encode_var_binary
+
     fragments = [draft.fragment(at) for at in range(draft.num_fragments)]
     items = _items(store, draft, draft.schema, fragments[:1] + fragments[max(1, kept) :])
     buffers: list[bytes] = []
