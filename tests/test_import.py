@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import glaive
@@ -76,6 +77,37 @@ print(sum(name.startswith("glaive") for name in sys.modules))
     loaded, count = run(code).splitlines()
     assert loaded == "[]"
     assert int(count) <= MOST_MODULES
+
+
+UNUSED_TO_APPEND = (
+    "llvmlite",
+    "pyarrow.compute",
+    "glaive.encodings.legacy",
+    "glaive.encodings.writing.dictionary",
+    "glaive.encodings.writing.page",
+    "glaive.encodings.writing.windows",
+    "glaive.file.legacy.reader",
+    "glaive.file.v2.writing.blob_writer",
+    "glaive.file.v2.writing.shred",
+    "glaive.kernels.fsst_train",
+)
+"""What an append of a few numbers and texts has no use for: it chooses no encoding."""
+
+
+def test_appending_a_few_rows_loads_what_it_uses(tmp_path: object) -> None:
+    place = f"{tmp_path}/t"
+    texts = ["a text of some length " * 5] * 9 + ["b"]
+    rows = pa.table({"n": range(10), "f": [None, *map(float, range(9))], "t": texts})
+    glaive.write_dataset(rows, place)
+    with pa.ipc.new_file(f"{place}.arrow", rows.schema) as file:  # Arrow loads pandas for lists
+        file.write_table(rows)
+    code = f"""
+import sys, glaive, pyarrow as pa
+rows = pa.ipc.open_file({place!r} + ".arrow").read_all()
+assert glaive.write_dataset(rows, {place!r}, mode="append").count_rows() == 20
+print([name for name in {UNUSED_TO_APPEND!r} if name in sys.modules])
+"""
+    assert run(code) == "[]"
 
 
 def test_taking_a_few_rows_of_fragments_loads_no_functions_of_arrow(tmp_path: object) -> None:

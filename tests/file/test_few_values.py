@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from glaive import write_dataset
-from glaive.encodings.writing.page import encode_small
+from glaive.encodings.writing.small_pages import encode_small
 from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.io.local import LocalStore

@@ -61,3 +61,6 @@ class FormatProfile(VersionProfile, PageOptions):
     types: frozenset[str] = frozenset()
     pages: Literal["layouts", "arrays", "planes"] = "layouts"
     stable: bool = True
+
+    def __hash__(self) -> int:
+        return hash(self.version)  # no two have the same, and every write looks things up by it

@@ -67,8 +67,11 @@ class AlignedSink:
         ranges: list[ByteRange] = []
         for buffer in buffers:
             position = self.pad()
-            for part in buffer if isinstance(buffer, tuple) else (buffer,):
-                self._put(part, memoryview(part).nbytes)
+            if isinstance(buffer, bytes):
+                self._put(buffer, len(buffer))
+            else:
+                for part in buffer if isinstance(buffer, tuple) else (buffer,):
+                    self._put(part, memoryview(part).nbytes)
             ranges.append(ByteRange(position, self._position - position))
         self._flush_some()
         return ranges

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from glaive.arrow.blocks import Block, Dictionary, FixedList, FixedWidth, Struct, Variable
 from glaive.arrow.buffers import integer_array
-from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
+from glaive.arrow.build import block_from_array, leaf_bits
 from glaive.encodings.leaf import Layer
-from glaive.encodings.levels.repdef import Levels, flat_levels
+from glaive.encodings.levels.repdef import Levels
 from glaive.encodings.miniblock.writer import encode_framed_page, encode_mini_page
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
 from glaive.encodings.page_options import PageOptions
@@ -34,14 +34,7 @@ from glaive.encodings.writing.fixed_stats import FixedStats
 from glaive.encodings.writing.fixed_width import fixed_encoding, with_packed_runs
 from glaive.encodings.writing.levels import choose_level_encoding
 from glaive.encodings.writing.packed_struct import encode_packed_page
-from glaive.encodings.writing.small_pages import (
-    MAX_TEXT_BYTES,
-    MAX_TINY_BYTES,
-    MAX_TINY_VALUES,
-    MINIBLOCK_MAX_VALUE,
-    encode_tiny_page,
-    plain_page,
-)
+from glaive.encodings.writing.small_pages import MINIBLOCK_MAX_VALUE, encode_tiny_page
 from glaive.encodings.writing.string_stats import VariableStats
 from glaive.encodings.writing.symbol_table import PageSymbols
 from glaive.encodings.writing.variable_width import mini_text_encoding, zip_text_encoding
@@ -49,7 +42,7 @@ from glaive.errors import SchemaError
 from glaive.kernels.framed_chunks import FramedChunks
 from glaive.types import UInt16s
 
-__all__ = ["encode_page", "encode_small", "single_value"]
+__all__ = ["encode_page", "single_value"]
 
 SMALL_CHUNK_VALUE = 3 * 1024
 LARGE_CHUNK_VALUE = 16 * 1024 * 1024
@@ -58,47 +51,6 @@ may have to fit into a chunk, which has 32 KiB before 2.2."""
 
 _SCALAR_SAMPLE = 64
 """Values compared with the first one before the whole page is."""
-
-
-def encode_small(
-    array: pa.Array,
-    options: PageOptions,
-    wanted: EncodingOptions,
-    plain_bytes: int = MAX_TINY_BYTES,
-) -> EncodedPage | None:
-    """Encode the values of a column without lists and structs if there are only a few.
-
-    ``None`` when there is a choice to make.
-
-    Parameters
-    ----------
-    plain_bytes
-        Bytes of values of a fixed width up to which these are stored as in memory. With the
-        default, pages are those of :func:`encode_page`.
-    """
-    if not _is_unspecified(wanted):
-        return None
-    plain = plain_page(array, plain_bytes)
-    if plain is not None:
-        return plain
-    rows = len(array)
-    if rows > MAX_TINY_VALUES:
-        return None
-    return _tiny(array, flat_levels(validity_flags(array)), rows, options, wanted)
-
-
-def _tiny(
-    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
-) -> EncodedPage | None:
-    if not _is_unspecified(wanted):
-        return None
-    text_bytes = MAX_TINY_BYTES if wanted.compression == "fsst" else MAX_TEXT_BYTES
-    large_chunks = options.large_chunks
-    return encode_tiny_page(array, levels, rows, large_chunks=large_chunks, text_bytes=text_bytes)
-
-
-def _is_unspecified(wanted: EncodingOptions) -> bool:
-    return wanted.structural_encoding is None and wanted.minichunk_size is None
 
 
 def encode_page(
@@ -123,7 +75,7 @@ def encode_page(
     EncodedPage or None
         None when the page has more levels than its layout can hold: split it.
     """
-    tiny = _tiny(array, levels, rows, options, wanted)
+    tiny = encode_tiny_page(array, levels, rows, options, wanted)
     if tiny is not None:
         return tiny
     if _nothing_valid(array, levels):

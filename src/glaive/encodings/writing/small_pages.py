@@ -17,21 +17,24 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
-from glaive.arrow.build import block_from_array, leaf_bits
+from glaive.arrow.build import block_from_array, leaf_bits, validity_flags
 from glaive.encodings.leaf import Layer
-from glaive.encodings.levels.repdef import Levels
+from glaive.encodings.levels.repdef import Levels, flat_levels
+from glaive.encodings.options import EncodingOptions
+from glaive.encodings.page_options import PageOptions
 from glaive.encodings.protocol import EncodedPage, ValueEncoding
 from glaive.encodings.values.flat import Flat
 from glaive.encodings.values.variable import Variable as Plain
 from glaive.format.pb import encodings21_pb2 as pb
 
 __all__ = [
-    "MAX_TEXT_BYTES",
     "MAX_TINY_BYTES",
     "MAX_TINY_VALUES",
     "MINIBLOCK_MAX_VALUE",
+    "encode_small",
     "encode_tiny_page",
     "plain_page",
+    "whole_bytes",
 ]
 
 MINIBLOCK_MAX_VALUE = 256
@@ -43,7 +46,7 @@ MAX_TINY_BYTES = 512
 MAX_TINY_VALUES = 8 * MAX_TINY_BYTES
 """Values of such a page at most: single bits."""
 
-MAX_TEXT_BYTES = 4096
+_MAX_TEXT_BYTES = 4096
 """Offsets and bytes of text up to which no choice makes the page smaller, unless FSST is wanted:
 FSST and general compression begin above, and dictionaries at 100 values."""
 
@@ -58,23 +61,50 @@ _CHUNK_WORD, _LARGE_CHUNK_WORD = 2, 4
 _FILL = b"\xfe"
 
 
-def encode_tiny_page(
-    array: pa.Array, levels: Levels, rows: int, *, large_chunks: bool, text_bytes: int
+def encode_small(
+    array: pa.Array,
+    options: PageOptions,
+    wanted: EncodingOptions,
+    plain_bytes: int = MAX_TINY_BYTES,
+    width: int | None = None,
 ) -> EncodedPage | None:
-    """Encode a few values, at least one of them not null; ``None`` when there are more.
+    """Encode the values of a column without lists and structs if there are only a few.
+
+    ``None`` when there is a choice to make.
 
     Parameters
     ----------
-    array, levels, rows, large_chunks
-        As for :func:`glaive.encodings.writing.page.encode_page`.
-    text_bytes
-        Offsets and bytes of text and binary at most: up to :data:`MAX_TEXT_BYTES`.
+    plain_bytes
+        Bytes of values of a fixed width up to which these are stored as in memory. With the
+        default, pages are those of :func:`glaive.encodings.writing.page.encode_page`.
+    width
+        Bytes of a value of a fixed width, 0 for other types; looked up if not given.
     """
+    if not _is_unspecified(wanted):
+        return None
+    plain = plain_page(array, plain_bytes, width)
+    if plain is not None:
+        return plain
+    rows = len(array)
+    if rows > MAX_TINY_VALUES:
+        return None
+    return encode_tiny_page(array, flat_levels(validity_flags(array)), rows, options, wanted)
+
+
+def encode_tiny_page(
+    array: pa.Array, levels: Levels, rows: int, options: PageOptions, wanted: EncodingOptions
+) -> EncodedPage | None:
+    """Encode a few values, at least one of them not null; ``None`` when there are more.
+
+    Parameters are those of :func:`glaive.encodings.writing.page.encode_page`.
+    """
+    if not _is_unspecified(wanted):
+        return None
     block = _few_values(array, levels)
     if block is None:
         return None
     count, definition = block.count, levels.definition
-    width = _LARGE_CHUNK_WORD if large_chunks else _CHUNK_WORD
+    width = _LARGE_CHUNK_WORD if options.large_chunks else _CHUNK_WORD
     values: Any
     if isinstance(block, FixedWidth) and block.bits:
         if count * block.bits > 8 * MAX_TINY_BYTES:
@@ -87,21 +117,30 @@ def encode_tiny_page(
             return None
         return _one_chunk(raw, Flat(block.bits), count, levels, rows, width)
     if isinstance(block, Variable):
-        encoded = _strings(block, text_bytes)
+        encoded = _strings(block, wanted)
         if encoded is not None:
             return _one_chunk(encoded, Plain(block.offset_bits), count, levels, rows, width)
     return None
 
 
-def plain_page(array: pa.Array, most_bytes: int = MAX_TINY_BYTES) -> EncodedPage | None:
+def _is_unspecified(wanted: EncodingOptions) -> bool:
+    return wanted.structural_encoding is None and wanted.minichunk_size is None
+
+
+def plain_page(
+    array: pa.Array, most_bytes: int = MAX_TINY_BYTES, width: int | None = None
+) -> EncodedPage | None:
     """The same page for fixed-width values of whole bytes without nulls; ``None`` for others.
 
     Parameters
     ----------
     most_bytes
         A page with more bytes is worth choosing an encoding for.
+    width
+        Bytes of a value of a fixed width, 0 for other types; looked up if not given.
     """
-    width, rows = _whole_bytes(array.type), len(array)
+    width = whole_bytes(array.type) if width is None else width
+    rows = len(array)
     if not 0 < rows * width <= most_bytes or array.null_count:
         return None
     values: Any = array.buffers()[1]
@@ -109,8 +148,7 @@ def plain_page(array: pa.Array, most_bytes: int = MAX_TINY_BYTES) -> EncodedPage
     return EncodedPage(layout, [values.slice(array.offset * width, rows * width)], rows)
 
 
-@lru_cache(maxsize=256)
-def _whole_bytes(kind: pa.DataType) -> int:
+def whole_bytes(kind: pa.DataType) -> int:
     """Bytes of a value of a plain type of fixed width; 0 for other types."""
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind):
         return 0
@@ -137,7 +175,7 @@ def _all_equal(raw: bytes, width: int, definition: list[int]) -> bool:
     return width > 0 and all(raw[at : at + width] == first for at in valid)
 
 
-def _strings(block: Variable, most_bytes: int) -> bytes | None:
+def _strings(block: Variable, wanted: EncodingOptions) -> bytes | None:
     """Offsets from the start of the chunk, and bytes; ``None`` when there are too many.
 
     Also where a constant page would save more than the space between two buffers.
@@ -150,6 +188,7 @@ def _strings(block: Variable, most_bytes: int) -> bytes | None:
     first, last = offsets[0], offsets[-1]
     head = numbers.size
     longest = max(map(sub, offsets[1:], offsets))
+    most_bytes = MAX_TINY_BYTES if wanted.compression == "fsst" else _MAX_TEXT_BYTES
     if head + last - first > most_bytes or longest >= MINIBLOCK_MAX_VALUE:
         return None
     raw = block.data.slice(first, last - first).to_pybytes()

@@ -19,10 +19,7 @@ from glaive.arrow.blocks import Dictionary
 from glaive.arrow.build import block_from_array, offset_bits
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.options import AUTOMATIC, EncodingOptions
-from glaive.encodings.writing.dictionary import SURE_SHARE
-from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
 from glaive.file.v2.reading.columns import Node
-from glaive.file.v2.reading.unshred import unshred_flat
 from glaive.types import Where
 
 __all__ = [
@@ -68,6 +65,8 @@ def dictionary_array(node: Node, leaf: Leaf, where: Where) -> Any:
     """The array of a top-level leaf with one dictionary; ``None`` where its pages have none."""
     if not isinstance(leaf.values, Dictionary) or not can_pass_through(node.type):
         return None
+    from glaive.file.v2.reading.unshred import unshred_flat
+
     kind: Any = node.type
     kept = replace(node, type=pa.dictionary(pa.int32(), kind))
     array: Any = unshred_flat(kept, leaf, where)
@@ -112,6 +111,9 @@ def decode_or_keep(array: Any, kind: pa.DataType, wanted: EncodingOptions | None
     """
     if not is_passed_through(array.type, kind):
         return array
+    from glaive.encodings.writing.dictionary import SURE_SHARE
+    from glaive.encodings.writing.string_stats import MAX_ITEMS, MIN_VALUES, dictionary_bytes
+
     used = _used_only(array) if wanted == AUTOMATIC and len(array) >= MIN_VALUES else None
     if used is None or not 2 <= len(used.dictionary) <= min(MAX_ITEMS, len(array) // 2):
         return array.cast(kind)

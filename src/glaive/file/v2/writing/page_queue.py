@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from glaive.arrow.build import leaf_bits
 from glaive.arrow.dictionaries import concat_arrays, decode_dictionary
 from glaive.dataclass import dataclass
-from glaive.encodings.writing.page_count import page_count
-from glaive.encodings.writing.symbol_table import PageSymbols, SharedSymbols
-from glaive.encodings.writing.windows import can_be_windows
 from glaive.errors import CapacityError
 from glaive.file.v2.dictionary_passthrough import decoded_bytes, is_passed_through
 from glaive.file.v2.reading.columns import Node
 
-__all__ = ["PageJob", "PageQueue", "Symbols"]
+if TYPE_CHECKING:
+    from glaive.encodings.writing.symbol_table import PageSymbols, SharedSymbols
 
-Symbols = Mapping[int, PageSymbols]
+__all__ = ["PageJob", "PageQueue", "Symbols", "value_bits"]
+
+Symbols = Mapping[int, "PageSymbols"]
 """FSST symbols of a page's text, by field id."""
 
 
@@ -61,12 +60,16 @@ class PageJob:
 class PageQueue:
     """Pending arrays of one top-level field.
 
-    ``per_row`` is the number of entries of a row in the first of its columns.
+    ``per_row`` is the number of entries of a row in the first of its columns. ``bits`` are
+    those of a value (see :func:`value_bits`), and ``width`` its bytes where values can be stored
+    as in memory (see :func:`glaive.encodings.writing.small_pages.whole_bytes`).
     """
 
     node: Node
     budget: int
     per_row: int
+    bits: int | None
+    width: int
     arrays: list[pa.Array] = field(default_factory=list)
     waiting: int = 0
     written: int = 0
@@ -75,10 +78,12 @@ class PageQueue:
     def put(self, array: pa.Array) -> None:
         """Append an array."""
         self.arrays.append(array)
-        self.waiting += _weight(array, self.node)
+        self.waiting += self._weight(array)
 
     def jobs(self, *, last: bool) -> Iterator[PageJob]:
         """Remove arrays of about a page each; a short rest stays unless it is the last."""
+        from glaive.encodings.writing.symbol_table import PageSymbols, SharedSymbols
+
         for arrays in self._pages(last=last):
             first = self._symbols is None
             if self._symbols is None:
@@ -96,10 +101,12 @@ class PageQueue:
         if last and len(arrays) == 1 and waiting < self.budget:
             yield arrays
             return
+        from glaive.encodings.writing.page_count import page_count
+
         group: list[pa.Array] = []
         size = 0
         for array in arrays:
-            weight = _weight(array, self.node)
+            weight = self._weight(array)
             if group and size + weight > self.budget * 3 // 2:
                 yield from self._joined(group)
                 group, size = [], 0
@@ -111,7 +118,7 @@ class PageQueue:
                     group, size = [], 0
                     continue
                 for joined in _joined(group):
-                    share = size if len(group) == 1 else _weight(joined, self.node)
+                    share = size if len(group) == 1 else self._weight(joined)
                     count = page_count(joined, max(1, round(share / self.budget)))
                     step = -(-len(joined) // count)
                     for first in range(0, len(joined), step):
@@ -131,22 +138,28 @@ class PageQueue:
 
     def _stay_apart(self, arrays: list[pa.Array]) -> bool:
         """Whether arrays need not be joined to become a page."""
+        from glaive.encodings.writing.windows import can_be_windows
+
         return self.node.kind == "leaf" and can_be_windows(arrays)
 
+    def _weight(self, array: pa.Array) -> int:
+        """Bytes of an array, at least a bit per row: levels take memory, too."""
+        kind, rows = array.type, len(array)
+        wanted: Any = self.node.type
+        if kind.equals(wanted):
+            bits = self.bits
+        elif is_passed_through(kind, wanted):
+            return max(decoded_bytes(array), 1)
+        else:
+            bits = value_bits(kind)
+        size = int(array.nbytes) if bits is None else rows * bits // 8
+        return max(size, rows // 8, 1)
 
-def _weight(array: pa.Array, field: Node) -> int:
-    """Bytes of an array, at least a bit per row: levels take memory, too."""
-    kind: Any = array.type
-    if is_passed_through(kind, field.type):
-        return max(decoded_bytes(array), 1)
-    bits, rows = _bits(kind), len(array)
-    size = int(array.nbytes) if bits is None else rows * bits // 8
-    return max(size, rows // 8, 1)
 
-
-@lru_cache(maxsize=256)
-def _bits(kind: pa.DataType) -> int | None:
+def value_bits(kind: pa.DataType) -> int | None:
     """Bits of a value of a fixed-width type, None for other types and nulls."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
     return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else leaf_bits(kind)
 
 

@@ -16,7 +16,6 @@ from glaive.arrow.build import validity_flags
 from glaive.dataclass import dataclass
 from glaive.encodings.leaf import Layer
 from glaive.encodings.levels.repdef import Levels
-from glaive.encodings.miniblock.writer import encode_mini_page
 from glaive.encodings.protocol import EncodedPage
 from glaive.encodings.values.flat import Flat
 from glaive.errors import GlaiveError
@@ -56,6 +55,8 @@ def pending_page(array: Any, levels: Levels, rows: int, *, large_chunks: bool) -
 def _describe(
     levels: Levels, rows: int, positions: Int64s, sizes: Int64s, *, large_chunks: bool
 ) -> EncodedPage:
+    from glaive.encodings.miniblock.writer import encode_mini_page
+
     pairs = np.stack((np.where(sizes > 0, positions, 0), sizes), axis=1).astype(np.uint64)
     if levels.definition is not None:
         # Valid values have level 0, and null values are not written.

@@ -12,33 +12,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from glaive.encodings.protocol import EncodedPage
-from glaive.encodings.writing.page import encode_page, encode_small
-from glaive.encodings.writing.small_pages import MAX_TINY_BYTES
-from glaive.encodings.writing.symbol_table import PageSymbols
-from glaive.encodings.writing.windows import encode_windows
+from glaive.encodings.writing.small_pages import MAX_TINY_BYTES, encode_small, whole_bytes
 from glaive.errors import GlaiveError, SchemaError
 from glaive.file.blob_options import BlobOptions
 from glaive.file.profile import FormatProfile
 from glaive.file.protocol import WrittenFile
 from glaive.file.types import check_types
-from glaive.file.v2.blob_files import BlobFiles
 from glaive.file.v2.dictionary_passthrough import (
     decode_or_keep,
     fits_with_dictionaries,
     is_passed_through,
 )
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
-from glaive.file.v2.writing.blob_writer import BlobWriter
 from glaive.file.v2.writing.column_options import GivenOptions, column_options
 from glaive.file.v2.writing.metadata import ChecksumsOf, write_metadata
-from glaive.file.v2.writing.page_queue import PageJob, PageQueue, Symbols
+from glaive.file.v2.writing.page_queue import PageJob, PageQueue, Symbols, value_bits
 from glaive.file.v2.writing.pending_blobs import PendingBlobs, pending_page
-from glaive.file.v2.writing.shred import Shredded, shred
 from glaive.format.blobs import has_blobs_v2, is_blob, stored
 from glaive.format.fields import LanceSchema
 from glaive.format.pb import file2_pb2, file_pb2
@@ -48,6 +42,11 @@ from glaive.io.pool import ordered_map
 from glaive.io.sink import AlignedSink
 from glaive.io.store import ObjectStore
 from glaive.types import ByteRange
+
+if TYPE_CHECKING:
+    from glaive.encodings.writing.symbol_table import PageSymbols
+    from glaive.file.v2.writing.blob_writer import BlobWriter
+    from glaive.file.v2.writing.shred import Shredded
 
 __all__ = ["COLUMN_URL", "PAGE_BYTES", "Columns", "FileV2Writer"]
 
@@ -115,10 +114,13 @@ class FileV2Writer:
         column_of, nodes = self._trees(schema)
         self._column_of = column_of
         self._queues = []
-        for node in nodes:
-            leaves = list(node.leaves()) if node.children else [node]
-            per_row = leaves[0].entries_per_row
-            self._queues.append(PageQueue(node, page_bytes * len(leaves), per_row))
+        for node, (bits, width) in zip(nodes, _value_sizes(schema), strict=True):
+            if bits is None:
+                leaves = list(node.leaves())
+                size, per_row = page_bytes * len(leaves), leaves[0].entries_per_row
+            else:
+                size, per_row = page_bytes, 1
+            self._queues.append(PageQueue(node, size, per_row, bits, width))
         self._columns: list[Any] = [file2_pb2.ColumnMetadata.FromString(_COLUMN) for _ in column_of]
         self._rows = 0
         self._plain_bytes = MAX_TINY_BYTES
@@ -129,6 +131,9 @@ class FileV2Writer:
         self._sink = AlignedSink(store.create(path))
         self._blobs: BlobWriter | None = None
         if _has_blobs(given):
+            from glaive.file.v2.blob_files import BlobFiles
+            from glaive.file.v2.writing.blob_writer import BlobWriter
+
             files = BlobFiles(store, path)
             self._blobs = BlobWriter(self._sink, files, blobs or BlobOptions())
 
@@ -242,10 +247,10 @@ class FileV2Writer:
             or is_blob(node.field)
         ):
             return False
-        if is_passed_through(arrays[0].type, node.type):
+        if not queue.width and is_passed_through(arrays[0].type, node.type):
             return False
         wanted = self._wanted[node.field.id]
-        page = encode_small(arrays[0], self._profile, wanted, self._plain_bytes)
+        page = encode_small(arrays[0], self._profile, wanted, self._plain_bytes, queue.width)
         if page is None or node.column is None:
             return False
         self._append(node.column, page, queue.written)
@@ -262,6 +267,8 @@ class FileV2Writer:
         with job:
             node = job.queue.node
             if self.packs_windows and len(job.arrays) > 1 and node.column is not None:
+                from glaive.encodings.writing.windows import encode_windows
+
                 page = encode_windows(job.arrays, self._profile, self._wanted[node.field.id])
                 if page is not None:
                     return job.queue, [[(node.column, page)]]
@@ -271,6 +278,8 @@ class FileV2Writer:
 
     def _encode_rows(self, node: Node, array: pa.Array, symbols: Symbols) -> Iterator[Columns]:
         """Encode an array into one page per leaf, or several where there are too many levels."""
+        from glaive.file.v2.writing.shred import shred
+
         pages = []
         for leaf in shred(node, array):
             page = self._encode_leaf(leaf, symbols.get(leaf.node.field.id))
@@ -289,6 +298,8 @@ class FileV2Writer:
         if is_blob(leaf.node.field):
             large = self._profile.large_chunks
             return pending_page(leaf.values, leaf.levels, leaf.rows, large_chunks=large)
+        from glaive.encodings.writing.page import encode_page
+
         wanted = self._wanted[leaf.node.field.id]
         return encode_page(leaf.values, leaf.levels, leaf.rows, self._profile, wanted, symbols)
 
@@ -349,6 +360,12 @@ def _has_blobs(schema: LanceSchema) -> bool:
 def _column_trees(schema: LanceSchema) -> tuple[Mapping[int, int], Sequence[Node]]:
     column_of = number_columns(schema.fields)
     return column_of, [column_tree(field, column_of) for field in schema.fields]
+
+
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def _value_sizes(schema: LanceSchema) -> Sequence[tuple[int | None, int]]:
+    """Bits of a value of each column, and its bytes if it can be stored as in memory."""
+    return [(value_bits(kind), whole_bytes(kind)) for kind in schema.to_arrow().types]
 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
