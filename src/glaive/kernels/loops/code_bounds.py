@@ -45,7 +45,7 @@ def _pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
         name = "llvm.x86.avx512.vpermi2var.qi.512"
         function = cgutils.get_or_insert_function(builder.module, kind, name)
         return builder.call(function, [first, numbers, second])
-    picked = ir.Constant(_BYTES, ir.Undefined)
+    found = ir.Constant(_BYTES, ir.Undefined)
     both = cgutils.alloca_once(builder, ir.ArrayType(_BYTES, 2))
     for at, part in enumerate((first, second)):
         builder.store(part, cgutils.gep_inbounds(builder, both, 0, at))
@@ -55,8 +55,8 @@ def _pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
         number = builder.zext(builder.extract_element(numbers, place), _I32)
         number = builder.and_(number, ir.Constant(_I32, 2 * LANES - 1))
         value = builder.load(cgutils.gep_inbounds(builder, table, 0, number))
-        picked = builder.insert_element(picked, value, place)
-    return picked
+        found = builder.insert_element(found, value, place)
+    return found
 
 
 def _splat(builder: Any, value: Any) -> Any:
