@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tests.proof.mutants.record import EQUIVALENT, Record
+from tests.proof.mutants.record import EQUIVALENT, Fate, Record
 from tests.proof.mutants.sites import mutants_of, sample
 
 import glaive
@@ -69,7 +69,7 @@ def test_fates_are_kept_for_the_next_run() -> None:
     mutants = [one for one in mutants_of("example.py", SOURCE) if one.key not in EQUIVALENT]
     first = Record(mutants, {})
     first.folders.add("table")
-    fates = ("killed", "survived", "not reached", "endless", "too slow")
+    fates: tuple[Fate, ...] = ("killed", "survived", "not reached", "endless", "too slow")
     for mutant, fate in zip(mutants, fates, strict=False):
         first.fates[mutant.key] = fate
 
