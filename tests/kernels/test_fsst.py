@@ -59,24 +59,6 @@ def test_a_table_has_2312_bytes_with_lengths_right_behind_the_symbols() -> None:
     assert SymbolTable.parse(table, HERE) == TABLE
 
 
-@pytest.mark.parametrize(
-    ("text_bytes", "sampled"), [(40_000, 8192), (400_000, 16_384), (4_000_000, 62_500)]
-)
-def test_longer_texts_are_trained_on_longer_samples(text_bytes: int, sampled: int) -> None:
-    count = text_bytes // 20
-    strings = of([b"%020d" % n for n in range(count)])
-    size = sample_strings(strings, count).data.size
-    assert sampled <= size < 1.1 * sampled
-
-
-def test_symbols_are_found_that_a_short_sample_does_not_show() -> None:
-    names = [b"customer-%05d-%d" % (n % 5000, n) for n in range(200_000)]
-    strings = of(names)
-    table = train_symbols(sample_strings(strings, len(names)), strings.data.size)
-    encoded = encode_strings(table, strings, len(names))
-    assert encoded.data.size < 0.36 * strings.data.size
-
-
 @pytest.mark.spec("fsst-2")
 def test_with_the_switch_off_values_are_stored_as_they_are() -> None:
     header = (0x46535354 << 32).to_bytes(8, "little")

@@ -31,16 +31,11 @@ from glaive.types import Int64s, UInt16s, UInt64s
 
 __all__ = ["exercise", "sample_strings", "train_symbols"]
 
-SAMPLE_BYTES: Final = 131_072
-"""Largest sample. One of 16 KiB leaves 2 to 14 % more bytes of texts of some megabytes."""
+SAMPLE_BYTES: Final = 16_384
+"""Largest sample."""
 
-SAMPLE_SHARE: Final = 64
-"""The sample of smaller inputs is this part of them: training takes about as long as encoding."""
-
-SHORT_SHARE: Final = 8
-"""The same up to ``SHORT_SAMPLE`` bytes of sample, of which there are at least ``MIN_SAMPLE``."""
-
-SHORT_SAMPLE: Final = 16_384
+SAMPLE_SHARE: Final = 8
+"""The sample of smaller inputs is this part of them, but at least ``MIN_SAMPLE`` bytes."""
 
 MIN_SAMPLE: Final = 8192
 
@@ -58,22 +53,18 @@ round only measures.
 MIN_COUNT: Final = 3
 """Occurrences in the whole sample below which a symbol does not pay."""
 
-COUNTED_BYTES: Final = 10_923
-"""Bytes of a long sample for each occurrence that a symbol needs in it: rare ones never pay."""
-
 BYTE_BOOST: Final = 8
 """Weight of one-byte symbols: without one, the byte costs an escape."""
 
 
 def sample_strings(strings: Strings, count: int, turn: int = 0) -> Strings:
-    """Return evenly spaced values, or windows of long ones, of at most about 128 KiB.
+    """Return evenly spaced values, or windows of long ones, of at most about 16 KiB.
 
     With another ``turn`` other values are taken, if there are enough.
     """
     ends = as_offsets(strings.offsets, strings.offset_bits)
     total = int(ends[count]) - int(ends[0])
-    short = min(max(total // SHORT_SHARE, MIN_SAMPLE), SHORT_SAMPLE)
-    budget = min(max(total // SAMPLE_SHARE, short), SAMPLE_BYTES)
+    budget = min(max(total // SAMPLE_SHARE, MIN_SAMPLE), SAMPLE_BYTES)
     mean = min(max(1, total // max(count, 1)), WINDOW)
     taken = min(count, -(-budget // mean))
     # In random order, so that early rounds see all of the column; the same in every run.
@@ -101,9 +92,8 @@ def train_symbols(sample: Strings, text_bytes: int = 0) -> SymbolTable:
     check_offsets(sample.offsets, 64, sample.data, count)
     if count < 1:
         return SymbolTable(())
-    pays = max(MIN_COUNT, sample.data.size // COUNTED_BYTES)
     rounds = [
-        (min(count, max(1, round(count * share))), max(1, round(pays * share)), weight)
+        (min(count, max(1, round(count * share))), max(1, round(MIN_COUNT * share)), weight)
         for share, weight in ROUNDS
     ]
     if use_compiled(max(sample.data.size, text_bytes) // 8):

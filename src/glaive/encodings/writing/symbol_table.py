@@ -1,9 +1,9 @@
 """One FSST symbol table for the pages of a column, where it fits later pages as well.
 
-Training takes about half as long as encoding a page of eight megabytes. The first page of a column
-trains; each page after it encodes a sample of its own values with that table, and trains only if
-the table compresses worse there than on the first page. The first page is determined before pages
-are encoded in parallel, so a file has the same bytes in every run.
+Training takes about as long as encoding a megabyte. The first page of a column trains; each
+page after it encodes a sample of its own values with that table, and trains only if the table
+compresses worse there than on the first page. The first page is determined before pages are
+encoded in parallel, so a file has the same bytes in every run.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PageSymbols:
 
 
 def train(block: Variable) -> Coding:
-    """Train a table on a sample of the values, 128 KiB at most."""
+    """Train a table on a sample of the values, about 16 KiB."""
     sample = _sample(block, 0)
     table = train_symbols(sample, _bytes(block))
     return Coding(table, _share(table, sample))
