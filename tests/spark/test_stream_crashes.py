@@ -169,6 +169,7 @@ def to_function(apply: Callable[[SparkSession, DataFrame, int, str], object]) ->
             if not copies:
                 apply(spark, batch, number, str(places.target))
                 return
+            places.copy()
             with before_changes(str(places.target), places.copy):
                 apply(spark, batch, number, str(places.target))
             places.copy()
