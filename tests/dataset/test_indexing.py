@@ -217,6 +217,40 @@ def test_small_segments_are_merged_however_few_rows_are_added(dataset: glaive.La
     assert [found(dataset, number) for number in (0, 399, 1000, 1001, 1002)] == [1] * 4 + [0]
 
 
+def vectors(rows: int, seed: int) -> pa.Table:
+    numbers = np.random.default_rng(seed).normal(size=rows * 8).astype(np.float32)
+    return pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(numbers), 8)})
+
+
+def added(dataset: glaive.LanceDataset, rows: int) -> glaive.LanceDataset:
+    dataset = glaive.write_dataset(vectors(rows, rows), dataset, mode="append")
+    dataset.optimize.optimize_indices()
+    return dataset
+
+
+def test_segments_with_models_of_their_own_do_not_keep_others_from_being_merged(
+    tmp_path: Path,
+) -> None:
+    dataset = glaive.write_dataset(vectors(600, 1), tmp_path / "v", max_rows_per_file=300)
+    parts: list[Any] = [
+        dataset.create_index_uncommitted(
+            "v", "IVF_PQ", name="v_idx", num_partitions=2, num_sub_vectors=2, fragment_ids=[one]
+        )
+        for one in (0, 1)
+    ]
+    dataset = dataset.commit_existing_index_segments("v_idx", "v", parts)
+    for rows in (5, 6, 7):
+        dataset = added(dataset, rows)
+    assert segments(dataset, "v_idx") == [[0], [1, 2, 3, 4]]
+    assert dataset.to_table(nearest={"column": "v", "q": [0.0] * 8, "k": 900}).num_rows == 618
+
+
+def test_small_segments_of_graphs_are_not_built_again_for_a_few_rows(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(vectors(400, 1), tmp_path / "v")
+    dataset = dataset.create_index("v", "IVF_HNSW_FLAT", num_partitions=1)
+    assert segments(added(dataset, 5), "v_idx") == [[0], [1]]
+
+
 def test_the_number_of_segments_to_merge_may_be_given(dataset: glaive.LanceDataset) -> None:
     dataset.create_scalar_index("id", "BTREE")
     for first in (1000, 2000, 3000):

@@ -293,7 +293,8 @@ def scan_codes(
     places = np.empty((2, room), np.int64)
     first = address(numbers)
     scratch = None
-    if query.comparison == "tables" and allowed is None and query[2:] == (1, 0):
+    plain = query.comparison == "tables" and allowed is None and query[2:] == (1, 0)
+    if plain and any(part.rows.blocks is not None for part in partitions):
         scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
     call = ScanCodes(
         parts=address(table), offsets=first, weights=first + 4 * len(partitions),

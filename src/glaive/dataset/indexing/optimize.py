@@ -15,6 +15,7 @@ from glaive.dataset.indexing.task import IndexTask, build_segment, extend_index,
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.index.protocol import IndexKind
 from glaive.index.registry import kind_of
 from glaive.index.segment import Segment
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
@@ -33,8 +34,11 @@ _GROWTH = 8
 So each row is written again a few times while an index grows, and an index has few segments.
 """
 
-_SMALL_ROWS = 16_384
-"""A segment of up to so many rows is merged whatever is added: searching two costs more."""
+_SMALL_ROWS = 4096
+"""Segments that have so few rows together with the new ones are merged: searching two costs more.
+
+Not those of graphs, which would be built again.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,32 +143,40 @@ def _optimized(
         return built_again()
     ids, live = manifest.fragment_ids.tolist(), dataset.snapshot.live_counts.tolist()
     added = sum(rows for number, rows in zip(ids, live, strict=True) if number not in covered)
-    merged = segments[len(segments) - _to_merge(segments, added, count) :]
+    small_rows = 0 if _has_graphs(first, kind) else _SMALL_ROWS
+    merged = segments[len(segments) - _to_merge(segments, added, count, small_rows) :]
     indices = SnapshotIndices.of(dataset.snapshot)
-    if any(
+    has_moved = any(
         indices.has_moved_rows(IndexedSegment(old.entry, kind, old.fragments), missing)
         for old in segments
-    ):
+    )
+    if has_moved:
         merged = segments  # Pylance would find these rows by their old values, too.
-    if not merged:
-        return CreateIndex(new=(extend_index(dataset, first, missing),))
-    entries = tuple(segment.entry for segment in merged)
-    try:
-        return CreateIndex(new=(merge_segments(dataset, entries, missing),), removed=entries)
-    except UnsupportedFeatureError:  # They have models of their own, or zones.
-        if count is None and missing:
-            return CreateIndex(new=(extend_index(dataset, first, missing),))
-        return CreateIndex() if count is None else built_again()
+    while len(merged) > (0 if missing else 1):
+        entries = tuple(segment.entry for segment in merged)
+        try:
+            return CreateIndex(new=(merge_segments(dataset, entries, missing),), removed=entries)
+        except UnsupportedFeatureError:  # They have models of their own, or zones.
+            if count is not None:
+                return built_again()
+            merged = () if has_moved else merged[1:]
+    return CreateIndex(new=(extend_index(dataset, first, missing),)) if missing else CreateIndex()
 
 
-def _to_merge(segments: Sequence[_Segment], added: int, count: int | None) -> int:
+def _has_graphs(entry: table_pb2.IndexMetadata, kind: IndexKind) -> bool:
+    return kind.name == "vector" and "hnsw" in kind.details(entry)
+
+
+def _to_merge(
+    segments: Sequence[_Segment], added: int, count: int | None, small_rows: int = 0
+) -> int:
     """How many of the newest segments are written again."""
     if count is not None:
         merged = min(count, len(segments))
         return merged if added or merged > 1 else 0
     merged, rows = 0, added
     for segment in reversed(segments):
-        small = added and rows + segment.rows <= _SMALL_ROWS
+        small = added and rows + segment.rows <= small_rows
         if segment.rows > _GROWTH * rows and segment.fragments and not small:
             break
         rows += segment.rows

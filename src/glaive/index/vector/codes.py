@@ -73,8 +73,11 @@ class Codes(ABC):
         """How a graph over a partition compares its nodes; None: it cannot."""
         return None
 
-    def scanned(self, codes: Any) -> CodeRows | None:
-        """The codes of a partition for a scan of several; None: :meth:`distances` compares them."""
+    def scanned(self, codes: Any, *, has_graph: bool = False) -> CodeRows | None:
+        """The codes of a partition for a scan of several; None: :meth:`distances` compares them.
+
+        A partition with a graph is rarely scanned: its codes are not kept in a second order.
+        """
         return None
 
     def code_query(self, prepared: PreparedQuery) -> CodeQuery | None:

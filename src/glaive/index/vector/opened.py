@@ -168,7 +168,7 @@ class OpenedVectorIndex(OpenedIndex):
             if self._graphs is not None and len(rows) > _MIN_GRAPH_ROWS:
                 graph = read_graph(self._graphs, number, len(rows))
                 nbytes += graph.nbytes
-            scanned = self.codes.scanned(codes)
+            scanned = self.codes.scanned(codes, has_graph=graph is not None)
             if scanned is not None and scanned.blocks is not None:
                 nbytes += scanned.blocks.nbytes
             loaded = LoadedPartition(number, rows, codes, nbytes, graph, scanned)

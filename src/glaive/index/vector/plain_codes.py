@@ -79,7 +79,7 @@ class PlainCodes(Codes):
         comparison: Comparison = "squared" if self._metric == "l2" else "product"
         return NodeCodes(comparison, codes.matrix, prepared.matrix[0])
 
-    def scanned(self, codes: VectorBlock) -> CodeRows | None:
+    def scanned(self, codes: VectorBlock, *, has_graph: bool = False) -> CodeRows | None:
         """See :meth:`Codes.scanned`; for vectors of ``float32``."""
         return CodeRows(codes.matrix) if codes.element == "float32" else None
 
@@ -155,7 +155,7 @@ class ScalarCodes(Codes):
             return NodeCodes("bytes", codes, prepared.numbers)
         return NodeCodes("gap", codes, prepared.octets)
 
-    def scanned(self, codes: UInt8s) -> CodeRows:
+    def scanned(self, codes: UInt8s, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
         return CodeRows(np.ascontiguousarray(codes))
 

@@ -142,9 +142,10 @@ class ProductCodes(Codes):
         """By tables."""
         return NodeCodes("tables", codes.codes, prepared, codes.terms)
 
-    def scanned(self, codes: ProductRows) -> CodeRows:
+    def scanned(self, codes: ProductRows, *, has_graph: bool = False) -> CodeRows:
         """See :meth:`Codes.scanned`."""
-        return CodeRows(codes.codes, codes.terms, blocks=code_blocks(codes.codes))
+        blocks = None if has_graph else code_blocks(codes.codes)
+        return CodeRows(codes.codes, codes.terms, blocks=blocks)
 
     def code_query(self, prepared: Float32s) -> CodeQuery:
         """See :meth:`Codes.code_query`."""

@@ -143,7 +143,7 @@ class RabitCodes(Codes):
             distances: Float32s = product + (near * codes.add + (1 - 2 * near))
             return distances
 
-    def scanned(self, codes: _RabitRows) -> CodeRows | None:
+    def scanned(self, codes: _RabitRows, *, has_graph: bool = False) -> CodeRows | None:
         """See :meth:`Codes.scanned`; for numbers that fit a byte."""
         if codes.numbers.dtype != np.uint8:
             return None
