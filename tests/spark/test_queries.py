@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import glaive
@@ -211,6 +212,16 @@ def test_versions_are_options_of_the_dataset(spark: SparkSession, sales: str, ta
     name = "t" if "lance" in table else "s"
     with pytest.raises(OptionError, match=rf"AS OF.* {name}=\{{'uri': …, 'version': 3\}}.*'asof'"):
         glaive.spark.sql(spark, f"select * from {table}", s=sales)
+
+
+@pytest.mark.parametrize("version", ["", " version as of 1"])
+@pytest.mark.parametrize("place", ["other.cat", "other.lance", "nowhere"])
+def test_tables_of_other_catalogs_and_databases_are_those_of_spark(
+    spark: SparkSession, sales: str, place: str, version: str
+) -> None:
+    """Spark looks for them; there is none."""
+    with pytest.raises(AnalysisException, match=r"`(other|nowhere)`.*`s`"):
+        glaive.spark.sql(spark, f"select * from {place}.s{version}", s=sales)
 
 
 def test_other_statements_are_those_of_spark(spark: SparkSession) -> None:

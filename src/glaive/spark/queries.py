@@ -127,12 +127,12 @@ def _with_frames(
     """The query with a placeholder for each table, and their frames."""
     from sqlglot import exp
 
-    from glaive.spark.query_tables import table_uses
+    from glaive.spark.query_tables import is_given, table_uses
 
     by_path: dict[int, str] = {}
     for table in statement.find_all(exp.Table):
-        is_path = table.db.lower() == "lance" and "start" in table.this.meta
-        if table.args.get("version") and (is_path or table.name.lower() in given):
+        is_path = table.db.lower() == "lance" and "start" in table.this.meta and not table.catalog
+        if table.args.get("version") and (is_path or is_given(table, given)):
             raise OptionError(
                 f"query: Spark cannot select versions of Lance datasets with AS OF. Name the "
                 f"dataset and its version: {_identifier(table)}={{'uri': …, 'version': 3}}, or "

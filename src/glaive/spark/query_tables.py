@@ -7,7 +7,7 @@ would drop the rows that fail it. Spark evaluates the query as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -43,7 +43,7 @@ from sqlglot.optimizer.simplify import simplify
 from glaive.dataclass import dataclass
 from glaive.spark.column_tests import Compared
 
-__all__ = ["TableUse", "clause", "column_path", "select_span", "table_uses"]
+__all__ = ["TableUse", "clause", "column_path", "is_given", "select_span", "table_uses"]
 
 COMPARISONS: dict[Any, tuple[type[Filter], type[Filter]]] = {
     exp.EQ: (EqualTo, EqualTo),
@@ -107,11 +107,9 @@ def table_uses(
     unnamed = any(join.method == "NATURAL" for join in query.find_all(exp.Join))
     uses = []
     for table in query.find_all(exp.Table):
+        if id(table) not in by_path and not is_given(table, schemas):
+            continue
         name = by_path.get(id(table)) or table.name.lower()
-        if name not in schemas or (table.args.get("db") is not None and id(table) not in by_path):
-            continue
-        if id(table) not in by_path and _names_a_query(table):
-            continue
         schema = schemas[name]
         select = table.find_ancestor(exp.Select)
         renamed = bool(table.alias_column_names)
@@ -121,6 +119,20 @@ def table_uses(
         tests, decided = ([], False) if select is None else _tests(select, table, schema)
         uses.append(TableUse(table, name, columns, tuple(tests), decided))
     return uses
+
+
+def is_given(table: Any, names: Container[str]) -> bool:
+    """Whether a table is one of those given; others are tables, views and queries of Spark.
+
+    Parameters
+    ----------
+    table
+        The node of the query.
+    names
+        Names of the tables that are given, in lower case.
+    """
+    has_database = table.args.get("db") is not None
+    return not has_database and table.name.lower() in names and not _names_a_query(table)
 
 
 def _named(query: Any) -> dict[str, set[str]]:
