@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.code_blocks import blocks_of
 
 from glaive.kernels.code_scan import (
     AllowedBits,
@@ -19,6 +20,7 @@ from glaive.kernels.code_scan import (
     scan_codes,
 )
 from glaive.kernels.graph_search import COMPARISONS
+from glaive.kernels.machine import processor
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
@@ -108,7 +110,7 @@ def test_bounds_of_codes_by_tables_lose_no_row(scale: float, odd: float, live: b
         for tier in TIERS:
             with force_tier(tier):  # type: ignore[arg-type]  # a tier
                 parts = [
-                    ScannedPartition(CodeRows(c, t, blocks=code_blocks(c)), p, at * scale, -2.0)
+                    ScannedPartition(CodeRows(c, t, blocks=blocks_of(c)), p, at * scale, -2.0)
                     for at, (c, t, p) in enumerate(made)
                 ]
                 query = CodeQuery("tables", tables)
@@ -127,15 +129,24 @@ def test_rows_whose_blocks_say_that_they_are_far_are_not_compared() -> None:
     number = np.arange(count)
     places = RowPlaces(number, number, number[::-1].astype(np.uint64))
     with force_tier("numba"):
-        blocks = code_blocks(far)
         # Blocks of other codes than the rows have show which of the two are looked at.
         part = ScannedPartition(
-            CodeRows(near, np.zeros(count, np.float32), blocks=blocks), places, 0
+            CodeRows(near, np.zeros(count, np.float32), blocks=blocks_of(far)), places, 0
         )
         found = scan_codes([part], CodeQuery("tables", tables), 10)
-    by_blocks = blocks is not None
     assert found.compared == count
-    assert found.key.min() == (count - 64 if by_blocks else 0)
+    assert found.key.min() == count - 64
+
+
+@pytest.mark.parametrize("count", [63, 64, 200])
+def test_blocks_are_made_where_the_processor_can_compare_them(count: int) -> None:
+    codes = np.random.default_rng(count).integers(0, 256, (count, WIDTH)).astype(np.uint8)
+    with force_tier("numba"):
+        blocks = code_blocks(codes)
+
+    has_permutes = "+avx512vbmi" in processor()[1].split(",")
+    expected = blocks_of(codes).tolist() if has_permutes and count >= 64 else None
+    assert (None if blocks is None else blocks.tolist()) == expected
 
 
 @pytest.mark.parametrize("tier", TIERS)

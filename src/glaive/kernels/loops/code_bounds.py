@@ -38,13 +38,18 @@ _BYTES, _PAIRS = ir.VectorType(ir.IntType(8), LANES), ir.VectorType(ir.IntType(1
 _WORDS, _FLOATS = ir.VectorType(_I32, LANES // 2), ir.VectorType(ir.FloatType(), LANES // 2)
 
 
-def _pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
+def pick(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
     """The bytes with the numbers, of which the low seven bits count, out of two registers."""
-    if _HAS_PERMUTES:
-        kind = ir.FunctionType(_BYTES, [_BYTES] * 3)
-        name = "llvm.x86.avx512.vpermi2var.qi.512"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(function, [first, numbers, second])
+    if not _HAS_PERMUTES:
+        return pick_one_by_one(builder, first, second, numbers)
+    kind = ir.FunctionType(_BYTES, [_BYTES] * 3)
+    name = "llvm.x86.avx512.vpermi2var.qi.512"
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [first, numbers, second])
+
+
+def pick_one_by_one(builder: Any, first: Any, second: Any, numbers: Any) -> Any:
+    """The same as :func:`pick` on any processor."""
     found = ir.Constant(_BYTES, ir.Undefined)
     both = cgutils.alloca_once(builder, ir.ArrayType(_BYTES, 2))
     for at, part in enumerate((first, second)):
@@ -93,8 +98,8 @@ def rows_within(
                 load(builder, builder.add(table, ir.Constant(_I64, at * LANES)), _BYTES)
                 for at in range(4)
             ]
-            low = _pick(builder, quarters[0], quarters[1], numbers)
-            high = _pick(builder, quarters[2], quarters[3], numbers)
+            low = pick(builder, quarters[0], quarters[1], numbers)
+            high = pick(builder, quarters[2], quarters[3], numbers)
             is_high = builder.icmp_signed("<", numbers, ir.Constant(_BYTES, [0] * LANES))
             entries = builder.bitcast(builder.select(is_high, high, low), _PAIRS)
             halves = builder.and_(entries, low_byte), builder.lshr(entries, eight)
