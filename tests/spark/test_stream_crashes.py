@@ -105,9 +105,9 @@ class Places:
                 shutil.copytree(place, made / place.name)
 
     @staticmethod
-    def _content(place: Path) -> set[tuple[str, int]]:
+    def _content(place: Path) -> dict[str, bytes]:
         files = [path for path in place.rglob("*") if path.is_file()]
-        return {(str(path.relative_to(place)), path.stat().st_size) for path in files}
+        return {str(path.relative_to(place)): path.read_bytes() for path in files}
 
     def restore(self, copy: Path) -> None:
         """Take a copy back."""
@@ -115,6 +115,16 @@ class Places:
             shutil.rmtree(place, ignore_errors=True)
             if (copy / place.name).exists():
                 shutil.copytree(copy / place.name, place)
+
+
+def test_a_file_that_another_of_the_same_size_replaces_gets_a_copy(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    places.checkpoint.mkdir()
+    for text in ("old", "old", "new"):
+        (places.checkpoint / "0").write_text(text)
+        places.copy()
+    copies = [copy / "checkpoint" / "0" for copy in sorted(places.copies.iterdir())]
+    assert [copy.read_text() for copy in copies] == ["old", "new"]
 
 
 def copying(places: Places) -> type[LanceDataSource]:
