@@ -81,17 +81,34 @@ class Cluster:
         return f"sc://127.0.0.1:{port}"
 
     def kill_executor(self) -> bool:
-        """Kill one executor, with the Python workers that it started; whether there was one."""
+        """Kill an executor that has begun a task in Python, with its Python workers.
+
+        Returns whether there was one.
+        """
+        for executor, below in self._executors():
+            if not any(_is_python_worker(process) for process in below):
+                continue
+            with suppress(psutil.NoSuchProcess):
+                executor.kill()
+                for process in below:
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+                return True
+        return False
+
+    def runs_python(self) -> bool:
+        """Whether an executor has begun a task in Python."""
+        return any(
+            _is_python_worker(process) for _, below in self._executors() for process in below
+        )
+
+    def _executors(self) -> Iterator[tuple[psutil.Process, list[psutil.Process]]]:
+        """Each executor, and the processes below it."""
         for worker in self.workers:
             with suppress(psutil.NoSuchProcess):
                 for executor in psutil.Process(worker.pid).children():
-                    below = executor.children(recursive=True)
-                    executor.kill()
-                    for process in below:
-                        with suppress(psutil.NoSuchProcess):
-                            process.kill()
-                    return True
-        return False
+                    with suppress(psutil.NoSuchProcess):
+                        yield executor, executor.children(recursive=True)
 
     def end(self) -> None:
         """End all processes that this object started, and theirs."""
@@ -114,6 +131,16 @@ class Cluster:
                 stderr=log,
                 start_new_session=True,
             )
+
+
+def _is_python_worker(process: psutil.Process) -> bool:
+    """Whether a process below an executor runs tasks; the daemon that forks these does not."""
+    with suppress(psutil.NoSuchProcess):
+        parent = process.parent()
+        return parent is not None and all(
+            "pyspark.daemon" in of.cmdline() for of in (process, parent)
+        )
+    return False
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
