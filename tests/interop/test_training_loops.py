@@ -130,6 +130,23 @@ def test_a_cached_stream_is_read_again_until_it_is_closed(library: str, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_iterator_whose_first_pass_ended_early_is_not_cached_in_part() -> None:
+    cls: Any = import_module("glaive._dataset.cache").CachedDataset
+    batches = pa.table({"id": range(7)}).to_batches(max_chunksize=3)
+    cached, again = cls(iter(batches)), cls(batches)
+    for one in (cached, again):
+        assert next(iter(one)).num_rows == 3
+    with pytest.raises(OptionError, match="ended early"):
+        list(cached)
+    assert ids(again) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_an_empty_stream_is_empty_in_each_pass() -> None:
+    cls: Any = import_module("glaive._dataset.cache").CachedDataset
+    cached = cls(iter([]))
+    assert [list(cached) for _ in range(2)] == [[], []]
+
+
 def test_a_closed_cache_says_so() -> None:
     cls: Any = import_module("glaive._dataset.cache").CachedDataset
     cached = cls(iter([]))

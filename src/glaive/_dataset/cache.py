@@ -32,7 +32,18 @@ class CachedDataset:
         cache: str | os.PathLike[str] | bool | None = None,  # noqa: FBT001  # pylance has it
     ) -> None:
         folder = None if cache is None or isinstance(cache, bool) else os.fspath(cache)
-        self._cache: BatchCache | None = BatchCache(lambda: iter(stream), folder)
+        self._stream, self._began = stream, False
+        self._cache: BatchCache | None = BatchCache(self._batches, folder)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        batches = iter(self._stream)
+        if self._began and batches is self._stream:
+            raise OptionError(
+                "stream: a pass over this iterator ended early, and its batches cannot be read "
+                "again. Give a list, or an object whose __iter__ begins anew"
+            )
+        self._began = True
+        return batches
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._cache is None:

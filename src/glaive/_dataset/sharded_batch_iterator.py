@@ -35,7 +35,7 @@ class ShardedBatchIterator:
     granularity
         What shares are made of: ``fragment`` or ``batch``.
     batch_readahead
-        Batches read ahead.
+        Batches read ahead; ignored where shares are made of batches.
     with_row_id
         Whether there is a column ``_rowid``.
 

@@ -36,11 +36,14 @@ class BatchCache:
             finalize(self, rmtree, self._folder, ignore_errors=True) if folder is None else None
         )
         self._file: Path | None = None
+        self._is_empty = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self._file is not None:
             with pa.memory_map(str(self._file)) as source:
                 yield from pa.ipc.open_stream(source)
+            return
+        if self._is_empty:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".arrow", delete=False) as out:
@@ -59,10 +62,14 @@ class BatchCache:
             finally:
                 if not complete:
                     path.unlink()
-        self._file = path
+        if complete:
+            self._file = path
+        else:
+            self._is_empty = True
 
     def delete(self) -> None:
         """Delete the file, and the folder if it is a temporary one."""
+        self._is_empty = False
         if self._file is not None:
             self._file.unlink(missing_ok=True)
             self._file = None

@@ -34,8 +34,8 @@ from glaive.torch.ivf_pq_rows import (
     residual_names,
     rows_of,
     sample_of,
-    tf32_allowed,
     trained,
+    without_gradients,
     written,
 )
 
@@ -211,14 +211,19 @@ def compute_partitions(  # noqa: PLR0917  # pylance has them
     )
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with tf32_allowed(allow_cuda_tf32), torch.no_grad():
-            for ids, numbers, residuals in assigned(rows, kmeans):
-                cut = [lists_of(part) for part in parts_of(residuals, parts)] if parts else []
-                yield pa.record_batch(
-                    [integers(ids), integers(numbers, np.uint32), *cut], schema=schema
-                )
+        for ids, numbers, residuals in assigned(rows, kmeans):
+            cut = [lists_of(part) for part in parts_of(residuals, parts)] if parts else []
+            yield pa.record_batch(
+                [integers(ids), integers(numbers, np.uint32), *cut], schema=schema
+            )
 
-    return str(written(schema, batches, dst_dataset_uri).uri)
+    return str(
+        written(
+            schema,
+            lambda: without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32),
+            dst_dataset_uri,
+        ).uri
+    )
 
 
 def compute_pq_codes(
@@ -249,14 +254,19 @@ def compute_pq_codes(
     schema = _schema_of_codes(len(kmeans_list))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with tf32_allowed(allow_cuda_tf32), torch.no_grad():
-            read = opened.to_batches(columns=["row_id", "partition", *names], batch_size=batch_size)
-            for batch in read:
-                codes = codes_of(residual_columns(batch, names, device), kmeans_list)
-                columns = [batch.column("row_id"), batch.column("partition"), lists_of(codes)]
-                yield pa.record_batch(columns, schema=schema)
+        read = opened.to_batches(columns=["row_id", "partition", *names], batch_size=batch_size)
+        for batch in read:
+            codes = codes_of(residual_columns(batch, names, device), kmeans_list)
+            columns = [batch.column("row_id"), batch.column("partition"), lists_of(codes)]
+            yield pa.record_batch(columns, schema=schema)
 
-    return _with_files(written(schema, batches, dst_dataset_uri))
+    return _with_files(
+        written(
+            schema,
+            lambda: without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32),
+            dst_dataset_uri,
+        )
+    )
 
 
 def one_pass_train_ivf_pq_on_accelerator(
@@ -324,13 +334,18 @@ def one_pass_assign_ivf_pq_on_accelerator(
     schema = _schema_of_codes(len(pq_kmeans_list))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with tf32_allowed(allow_cuda_tf32), torch.no_grad():
-            for ids, numbers, residuals in assigned(rows, ivf_kmeans):
-                codes = codes_of(parts_of(residuals, len(pq_kmeans_list)), pq_kmeans_list)
-                columns = [integers(ids), integers(numbers, np.uint32), lists_of(codes)]
-                yield pa.record_batch(columns, schema=schema)
+        for ids, numbers, residuals in assigned(rows, ivf_kmeans):
+            codes = codes_of(parts_of(residuals, len(pq_kmeans_list)), pq_kmeans_list)
+            columns = [integers(ids), integers(numbers, np.uint32), lists_of(codes)]
+            yield pa.record_batch(columns, schema=schema)
 
-    return _with_files(written(schema, batches, dst_dataset_uri))
+    return _with_files(
+        written(
+            schema,
+            lambda: without_gradients(batches(), allow_cuda_tf32=allow_cuda_tf32),
+            dst_dataset_uri,
+        )
+    )
 
 
 def _schema_of_codes(parts: int) -> pa.Schema:

@@ -37,8 +37,8 @@ __all__ = [
     "residual_names",
     "rows_of",
     "sample_of",
-    "tf32_allowed",
     "trained",
+    "without_gradients",
     "written",
 ]
 
@@ -74,7 +74,7 @@ def sample_of(
     dataset: LanceDataset, column: str, rows: int, device: Any, *, filter_nan: bool
 ) -> Any:
     """Vectors of rows chosen at random, on the device."""
-    present = f"{column} is not null" if filter_nan else None
+    present = _is_present(dataset, column) if filter_nan else None
     batches = maybe_sample(dataset, rows, [column], filt=present)
     found = [_tensor(batch.column(0)) for batch in batches if batch.num_rows]
     if not found:
@@ -93,7 +93,7 @@ def rows_of(
     sample_size: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Ids of rows, and their vectors on the device, batch by batch."""
-    present = f"{column} is not null" if filter_nan else None
+    present = _is_present(dataset, column) if filter_nan else None
     batches: Iterable[pa.RecordBatch] = (
         maybe_sample(dataset, sample_size, [column, "_rowid"], batch_size, filt=present)
         if sample_size
@@ -144,7 +144,10 @@ def codebook_of(
 
 def codes_of(parts: Sequence[Any], models: Sequence[KMeans]) -> Any:
     """The nearest centroid of each part."""
-    found = [model.transform(part) for part, model in zip(parts, models, strict=True)]
+    found = [
+        model.transform(part.to(model.centroids.dtype))
+        for part, model in zip(parts, models, strict=True)
+    ]
     return torch.stack(found, dim=1).to(torch.uint8)
 
 
@@ -186,8 +189,20 @@ def written(
     return write_dataset(reader, place)
 
 
+def without_gradients(
+    batches: Iterator[pa.RecordBatch], *, allow_cuda_tf32: bool
+) -> Iterator[pa.RecordBatch]:
+    """Make each batch without gradients: these settings of torch are undone between batches."""
+    while True:
+        with _tf32_allowed(allow_cuda_tf32), torch.no_grad():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
 @contextmanager
-def tf32_allowed(allowed: bool) -> Iterator[None]:
+def _tf32_allowed(allowed: bool) -> Iterator[None]:
     """Multiply with 19 bits of each number on CUDA meanwhile, or not."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
@@ -196,6 +211,12 @@ def tf32_allowed(allowed: bool) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32 = before
+
+
+def _is_present(dataset: LanceDataset, column: str) -> str:
+    """A filter for rows with a vector."""
+    names = [field.name.replace("`", "``") for field in dataset.lance_schema.find(column)]
+    return ".".join(f"`{name}`" for name in names) + " is not null"
 
 
 def _finite(vectors: Any) -> Any:
