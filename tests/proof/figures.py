@@ -199,6 +199,9 @@ def _told(words: Callable[[Figures], str], figures: Figures) -> tuple[str, str]:
 
 # ------------------------------------------------------------------------- figures of pytest
 
+POINTS = ("crash points", "fault points", "power failures", "system errors")
+"""What tests record of these; other properties of tests are no counts."""
+
 
 def of_tests(report: Path) -> tuple[Figures, Figures]:
     """Counts of a report of pytest, and what its tests recorded: points where something failed."""
@@ -209,7 +212,8 @@ def of_tests(report: Path) -> tuple[Figures, Figures]:
         for name in ("tests", "failures", "errors", "skipped"):
             totals[name] += int(suite.get(name, "0"))
     for found in suites.iter("property"):
-        points[found.get("name", "")] += int(found.get("value", "0"))
+        if (name := found.get("name", "")) in POINTS:
+            points[name] += int(found.get("value", "0"))
     failed = totals["failures"] + totals["errors"]
     counts = {
         "tests": totals["tests"] - totals["skipped"],

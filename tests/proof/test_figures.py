@@ -40,7 +40,8 @@ def test_tests_and_the_points_that_they_record_are_counted(tmp_path: Path) -> No
     report.write_text(
         """<testsuites><testsuite tests="6" failures="1" errors="0" skipped="2">
         <testcase><properties><property name="crash points" value="12"/></properties></testcase>
-        <testcase><properties><property name="crash points" value="5"/></properties></testcase>
+        <testcase><properties><property name="crash points" value="5"/>
+          <property name="mean_in_flight" value="20.5"/></properties></testcase>
         </testsuite></testsuites>""",
         "utf-8",
     )

@@ -40,7 +40,7 @@ class CachedDataset:
         if self._began and batches is self._stream:
             raise OptionError(
                 "stream: a pass over this iterator ended early, and its batches cannot be read "
-                "again. Give a list, or an object whose __iter__ begins anew"
+                "again. Give a list, or an object whose __iter__ begins again"
             )
         self._began = True
         return batches
