@@ -53,7 +53,7 @@ from glaive.table.protocol import (
 )
 from glaive.table.put_manifest import emit_committed, put_manifest
 from glaive.table.registry import read_operation
-from glaive.table.versions import latest, read_hint, write_hint
+from glaive.table.versions import exists, latest, read_hint, write_hint
 
 __all__ = ["commit_transaction"]
 
@@ -365,8 +365,8 @@ class _Commit:
                 try:
                     yield load_numbered(self.store, version, scheme)
                 except ObjectNotFoundError:
-                    if version <= reach:
-                        # Only a listing distinguishes a deleted version from a wrong hint.
+                    # A listing may be stale, but distinguishes a deleted version from a wrong hint.
+                    if version <= reach and not exists(self.store, reach, scheme):
                         reach = latest(self.store).version
                     if version > reach:
                         return

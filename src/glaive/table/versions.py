@@ -37,6 +37,7 @@ from glaive.table.root import register_of
 
 __all__ = [
     "ManifestLocation",
+    "exists",
     "is_finished",
     "latest",
     "list_manifests",
@@ -155,6 +156,14 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
 
         path = find(store, register, version, path)
     return ManifestLocation(version, path, scheme)
+
+
+def exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
+    """Whether there is a manifest of a version. One request."""
+    try:
+        return store.head(locate(store, version, scheme).path).size > 0
+    except ObjectNotFoundError:
+        return False
 
 
 def _registered(store: ObjectStore) -> ManifestLocation | None:
