@@ -330,3 +330,8 @@ def test_a_plan_says_what_is_searched_and_a_run_what_was(dataset: glaive.LanceDa
     assert "exact search: v, 500 rows of 3 fragments" in plan
     assert "filter of the rows found: id > 3" in plan
     assert "vectors compared: 500" in scanner.analyze_plan()
+
+
+def test_an_offset_alone_leaves_out_the_nearest_rows(dataset: glaive.LanceDataset) -> None:
+    whole, far = search(dataset)
+    assert search(dataset, offset=2) == (whole[2:], far[2:])
