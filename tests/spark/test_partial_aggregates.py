@@ -97,6 +97,7 @@ LEFT_TO_SPARK = [
     "select shop, max(kind) m from i group by shop having max(kind) <> 'kind\\u0020 2' order by 1",
     "select max(id) as id from i group by shop having id > 150 order by 1",
     "select max(id) as ID from i group by shop having id > 150 order by 1",
+    "select max(id) as shop from i group by shop having shop > 3 order by 1",
     "select shop + 1 s, count(*) from i group by shop + 1 order by 1",
     "select shop, (select max(id) from i j where j.shop = i.shop) m from i order by 1, 2",
     "select max(price) from i union all select min(price) from i",
