@@ -26,7 +26,7 @@ from glaive.format.flags import Feature
 from glaive.index.vector.accelerator import device_named
 from glaive.index.vector.metric import metric_named
 from glaive.index.vector.model import sample_vectors, train_centroids, train_residuals
-from glaive.index.vector.parameters import parse_parameters
+from glaive.index.vector.parameters import default_parts, parse_parameters
 from glaive.index.vector.vector_column import VectorColumn
 
 if TYPE_CHECKING:
@@ -291,13 +291,7 @@ class IndicesBuilder:
         if parts is not None:
             _check_integer("num_subvectors", parts, 1)
             return parts
-        for width in (16, 8):
-            if self.dimension % width == 0:
-                return self.dimension // width
-        raise OptionError(
-            f"num_subvectors: dimension {self.dimension} is divisible by neither 16 nor 8, so that"
-            " it has no default. Set a divisor"
-        )
+        return default_parts(self.dimension)
 
 
 def _number_type(kind: Any) -> Any:

@@ -5,6 +5,7 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,10 @@ from glaive.types import Float32s
 __all__ = [
     "VectorModel",
     "clusters_of",
+    "model_bounds",
+    "model_centroids",
+    "model_codebook",
+    "model_sample",
     "sample_vectors",
     "train_centroids",
     "train_model",
@@ -120,30 +125,87 @@ def sample_vectors(column: VectorColumn, source: IndexSource, rows: int) -> Vect
 
 def train_model(source: IndexSource, parameters: VectorParameters) -> VectorModel | None:
     """Train a model; None without a vector to train it with. Reads one sample of the column."""
-    column = parameters.column
-    count = parameters.partitions_for(source.num_rows)
-    needed = 0 if parameters.centroids is not None else count
+    sample = model_sample(source, parameters)
+    if not len(sample):
+        return None
+    centroids, loss = model_centroids(parameters, sample, source.num_rows)
+    return VectorModel(parameters.column, centroids, _coder(parameters, centroids, sample), loss)
+
+
+def model_sample(source: IndexSource, parameters: VectorParameters) -> Float32s:
+    """The vectors that a model is trained with: the same ones each time."""
+    needed = 0
+    if parameters.centroids is None:
+        needed = parameters.partitions_for(source.num_rows)
     if parameters.codes == "PQ" and parameters.codebook is None:
         needed = max(needed, _CODEBOOK_SAMPLE)
-    elif parameters.codes == "SQ":
+    elif parameters.codes == "SQ" and parameters.bounds is None:
         needed = max(needed, 256)
-    sample = sample_vectors(column, source, max(1, needed) * parameters.sample_rate)
-    if not len(sample.vectors):
-        return None
-    centroids, loss = parameters.centroids, None
-    if centroids is None:
-        chosen = _some(sample.vectors, count * parameters.sample_rate)
-        centroids, loss = train_centroids(
-            column, chosen, count, parameters.max_iters, parameters.device
-        )
-    return VectorModel(column, centroids, _coder(parameters, centroids, sample.vectors), loss)
+    rows = max(1, needed) * parameters.sample_rate
+    return sample_vectors(parameters.column, source, rows).vectors
+
+
+def model_centroids(
+    parameters: VectorParameters, sample: Float32s, rows: int
+) -> tuple[NDArray[Any], float | None]:
+    """The centroids for so many rows, and the loss: None if they are given.
+
+    Parameters
+    ----------
+    sample
+        As :func:`model_sample` makes it, not empty.
+    """
+    if parameters.centroids is not None:
+        return parameters.centroids, None
+    count = parameters.partitions_for(rows)
+    return train_centroids(
+        parameters.column,
+        _some(sample, count * parameters.sample_rate),
+        count,
+        parameters.max_iters,
+        parameters.device,
+    )
+
+
+def model_bounds(parameters: VectorParameters, sample: Float32s) -> tuple[float, float]:
+    """The bounds of scalar quantisation; ``sample`` as for :func:`model_centroids`."""
+    if parameters.bounds is not None:
+        return parameters.bounds
+    return float(sample.min()), float(sample.max())
+
+
+def model_codebook(
+    parameters: VectorParameters,
+    centroids: NDArray[Any],
+    sample: Float32s,
+    chosen: Sequence[int] | None = None,
+) -> NDArray[Any]:
+    """The codebook of product quantisation, or some parts of it: each is trained by itself.
+
+    Parameters
+    ----------
+    sample
+        As for :func:`model_centroids`.
+    chosen
+        Numbers of the parts; default: all.
+    """
+    return train_residuals(
+        parameters.column,
+        centroids,
+        _some(sample, parameters.sample_rate * _CODEBOOK_SAMPLE),
+        parameters.num_sub_vectors,
+        parameters.num_bits,
+        parameters.max_iters,
+        chosen,
+    )
 
 
 def _coder(parameters: VectorParameters, centroids: NDArray[Any], sample: Float32s) -> Coder:
     column = parameters.column
     match parameters.codes:
         case "SQ":
-            return ScalarCoder.trained(sample, dot=column.metric == "dot")
+            start, end = model_bounds(parameters, sample)
+            return ScalarCoder(column.dimension, start, end, dot=column.metric == "dot")
         case "PQ":
             return _product_coder(parameters, centroids, sample)
         case "RQ":
@@ -161,14 +223,7 @@ def _product_coder(
 ) -> ProductCoder:
     codebook = parameters.codebook
     if codebook is None:
-        codebook = train_residuals(
-            parameters.column,
-            centroids,
-            _some(sample, parameters.sample_rate * _CODEBOOK_SAMPLE),
-            parameters.num_sub_vectors,
-            parameters.num_bits,
-            parameters.max_iters,
-        )
+        codebook = model_codebook(parameters, centroids, sample)
     return ProductCoder(
         codebook,
         parameters.num_bits,
@@ -184,19 +239,25 @@ def train_residuals(
     parts: int,
     bits: int,
     iterations: int,
+    chosen: Sequence[int] | None = None,
 ) -> NDArray[Any]:
     """Train a codebook with a sample: for residuals or, for dot products, for the vectors.
+
+    Parameters
+    ----------
+    chosen
+        Numbers of the parts to train; default: all.
 
     Returns
     -------
     numpy.ndarray
-        ``(parts, 2 ** bits, dimension / parts)``, in the type of the column.
+        ``(parts, 2 ** bits, dimension / parts)``, in the type of the column; of the chosen parts.
     """
     if column.metric != "dot":
         clusters = clusters_of(centroids, column)
         ids, _ = assign_all(clusters, vectors, parallel=True)
         vectors = vectors - clusters.centroids[ids]
-    trained = train_codebook(vectors, parts, bits, Training("l2", iterations))
+    trained = train_codebook(vectors, parts, bits, Training("l2", iterations), chosen)
     return trained.astype(column.dtype)
 
 

@@ -6,6 +6,7 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Final
@@ -21,7 +22,7 @@ from glaive.index.vector.matrices import check_finite, load_matrix, matrix_of
 from glaive.index.vector.metric import metric_named
 from glaive.index.vector.vector_column import VectorColumn
 
-__all__ = ["KINDS", "GraphParameters", "VectorParameters", "parse_parameters"]
+__all__ = ["KINDS", "GraphParameters", "VectorParameters", "default_parts", "parse_parameters"]
 
 CODES: Final = ("FLAT", "SQ", "PQ", "RQ")
 KINDS: Final = (
@@ -85,6 +86,8 @@ class VectorParameters:
         ``(partitions, dimension)``; None: to be trained.
     codebook
         ``(parts, 2 ** bits, dimension / parts)``; None: to be trained.
+    bounds
+        Of scalar quantisation, the lower first; None: to be trained.
     partitions
         Table with ``row_id`` and ``partition``; None: to be computed.
     rotation
@@ -109,6 +112,7 @@ class VectorParameters:
     max_iters: int = 50
     centroids: NDArray[Any] | None = None
     codebook: NDArray[Any] | None = None
+    bounds: tuple[float, float] | None = None
     partitions: pa.Table | None = None
     rotation: str = "fast"
     signs: NDArray[np.uint8] | None = None
@@ -214,6 +218,7 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
     codebook = _codebook(reader.take("pq_codebook"), parts, bits, column)
     if codebook is not None and centroids is None:
         raise OptionError("pq_codebook: needs ivf_centroids, too: its codes are of residuals")
+    bounds = _bounds(reader.take("sq_bounds"), codes, centroids)
     partitions = _partitions(reader.take("precomputed_partitions"), centroids)
     signs = _signs(reader.take("rabitq_model"), kind, bits, column)
     checked = VectorParameters(
@@ -221,13 +226,30 @@ def parse_parameters(parameters: Mapping[str, Any], values: pa.Field[Any]) -> Ve
         target_partition_size=reader.integer("target_partition_size", None),
         num_sub_vectors=parts, num_bits=bits, sample_rate=reader.integer("sample_rate", 256),
         max_iters=reader.integer("max_iters", 50), centroids=centroids, codebook=codebook,
-        partitions=partitions, rotation=rotation, signs=signs,
+        bounds=bounds, partitions=partitions, rotation=rotation, signs=signs,
         transposed=not reader.take("skip_transpose", False),
         train=bool(reader.take("train", True)), graph=graph,
         device=device_named(reader.take("accelerator")),
     )  # fmt: skip
     reader.end(kind)
     return checked
+
+
+def default_parts(dimension: int) -> int:
+    """Parts of product quantisation where a caller may leave them out.
+
+    Raises
+    ------
+    OptionError
+        The dimension is divisible by neither 16 nor 8.
+    """
+    for width in (16, 8):
+        if dimension % width == 0:
+            return dimension // width
+    raise OptionError(
+        f"num_sub_vectors: dimension {dimension} is divisible by neither 16 nor 8, so that"
+        " it has no default. Set a divisor"
+    )
 
 
 def _signs(model: object, kind: str, bits: int, column: VectorColumn) -> NDArray[np.uint8] | None:
@@ -315,6 +337,20 @@ def _codebook(numbers: Any, parts: int, bits: int, column: VectorColumn) -> NDAr
         raise OptionError(f"pq_codebook: expected shape {shape}, found {matrix.shape}")
     check_finite(matrix, "pq_codebook")
     return np.ascontiguousarray(matrix, column.dtype)
+
+
+def _bounds(
+    given: object, codes: str, centroids: NDArray[Any] | None
+) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    if codes != "SQ" or centroids is None:
+        raise OptionError("sq_bounds: are of scalar quantisation, and need ivf_centroids, too")
+    numbers = given if isinstance(given, tuple | list) else ()
+    good = len(numbers) == 2 and all(isinstance(one, int | float) for one in numbers)
+    if not good or not -math.inf < numbers[0] <= numbers[1] < math.inf:
+        raise OptionError(f"sq_bounds: expected two numbers, the lower first, found {given!r:.80}")
+    return float(numbers[0]), float(numbers[1])
 
 
 def _partitions(table: Any, centroids: NDArray[Any] | None) -> pa.Table | None:

@@ -5,7 +5,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -26,7 +26,13 @@ from glaive.types import Float32s, UInt8s
 __all__ = ["ProductCoder", "train_codebook"]
 
 
-def train_codebook(vectors: Float32s, parts: int, bits: int, training: Training) -> Float32s:
+def train_codebook(
+    vectors: Float32s,
+    parts: int,
+    bits: int,
+    training: Training,
+    chosen: Sequence[int] | None = None,
+) -> Float32s:
     """Train a codebook, part by part; for dot products, too, codes are the nearest vectors.
 
     Parameters
@@ -37,16 +43,18 @@ def train_codebook(vectors: Float32s, parts: int, bits: int, training: Training)
         Into which vectors are cut.
     bits
         Of a code: 4 or 8.
+    chosen
+        Numbers of the parts to train, at least one; default: all.
 
     Returns
     -------
     numpy.ndarray
-        ``float32`` of shape ``(parts, 2 ** bits, dimension / parts)``.
+        ``float32`` of shape ``(parts, 2 ** bits, dimension / parts)``; of the chosen parts only.
     """
     width = vectors.shape[1] // parts
     within = replace(training, metric="l2", parallel=False)
     work = partial(_train_part, vectors=vectors, width=width, bits=bits, training=within)
-    return np.stack(list(ordered_map(work, range(parts))))
+    return np.stack(list(ordered_map(work, range(parts) if chosen is None else chosen)))
 
 
 def _train_part(

@@ -6,7 +6,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,11 +39,6 @@ class ScalarCoder(Coder):
 
     def __init__(self, dimension: int, start: float, end: float, *, dot: bool) -> None:
         self.dimension, self.start, self.end, self.dot = dimension, start, end, dot
-
-    @classmethod
-    def trained(cls, sample: Float32s, *, dot: bool) -> Self:
-        """Take the bounds from some vectors."""
-        return cls(sample.shape[1], float(sample.min()), float(sample.max()), dot=dot)
 
     @property
     def fields(self) -> list[pa.Field[Any]]:

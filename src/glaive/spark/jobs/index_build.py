@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.indexing.builder import IndicesBuilder
 from glaive.dataset.indexing.create import commit_segments
+from glaive.dataset.indexing.shared_model import with_shared_model
 from glaive.dataset.tasks import FragmentRange
 from glaive.errors import IndexExistsError, OptionError
 from glaive.spark.jobs.runner import cut_evenly
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from glaive.format.manifest import Manifest
 
 __all__ = ["SegmentTask", "build_index", "segment_tasks"]
-
-_SAMPLE_RATE = 256
-"""Rows for each centroid, or code, that are read to train them."""
 
 
 def build_index(
@@ -46,8 +42,10 @@ def build_index(
     if wanted is not None and (not isinstance(wanted, int) or wanted < 1):
         raise OptionError(f"segments: expected a number of tasks, found {segments!r}")
     cuts = cut_evenly(manifest.physical_rows, segments or runner.parallelism)
-    if task.kind == "vector" and len(cuts) > 2:
-        task = replace(task, parameters=_with_model(opened, task))
+    if task.kind == "vector":
+        task = with_shared_model(opened, task, runner, len(cuts) - 1)
+    if len(cuts) < 2 or (task.kind == "vector" and "ivf_centroids" not in task.parameters):
+        cuts = [0, manifest.num_fragments]
     built = runner.run(opened, segment_tasks(manifest, cuts), task)
     counts = {"num_segments": len(built), "num_indexed_fragments": manifest.num_fragments}
     return commit_segments(opened, task.name, task.column, built, job=job, counts=counts), None
@@ -71,29 +69,3 @@ def segment_tasks(manifest: Manifest, cuts: Sequence[int]) -> list[SegmentTask]:
     """A task for the fragments between each two cuts, as :func:`cut_evenly` makes them."""
     ranges = [FragmentRange(manifest.version, start, stop) for start, stop in pairwise(cuts)]
     return list(map(SegmentTask, ranges))
-
-
-def _with_model(opened: OpenedVersion, task: IndexTask) -> dict[str, Any]:
-    """The parameters with centroids, and a codebook where all segments can share one."""
-    given = dict(task.parameters)
-    if "ivf_centroids" in given or "ivf_centroids_file" in given:
-        return given
-    builder = IndicesBuilder(LanceDataset.holding(opened), task.column)
-    rows = opened.snapshot.num_rows
-    count = given.pop("num_partitions", None) or max(1, round(math.sqrt(rows)))
-    rate = max(1, min(given.get("sample_rate") or _SAMPLE_RATE, rows // count))
-    iterations = given.get("max_iters") or 50
-    ivf = builder.train_ivf(
-        count, distance_type=given["metric"].lower(), sample_rate=rate, max_iters=iterations
-    )
-    given["ivf_centroids"] = ivf.centroids
-    bits = given.get("num_bits") or 8
-    if given["index_type"] == "IVF_PQ" and "pq_codebook" not in given:
-        rate = max(1, min(_SAMPLE_RATE, rows // 2**bits))
-        if rows >= 2**bits:
-            pq = builder.train_pq(
-                ivf, given.get("num_sub_vectors"), sample_rate=rate, num_bits=bits
-            )
-            given["pq_codebook"] = pq.codebook
-            given["num_sub_vectors"] = pq.num_subvectors
-    return given

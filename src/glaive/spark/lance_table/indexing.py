@@ -54,7 +54,8 @@ class TableIndices(TableHandle):
         job_id
             Names this job: running it again with the same id returns what it did.
         **parameters
-            Of the kind, such as ``num_partitions``; see :meth:`LanceDataset.create_index`.
+            Of the kind, such as ``num_partitions``; see :meth:`LanceDataset.create_index`. Default
+            of ``num_sub_vectors``: the dimension by 16, or by 8 where that leaves a rest.
 
         Returns
         -------
@@ -70,8 +71,8 @@ class TableIndices(TableHandle):
 
         Notes
         -----
-        For vectors this process trains the centroids (and the codebook of ``ivf_pq``) with a
-        sample of the column, so that all segments share them.
+        All segments of a vector index share a model, which is trained with a sample of the column:
+        this process trains the centroids, tasks the codebook of ``ivf_pq`` and ``ivf_hnsw_pq``.
         """
         from glaive.dataset.indexing.create import vector_task
 
