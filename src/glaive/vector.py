@@ -1,4 +1,4 @@
-"""Tables of vectors and training on accelerators, under the names of ``lance.vector``.
+"""Tables of vectors, near duplicates, training on accelerators, as ``lance.vector`` names them.
 
 torch is imported when a function that needs it is asked for; without it these raise when used.
 """
@@ -7,12 +7,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from glaive.compat.absent import absent_names
-from glaive.compat.refusals import REFUSED
+from glaive.dataset.indexing.duplicates import (
+    find_duplicate_pairs,
+    find_duplicate_pairs_in_partition,
+)
+from glaive.dataset.indexing.hamming_clusters import (
+    get_ivf_partition_info,
+    hamming_clustering_for_ivf_partition,
+    hamming_clustering_for_range,
+    hamming_clustering_for_sample,
+)
 from glaive.dataset.vectors_table import vec_to_table
 from glaive.torch.installed import from_torch_module
 
-__all__ = ["vec_to_table"]
+__all__ = [
+    "find_duplicate_pairs",
+    "find_duplicate_pairs_in_partition",
+    "get_ivf_partition_info",
+    "hamming_clustering_for_ivf_partition",
+    "hamming_clustering_for_range",
+    "hamming_clustering_for_sample",
+    "vec_to_table",
+]
 
 _OF_TORCH = (
     "compute_partitions",
@@ -23,10 +39,8 @@ _OF_TORCH = (
     "train_pq_codebook_on_accelerator",
 )
 
-_refused = absent_names(__name__, REFUSED[__name__], globals())
-
 
 def __getattr__(name: str) -> Any:
     if name in _OF_TORCH:
         return from_torch_module(__name__, name, "glaive.torch.ivf_pq")
-    return _refused(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,13 +44,6 @@ _PARTITIONS = (
     "rows of a vector index are read by searches only",
     "Search with scanner(nearest=…), or take vectors with to_table(columns=…)",
 )
-_DUPLICATES = Absence(
-    "near-duplicates are not searched for",
-    "Search each vector with scanner(nearest=…) and a distance_range",
-    "find_duplicate_pairs find_duplicate_pairs_in_partition get_ivf_partition_info "
-    "hamming_clustering_for_ivf_partition hamming_clustering_for_range "
-    "hamming_clustering_for_sample",
-)
 _MODELS = Absence(
     "glaive downloads nothing",
     "Install the extra 'jieba' or 'icu' for these tokenizers",
@@ -115,7 +108,6 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
             "HNSW",
         ),
     ),
-    "glaive.vector": (_DUPLICATES,),
 }
 """By module of glaive."""
 

@@ -16,6 +16,7 @@ from glaive.arrow.chunked import one_array
 from glaive.index.row_set import RowNumbers
 from glaive.index.vector.storage import ADDRESSES, Storage
 from glaive.kernels.code_scan import CodeQuery, CodeRows
+from glaive.kernels.distances import VectorBlock
 from glaive.kernels.graph_search import NodeCodes
 from glaive.memory import items_of
 from glaive.types import Float32s
@@ -67,6 +68,18 @@ class Codes(ABC):
             Of the partition, by :meth:`load`.
         centroid_distance
             Distance of the query from its centroid.
+        """
+
+    @abstractmethod
+    def decoded(self, number: int, codes: Any, at: slice) -> VectorBlock:
+        """The vectors that some rows of a partition stand for; those of RaBitQ are rotated.
+
+        Parameters
+        ----------
+        number, codes
+            Of the partition, by :meth:`load`.
+        at
+            Rows within it.
         """
 
     def nodes(self, prepared: PreparedQuery, codes: Any) -> NodeCodes | None:

@@ -72,6 +72,12 @@ class PlainCodes(Codes):
         """Exact distances."""
         return measure(codes, prepared, self._metric)
 
+    def decoded(self, number: int, codes: VectorBlock, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`; views of what was read."""
+        width = codes.dimension
+        values = codes.values[at.start * width : at.stop * width]
+        return VectorBlock(values, width, codes.element)
+
     def nodes(self, prepared: Queries, codes: VectorBlock) -> NodeCodes | None:
         """By squared distance or product, for vectors of ``float32``."""
         if codes.element != "float32":
@@ -148,6 +154,11 @@ class ScalarCodes(Codes):
             product = dot_bytes(codes, prepared.numbers) * np.float32(self._step)
             return np.float32(1 - self._start * prepared.total) - product
         return gap_bytes(codes, prepared.octets) * np.float32(self._step * self._step)
+
+    def decoded(self, number: int, codes: UInt8s, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`."""
+        vectors = codes[at] * np.float32(self._step) + np.float32(self._start)
+        return VectorBlock(vectors.reshape(-1), codes.shape[1], "float32")
 
     def nodes(self, prepared: _ScalarQuery, codes: UInt8s) -> NodeCodes | None:
         """By bytes."""

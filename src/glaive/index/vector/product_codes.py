@@ -11,7 +11,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,16 @@ from glaive.index.vector.storage import ADDRESSES, PRODUCT, Storage
 from glaive.index.vector.vectors import read_codebook
 from glaive.kernels.code_scan import CodeQuery, CodeRows, code_blocks
 from glaive.kernels.codes import part_products, sum_tables
-from glaive.kernels.distances import Metric
+from glaive.kernels.distances import Metric, VectorBlock
 from glaive.kernels.graph_search import NodeCodes
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
 __all__ = ["ProductCodes", "ProductRows", "product_codes"]
 
+
+_HALF: Final = 16
+"""Entries of codebooks for codes of half a byte."""
 
 PartitionRows: TypeAlias = Callable[[int, slice], tuple[RowNumbers, UInt8s]]
 
@@ -138,6 +141,18 @@ class ProductCodes(Codes):
         with np.errstate(all="ignore"):
             return sum_tables(codes.codes, prepared, codes.terms + start)
 
+    def decoded(self, number: int, codes: ProductRows, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`."""
+        entries = codes.codes[at]
+        if self._entries.shape[2] == _HALF:
+            entries = np.stack([entries & 15, entries >> 4], axis=2).reshape(len(entries), -1)
+        parts = np.arange(len(self._entries))
+        vectors: Float32s = self._entries.transpose(0, 2, 1)[parts, entries]
+        vectors = vectors.reshape(len(entries), -1)
+        if not self._dot:
+            vectors += self._centroids[number] + self._center
+        return VectorBlock(vectors.reshape(-1), vectors.shape[1], "float32")
+
     def nodes(self, prepared: Float32s, codes: ProductRows) -> NodeCodes | None:
         """By tables."""
         return NodeCodes("tables", codes.codes, prepared, codes.terms)
@@ -157,7 +172,7 @@ class ProductCodes(Codes):
 
     def _by_byte(self, tables: Float32s) -> Float32s:
         """Tables with 256 entries: for two codes of 4 bits in a byte, all sums of two."""
-        if tables.shape[1] == 16:
+        if tables.shape[1] == _HALF:
             low, high = tables[::2], tables[1::2]
             tables = (high[:, :, None] + low[:, None, :]).reshape(len(low), 256)
         return np.ascontiguousarray(tables, np.float32)

@@ -9,6 +9,7 @@ Specification: "Bits of rotated vectors" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from glaive.index.vector.storage import ADDRESSES, SIGNS, Storage
 from glaive.index.vector.vectors import stored_integer
 from glaive.kernels.code_scan import CodeQuery, CodeRows
 from glaive.kernels.codes import dot_bytes
-from glaive.kernels.distances import Metric
+from glaive.kernels.distances import Metric, VectorBlock
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s, UInt8s
 
@@ -64,6 +65,7 @@ class RabitCodes(Codes):
     def __init__(self, storage: Storage, metric: Metric, centroids: Float32s) -> None:
         self._storage = storage
         self._dot = metric == "dot"
+        self._centroids = centroids
         details = storage.details
         dimension = centroids.shape[1]
         if details.get("layered") or details.get("query_estimator") != "raw_query":
@@ -142,6 +144,18 @@ class RabitCodes(Codes):
             near = np.float32(1 - centroid_distance)  # the product of query and centroid
             distances: Float32s = product + (near * codes.add + (1 - 2 * near))
             return distances
+
+    def decoded(self, number: int, codes: _RabitRows, at: slice) -> VectorBlock:
+        """See :meth:`Codes.decoded`: in the rotated space, where distances are the same."""
+        middle = np.float32((1 << self._extra) - 0.5)
+        factor = codes.scale[at] * np.float32(-1 if self._dot else -0.5)
+        vectors = (codes.numbers[at].astype(np.float32) - middle) * factor[:, None]
+        vectors += self._rotated_centroids[number]
+        return VectorBlock(vectors.reshape(-1), self._dimension, "float32")
+
+    @cached_property
+    def _rotated_centroids(self) -> Float32s:
+        return self._rotation.apply(self._centroids)
 
     def scanned(self, codes: _RabitRows, *, has_graph: bool = False) -> CodeRows | None:
         """See :meth:`Codes.scanned`; for numbers that fit a byte."""
