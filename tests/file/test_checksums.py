@@ -248,6 +248,20 @@ def test_damaged_checksums_are_an_error(tmp_path: Path) -> None:
         open_reader(store, "a.lance", verify="always")
 
 
+@pytest.mark.parametrize("columns", [0, 1, 3])
+@pytest.mark.parametrize("global_buffers", [[], [7]])
+def test_checksums_of_columns_without_buffers_come_back(
+    columns: int, global_buffers: list[int]
+) -> None:
+    own = checksum_function()
+    assert own is not None
+    raw = FileChecksums.build(5, global_buffers, [[]] * columns, own)
+    read = FileChecksums.parse(raw, columns, where="a")
+    assert read is not None
+    assert read.global_buffers.tolist() == global_buffers
+    assert [list(read.of_column(column)) for column in range(columns)] == [[]] * columns
+
+
 def test_options_of_checksums_are_true_or_false(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="checksums: expected true or false, found 'yes'"):
         glaive.write_dataset(rows(3), tmp_path / "t.lance", storage_options={"checksums": "yes"})

@@ -234,3 +234,24 @@ def test_every_number_of_an_arrow_file_may_be_wrong() -> None:
                 except CorruptFileError:
                     continue
                 assert len(found) == 3
+
+
+def test_a_list_of_an_arrow_file_has_as_many_entries_as_it_says() -> None:
+    raw = arrow_file(pa.array([3, 1, 9], pa.uint32())).to_pybytes()
+    columns = struct.pack("<qq", 3, 0)  # rows and nulls of the only one, at the end of a message
+    assert raw.count(struct.pack("<i", 1) + columns) == 1
+    changed = raw.replace(struct.pack("<i", 1) + columns, struct.pack("<i", 2) + columns)
+    with pytest.raises(CorruptFileError, match="2 entries of 16 bytes"):
+        decode_deletions(pa.py_buffer(changed), bitmap=False, rows=10, count=3, where="d")
+
+
+def test_a_part_of_an_arrow_file_does_not_lie_before_its_first_byte() -> None:
+    """Nor at the end, which is where positions below 0 would be counted from."""
+    raw = arrow_file(pa.array([3, 1, 9], pa.uint32())).to_pybytes()
+    (size,) = struct.unpack_from("<i", raw, len(raw) - 10)
+    footer = len(raw) - 10 - size
+    at = footer + struct.unpack_from("<I", raw, footer)[0]
+    (back,) = struct.unpack_from("<i", raw, at)
+    changed = raw[:at] + struct.pack("<i", back + size) + raw[at + 4 :]
+    with pytest.raises(CorruptFileError, match="position -"):
+        decode_deletions(pa.py_buffer(changed), bitmap=False, rows=10, count=3, where="d")

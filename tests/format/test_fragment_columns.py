@@ -79,15 +79,18 @@ def test_rows_are_counted_as_the_fragments_say(made: list[table_pb2.DataFragment
 
 
 @pytest.mark.spec("frag-5")
-@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("before", [(0,), (1,), (0, 0)])
 @pytest.mark.parametrize(
     ("field", "number"),
     [(name, 2**bits - 1) for name in ("id", "physical_rows") for bits in (33, 48, 63, 64)]
     + [("id", 2**32), ("physical_rows", 2**32 + 1), ("id", 2**63), ("physical_rows", 2**63)],
 )
-def test_numbers_beyond_a_row_address_are_damage(field: str, number: int, before: int) -> None:
-    made = [table_pb2.DataFragment(id=before, physical_rows=before), table_pb2.DataFragment()]
-    setattr(made[1], field, number)
+def test_numbers_beyond_a_row_address_are_damage(
+    field: str, number: int, before: tuple[int, ...]
+) -> None:
+    made = [table_pb2.DataFragment(id=one, physical_rows=one) for one in before]
+    made.append(table_pb2.DataFragment())
+    setattr(made[-1], field, number)
     columns = columns_of(made)
     with pytest.raises(CorruptFileError, match=r"fragments: expected ids below 2\^32, and at most"):
         _ = columns.ids if field == "id" else columns.physical_rows

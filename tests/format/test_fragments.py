@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from glaive.errors import CorruptFileError
-from glaive.format.fragment import SingleFile, packed_fragments, unpacked_fragments
+from glaive.format.fragment import (
+    DataFile,
+    SingleFile,
+    check_fragment,
+    packed_fragments,
+    unpacked_fragments,
+)
+from glaive.format.limits import MAX_FRAGMENT_ID, MAX_FRAGMENT_ROWS
 from glaive.format.pb import table_pb2
 
 
@@ -28,3 +35,20 @@ def test_fragments_of_other_processes_are_checked() -> None:
     assert packed_fragments(unpacked_fragments([good], "a task")) == (good,)
     with pytest.raises(CorruptFileError, match=r"path of a data file.*in a task"):
         unpacked_fragments([good, fragment(path="../x").SerializeToString()], "a task")
+
+
+@pytest.mark.parametrize("number", ["id", "physical_rows"])
+def test_ids_and_rows_of_fragments_have_limits(number: str) -> None:
+    most = {"id": MAX_FRAGMENT_ID, "physical_rows": MAX_FRAGMENT_ROWS}[number]
+    given = fragment()
+    setattr(given, number, most)
+    check_fragment(given, "a task")
+    setattr(given, number, most + 1)
+    with pytest.raises(CorruptFileError, match=r"expected an id below 2\^32, and at most 2\^32"):
+        check_fragment(given, "a task")
+
+
+def test_a_file_whose_size_is_not_known_is_written_like_that() -> None:
+    unknown = DataFile.from_wire(fragment(size=0).files[0], "a task")
+    assert unknown.size is None
+    assert DataFile.from_wire(unknown.to_wire(), "a task") == unknown

@@ -174,17 +174,20 @@ def test_versions_row_by_row_come_back_in_runs(versions: list[int]) -> None:
     assert len(runs) == (changes + 1 if versions else 0)
 
 
-def test_ids_are_found_in_ranges_of_billions() -> None:
+@pytest.mark.parametrize("start", [0, 1000, 2**40])
+def test_ids_are_found_in_ranges_of_billions(start: int) -> None:
     rows = 2**32
-    holes = table_pb2.EncodedU64Array(u16_array={"base": 5, "offsets": bytes([0, 0, 3, 0])})
+    missing = np.array([start + 5, start + 8], "<u8").tobytes()
+    holes = table_pb2.EncodedU64Array(u64_array={"values": missing})
     wide = table_pb2.U64Segment()
-    wide.range_with_holes.end = rows + 2
+    wide.range_with_holes.start = start
+    wide.range_with_holes.end = start + rows + 2
     wide.range_with_holes.holes.CopyFrom(holes)
     sequence = table_pb2.RowIdSequence(segments=[wide]).SerializeToString()
     segments = read_segments(columns_of([sequence], [rows]), "m")
-    wanted = np.array([4, 5, 6, 7, 8, 9, rows + 1], np.uint64)
+    wanted = np.array([4, 5, 6, 7, 8, 9, rows + 1], np.uint64) + np.uint64(start)
     which, _, row = segments.find(wanted)
-    assert wanted[which].tolist() == [4, 6, 7, 9, rows + 1]
+    assert (wanted[which] - np.uint64(start)).tolist() == [4, 6, 7, 9, rows + 1]
     assert row.tolist() == [4, 5, 6, 7, rows - 1]
 
 

@@ -111,6 +111,16 @@ def test_of_equal_scores_the_lower_documents_are_found(tier: Any) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
+def test_documents_of_a_short_list_are_found_far_along_a_long_one(tier: Any) -> None:
+    few = weighted(np.array([10, 2000, 4500], np.uint32), np.ones(3, np.float32))
+    many = weighted(np.arange(5000, dtype=np.uint32), np.ones(5000, np.float32))
+    with force_tier(tier):
+        for find in (top_any, top_all):
+            found = find([few, many], np.ones(2, np.float32), Search(5000, 3))
+            assert plain(found) == ([10, 2000, 4500], [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(("slop", "expected"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2])])
 def test_terms_of_a_phrase_may_be_as_far_apart_as_the_slop(
     tier: Any, slop: int, expected: list[int]

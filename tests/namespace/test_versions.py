@@ -26,6 +26,7 @@ from glaive.io.renewed import ExpiringOptions, RenewedStore
 from glaive.namespace import DirectoryNamespace, connect
 from glaive.namespace import errors as failures
 from glaive.table.manifest_store.catalogue import CatalogueManifestStore
+from glaive.table.put_manifest import forget_dataset
 
 TABLE = ["t"]
 
@@ -54,6 +55,15 @@ def test_each_commit_asks_the_catalogue_for_its_number(catalogue: DirectoryNames
     assert ([one.version for one in page.versions], page.page_token) == ([1, 2], "2")
     rest = call(catalogue, "list_table_versions", TABLE, limit=2, page_token="2")
     assert ([one.version for one in rest.versions], rest.page_token) == ([3], None)
+
+
+def test_a_catalogue_forgets_the_versions_of_a_table_that_is_dropped(
+    catalogue: DirectoryNamespace,
+) -> None:
+    dataset = glaive.write_dataset(ROWS, **place(catalogue))
+    dataset.delete("a = 1")
+    forget_dataset(dataset.store)
+    assert call(catalogue, "list_table_versions", TABLE).versions == []
 
 
 @pytest.mark.spec("ns-7")

@@ -9,12 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CommitError, CorruptFileError, OptionError, StoreError
+from glaive.errors import (
+    CommitError,
+    CorruptFileError,
+    MissingDependencyError,
+    OptionError,
+    StoreError,
+)
+from glaive.format.paths import manifest_path
 from glaive.io.counting import CountingStore, Fault
 from glaive.io.store import ObjectStore
 from glaive.table.load import open_latest, open_version
@@ -180,6 +188,44 @@ class TestDatasets:
         place.register.put_if_absent(place.root().uri, entry)
         with pytest.raises(CorruptFileError, match="entry of version 2"):
             place.open()
+
+
+def test_an_empty_manifest_that_no_register_knows_is_no_version(place: Place) -> None:
+    place.write("create")
+    open_root(place.uri, place.options).put(manifest_path(2), [b""])
+    assert place.write().version == 2
+    assert place.open().count_rows() == 20
+
+
+def test_a_staged_manifest_that_somebody_deleted_may_have_its_final_name(place: Place) -> None:
+    place.write("create")
+    root = place.root().uri
+    entry = place.register.get(root, 1)
+    assert entry is not None
+    staged = ManifestEntry(version=1, path=f"{entry.path}-{uuid4()}", size=entry.size)
+    place.register.put_if_exists(root, staged)
+    assert place.open().count_rows() == 10
+
+
+def test_dynamodb_is_where_the_environment_says_unless_the_options_do(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ManifestEntry(version=1, path="_versions/1.manifest", size=3, e_tag=None)
+    elsewhere = {k: v for k, v in server.options.items() if k != "dynamodb_endpoint"}
+    table = server.table()
+    monkeypatch.setenv("DYNAMODB_ENDPOINT", server.url)
+    assert DynamoManifestStore(table, elsewhere).put_if_absent("t", entry)
+    monkeypatch.setenv("DYNAMODB_ENDPOINT", "http://127.0.0.1:1")
+    assert DynamoManifestStore(table, server.options).latest("t") == entry
+
+
+def test_dynamodb_without_its_library_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    register = DynamoManifestStore("manifests", {"aws_region": "without boto3"})
+    with pytest.raises(MissingDependencyError, match=r"pip install 'glaive\[aws-dynamodb\]'"):
+        register.latest("t")
 
 
 @pytest.mark.parametrize(
@@ -430,6 +476,11 @@ class TestSqlite:
                 ROWS, tmp_path / "t", manifest_store=f"sqlite://{tmp_path}/m.sqlite"
             )
         assert list(tmp_path.glob("t/_versions/*.manifest")) == []
+
+    def test_the_folder_of_a_database_is_made_by_the_first_commit(self, tmp_path: Path) -> None:
+        register = f"sqlite://{tmp_path}/not/yet/m.sqlite"
+        glaive.write_dataset(ROWS, tmp_path / "t", manifest_store=register)
+        assert glaive.dataset(tmp_path / "t", manifest_store=register).count_rows() == 10
 
     def test_a_database_without_the_table_is_empty(self, tmp_path: Path) -> None:
         (tmp_path / "m.sqlite").touch()

@@ -20,6 +20,7 @@ from tests.strangers import listening
 
 import glaive
 from glaive.errors import DatasetExistsError, GlaiveError, StoreError
+from glaive.format.paths import DETACHED, parse_manifest_name
 
 from .server import Failing, Kind, Server
 
@@ -280,6 +281,11 @@ class TestWebServers:
             with pytest.raises(glaive.GlaiveError, match="is not a Lance manifest"):
                 glaive.dataset(f"{stranger.url}/t")
             assert len(stranger.asked) < 140
+            names = [
+                parse_manifest_name(line.split()[1].rpartition("/")[2]) for line in stranger.asked
+            ]
+        # The search ends below the numbers of detached versions, which have no place in history.
+        assert max(name.version for name in names if name is not None) == DETACHED - 1
 
 
 @pytest.mark.interop

@@ -20,6 +20,7 @@ from glaive.errors import (
 )
 from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY
+from glaive.format.limits import MAX_FRAGMENT_ID
 from glaive.format.manifest import Manifest, encode_manifest
 from glaive.format.pb import table_pb2
 from glaive.format.rowids import decode_row_ids
@@ -71,6 +72,14 @@ def test_an_id_that_was_given_stays(store: ObjectStore) -> None:
     assert made.max_fragment_id == 77
     with pytest.raises(CorruptFileError, match="expected unique ids"):
         commit(store, 2, Append((fragment(2),)))
+
+
+@pytest.mark.usefixtures("base")
+def test_fragments_have_ids_up_to_the_highest_of_32_bits(store: ObjectStore) -> None:
+    made = commit(store, 1, Append((fragment(MAX_FRAGMENT_ID),)))
+    assert made.max_fragment_id == MAX_FRAGMENT_ID
+    with pytest.raises(CorruptFileError, match=r"id of a new fragment: expected below 2\^32"):
+        commit(store, 2, Append((fragment(),)))
 
 
 @pytest.mark.spec("reserve-1")

@@ -13,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
+from glaive.clock import Clock, replaced_clock
 from glaive.errors import ObjectNotFoundError
 from glaive.format.manifest import Manifest
 from glaive.format.paths import manifest_path
@@ -123,6 +124,24 @@ def test_empty_folders_of_indices_and_blobs_go_after_a_week(
     delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
     left = {name for name, path in empty_folders.items() if path.exists()}
     assert left == {"_indices/mine", "data/mine", "just made"}
+
+
+def test_an_empty_folder_that_is_a_week_old_to_the_second_stays(
+    store: LocalStore, newest: Manifest, empty_folders: dict[str, Path]
+) -> None:
+    class Later(Clock):
+        def now_ns(self) -> int:
+            return week_later
+
+    just_made = empty_folders["just made"]
+    made = int(time.time())
+    os.utime(just_made, (made, made))
+    week_later = (made + 7 * 24 * 3600) * 1_000_000_000
+    folder = just_made.relative_to(store.root).as_posix()
+    with replaced_clock(Later()):
+        assert folder not in plan_cleanup(store, store, newest, EVERYTHING).folders
+        week_later += 1_000_000_000
+        assert folder in plan_cleanup(store, store, newest, EVERYTHING).folders
 
 
 def test_a_plan_says_of_which_files_no_version_knows(store: LocalStore, newest: Manifest) -> None:

@@ -262,6 +262,26 @@ def test_a_stale_listing_does_not_give_a_commit_the_place_of_one_that_was_cleane
     assert open_latest(store).version == 4
 
 
+@pytest.mark.spec("rel-19")
+def test_a_version_that_a_power_failure_emptied_is_made_again_though_the_hint_names_it(
+    store: ObjectStore,
+) -> None:
+    base = create(store)
+    commit_transaction(store, append(base), base=base)
+    store.put(manifest_path(2), [b""])
+    assert commit_transaction(store, append(base), base=base).version == 2
+
+
+def test_versions_that_the_writer_has_read_are_not_read_again(store: ObjectStore) -> None:
+    base = create(store)
+    late = append(base)
+    newer = commit_transaction(store, append(base), base=base)
+    counting = CountingStore(store)
+    assert commit_transaction(counting, late, base=newer).version == 3
+    read = [request.path for request in counting.log if request.method == "get"]
+    assert read == [HINT]
+
+
 @pytest.mark.spec("latest-2")
 @pytest.mark.parametrize("content", [b'{"version":90}', b'{"version":1}', b"garbage", None])
 def test_a_wrong_hint_does_no_harm(store: ObjectStore, content: bytes | None) -> None:

@@ -69,6 +69,19 @@ def test_a_conflict_names_the_fragments(ours: str, theirs: str, fragments: set[i
     assert str(min(fragments)) in found.reason or "index" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("theirs", "reason"),
+    [
+        ("mem wal", "update_mem_wal_state is not compatible with it"),
+        ("unknown", "its operation is unknown to this version of glaive"),
+    ],
+)
+def test_a_conflict_with_what_only_others_commit_says_what_it_is(theirs: str, reason: str) -> None:
+    found = OURS["append"].conflict(THEIRS[theirs])
+    assert found is not None
+    assert found.reason == reason
+
+
 def test_a_configuration_that_both_set() -> None:
     ours = Overwrite(fragments=(), schema=SCHEMA, config={"x": "2"})
     assert decided(ours, THEIRS["config x"]) == "never"

@@ -11,7 +11,10 @@ from pyroaring import BitMap64
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.format.transaction import WireOperation
 from glaive.io.uri import open_store
+from glaive.table.operations.rewrite import Rewrite
+from glaive.table.protocol import Conflict
 from glaive.table.relocated_rows import (
     MAX_RELOCATED_ROWS,
     REUSE_INDEX,
@@ -85,3 +88,16 @@ def test_a_map_in_a_file_elsewhere_is_damage(what: str) -> None:
     ELSEWHERE[what](details.external)
     with pytest.raises(CorruptFileError, match="expected a path below its folder"):
         stored_relocations(STORE, manifest(details))
+
+
+def test_a_compaction_does_not_overtake_a_map_that_another_put_into_a_file() -> None:
+    """Nobody could say which rows both have moved."""
+    inside, outside = moved(), DETAILS()
+    outside.external.path = "details"
+    (mine,) = manifest(inside).indices
+    base = manifest(outside)
+    rewrite = Rewrite(groups=(), reuse_index=mine)
+    found = rewrite.rebase([WireOperation("append"), WireOperation("rewrite")], base, {})
+    assert isinstance(found, Conflict)
+    assert found.reason == "rewrite stored its remapping table outside of the manifest"
+    assert rewrite.rebase([WireOperation("append")], base, {}) is rewrite
