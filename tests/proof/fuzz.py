@@ -40,7 +40,7 @@ from tests.damaged_tables import Trial as FieldTrial
 from tests.damaged_tables import trials
 from tests.file.test_damage import SOME, VERSIONS, _read_everything, _write
 from tests.proof.figures import keep
-from tests.proof.fuzz_indices import a_value_in_an_index, an_index_file
+from tests.proof.fuzz_indices import a_value_in_an_index, an_index_entry, an_index_file
 
 import glaive
 from glaive.errors import GlaiveError
@@ -252,7 +252,7 @@ def used(place: Path, rng: np.random.Generator) -> str:
 
 
 TRIALS: list[Trial] = [
-    *(a_data_file, a_dataset, a_field) * 3, an_index_file, a_value_in_an_index
+    *(a_data_file, a_dataset, a_field) * 3, an_index_file, a_value_in_an_index, an_index_entry
 ]  # fmt: skip
 
 

@@ -7,18 +7,17 @@ codebooks, blocks of postings, neighbours in graphs.
 
 from __future__ import annotations
 
-import atexit
+import json
+import random
 import shutil
-import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import lance
 import numpy as np
 import pyarrow as pa
-from lance.indices import IndexConfig
+from tests.proof.index_kinds import KINDS, indexed_dataset, searches_of
+from tests.proof.wire_mutations import mutate_message, section_of, with_section
 
 import glaive
 from glaive.errors import GlaiveError
@@ -26,181 +25,46 @@ from glaive.file.open import create_writer
 from glaive.format.fields import LanceSchema
 from glaive.index.index_file import IndexFile
 from glaive.io.uri import open_store
-from glaive.query import FullTextOperator, MatchQuery, PhraseQuery
 from glaive.testing import force_tier
 
-__all__ = ["a_value_in_an_index", "an_index_file"]
+__all__ = ["a_value_in_an_index", "an_index_entry", "an_index_file"]
 
-_ROWS, _DIMENSION = 400, 16
 _EXTREMES = [0, 1, -1, 2, 127, 255, 256, 65_535, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1]
-
-
-def _scalar(column: str, kind: Any, **parameters: Any) -> Callable[[Any], None]:
-    return lambda one: one.create_scalar_index(column, kind, **parameters)
-
-
-def _vector(kind: str, **parameters: Any) -> Callable[[Any], None]:
-    return lambda one: one.create_index("v", kind, num_partitions=3, **parameters)
-
-
-def _json(kind: str) -> Callable[[Any], None]:
-    path = {"path": "a", "target_index_type": kind}
-    return lambda one: one.create_scalar_index("j", IndexConfig("json", path))
-
-
-SCALAR: dict[str, Callable[[Any], None]] = {
-    "btree": _scalar("id", "BTREE"),
-    "btree of texts": _scalar("t", "BTREE"),
-    "bitmap": _scalar("k", "BITMAP"),
-    "bitmap of texts": _scalar("t", "BITMAP"),
-    "label list": _scalar("labels", "LABEL_LIST"),
-    "ngram": _scalar("t", "NGRAM"),
-    "zone map": _scalar("id", "ZONEMAP"),
-    "bloom filter": _scalar("t", "BLOOMFILTER"),
-    "json": _json("btree"),
-}
-TEXTS: dict[str, Callable[[Any], None]] = {
-    "texts": _scalar("t", "INVERTED", with_position=True),
-    "texts by 256": _scalar("t", "INVERTED", with_position=True, block_size=256),
-    "texts without positions": _scalar("t", "INVERTED"),
-    "pylance texts 1": _scalar("t", "INVERTED", with_position=True, format_version=1),
-}
-VECTORS: dict[str, Callable[[Any], None]] = {
-    "flat": _vector("IVF_FLAT"),
-    "scalar codes": _vector("IVF_SQ"),
-    "product codes": _vector("IVF_PQ", num_sub_vectors=4),
-    "small product codes": _vector("IVF_PQ", num_sub_vectors=4, num_bits=4),
-    "bit codes": _vector("IVF_RQ", num_bits=1),
-    "many bit codes": _vector("IVF_RQ", num_bits=5),
-    "graphs": _vector("IVF_HNSW_FLAT"),
-    "graphs of scalar codes": _vector("IVF_HNSW_SQ"),
-    "graphs of product codes": _vector("IVF_HNSW_PQ", num_sub_vectors=4),
-    "pylance one file": _vector("IVF_PQ", num_sub_vectors=4, index_file_version="Legacy"),
-}
-KINDS = {**SCALAR, **TEXTS, **VECTORS}
-
-
-def _table() -> pa.Table:
-    rng = np.random.default_rng(3)
-    words = [f"word{at}" for at in range(30)]
-    vectors = rng.normal(size=(_ROWS, _DIMENSION)).astype(np.float32)
-    json = [None if at % 9 == 1 else f'{{"a": {at % 50}}}' for at in range(_ROWS)]
-    texts = [None if at % 11 == 3 else " ".join(rng.choice(words, at % 9)) for at in range(_ROWS)]
-    return pa.table({
-        "id": pa.array([None if at % 50 == 7 else at * 3 for at in range(_ROWS)], pa.int64()),
-        "k": pa.array([at % 7 for at in range(_ROWS)], pa.int32()),
-        "t": pa.array(texts, pa.string()),
-        "labels": pa.array([[f"l{(at + k) % 5}" for k in range(at % 4)] for at in range(_ROWS)]),
-        "j": pa.ExtensionArray.from_storage(pa.json_(), pa.array(json, pa.string())),
-        "v": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), _DIMENSION),
-    })  # fmt: skip
-
-
-@cache
-def indexed_dataset(kind: str) -> Path:
-    """A dataset with one index; rows were deleted and appended since. Made once in a process."""
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-index-")) / "base.lance"
-    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    library: Any = lance if kind.startswith("pylance") or kind == "json" else glaive
-    glaive.write_dataset(_table(), folder, data_storage_version="2.1")
-    KINDS[kind](library.dataset(str(folder)))
-    dataset = glaive.dataset(folder)
-    dataset.delete("k = 3")
-    glaive.write_dataset(dataset.head(20), folder, mode="append")
-    return folder
-
-
-def _filters(kind: str) -> list[str]:
-    return {
-        "id": ["id = 30", "id < 60", "id in (3, 9, 4000)", "id is null", "not (id > 90)"],
-        "k": ["k = 1", "k between 2 and 5", "k is null", "not (k = 2)", "k > 5 or k = 0"],
-        "t": [
-            "t = 'word1 word2'", "t < 'word15'", "t like 'word1%'", "t is null",
-            "contains(t, 'ord12')", "regexp_like(t, 'word1[0-3]')",
-        ],
-        "labels": ["array_has(labels, 'l1')", "array_has_all(labels, ['l1', 'l2'])"],
-        "j": ["json_get_int(j, 'a') = 7", "json_get_int(j, 'a') > 40"],
-    }[kind]  # fmt: skip
-
-
-def _column(kind: str) -> str:
-    if "label" in kind:
-        return "labels"
-    if kind == "bitmap":
-        return "k"
-    if kind == "json":
-        return "j"
-    return "id" if kind in ("btree", "zone map") else "t"
-
-
-def _searches(kind: str) -> list[Callable[[Any], pa.Table]]:
-    """Searches of an index: each answers with rows of the dataset."""
-    if kind in SCALAR:
-        always = {"columns": ["k"], "use_scalar_index": True}
-        return [_scan(filter=text, **always) for text in _filters(_column(kind))]
-    if kind in TEXTS:
-        queries: list[Any] = [
-            MatchQuery("word1", "t"),
-            MatchQuery("word1 word2 word3", "t"),
-            MatchQuery("wird1", "t", fuzziness=1),
-            MatchQuery("word1 word2", "t", operator=FullTextOperator.AND),
-        ]
-        if "without" not in kind:
-            queries.append(PhraseQuery("word1 word2", "t"))
-        return [
-            _scan(columns=["k"], full_text_query=query, limit=limit)
-            for query in queries
-            for limit in (5, None)
-        ]
-    query = np.linspace(-1, 1, _DIMENSION).astype(np.float32)
-    near: dict[str, Any] = {"column": "v", "q": query, "k": 5}
-    options: list[dict[str, Any]] = [
-        {}, {"nprobes": 3}, {"refine_factor": 4, "nprobes": 3}, {"k": 300, "nprobes": 3},
-        {"nprobes": 3, "ef": 40}, {"q": np.stack([query, -query]), "nprobes": 3},
-    ]  # fmt: skip
-    found = [_scan(columns=["k"], nearest=near | more) for more in options]
-    return [*found, _scan(columns=["k"], filter="k < 2", nearest=near, prefilter=True)]
-
-
-def _scan(**options: Any) -> Callable[[Any], pa.Table]:
-    def search(dataset: Any) -> pa.Table:
-        table: pa.Table = dataset.to_table(**options)
-        return table
-
-    return search
-
 
 _MAINTAINED: list[Callable[[Any], object]] = [
     lambda d: d.optimize.optimize_indices(),
     lambda d: d.optimize.optimize_indices(num_indices_to_merge=9),
     lambda d: d.optimize.compact_files(materialize_deletions_threshold=0.0),
-    lambda d: d.stats.index_stats(d.describe_indices()[0].name),
-    lambda d: d.prewarm_index(d.describe_indices()[0].name),
+    lambda d: [d.stats.index_stats(one.name) for one in d.describe_indices()],
+    lambda d: [d.prewarm_index(one.name) for one in d.describe_indices()],
 ]
 
 
-def _searched(place: Path, kind: str, rng: np.random.Generator) -> str:
-    """Search the index in every way, and maintain it in one; what came of it."""
+def _searched(place: Path, kind: str, rng: np.random.Generator, *, named: bool = True) -> str:
+    """Search the index in every way, and maintain it in one; what came of it.
+
+    Each error names the index if it has to.
+    """
     refused = 0
-    searches = _searches(kind)
+    searches = searches_of(kind)
     dataset = glaive.dataset(place)
     for search in searches:
         try:
             search(dataset).validate(full=True)
         except GlaiveError as error:
             refused += 1
-            _check_message(error)
+            _check_message(error, named=named)
     try:
         _MAINTAINED[int(rng.integers(len(_MAINTAINED)))](dataset)
         glaive.dataset(place).to_table(["k"]).validate(full=True)
     except GlaiveError as error:
-        _check_message(error)
+        _check_message(error, named=named)
         return f"{refused} of {len(searches)} searches refused, not maintained"
     return f"{refused} of {len(searches)} searches refused, maintained"
 
 
-def _check_message(error: GlaiveError) -> None:
-    if "_indices" not in str(error):
+def _check_message(error: GlaiveError, *, named: bool) -> None:
+    if named and "_indices" not in str(error):
         raise AssertionError(f"does not name the index: {error!r}") from error
 
 
@@ -266,11 +130,14 @@ def _rewrite(place: Path, file: Path, rng: np.random.Generator) -> None:
     part = rng.choice(["column", "rows", "metadata", "buffer"], p=[0.5, 0.1, 0.15, 0.25])
     if part == "buffer" and any(buffers):
         content = next(buffer for buffer in buffers if buffer)
-        for _ in range(int(rng.integers(1, 4))):
-            _change(content, rng)
+        if rng.random() < 0.5:
+            content[:] = mutate_message(bytes(content), random.Random(int(rng.integers(2**32))))
+        else:
+            for _ in range(int(rng.integers(1, 4))):
+                _change(content, rng)
     elif part == "metadata" and metadata:
         key = sorted(metadata)[int(rng.integers(len(metadata)))]
-        metadata[key] = _other_text(metadata[key], rng)
+        metadata[key] = (_other_text if rng.random() < 0.5 else _other_json)(metadata[key], rng)
     elif part == "rows" and len(table):
         kept = rng.choice(len(table), int(rng.integers(len(table) + 1)), replace=rng.random() < 0.5)
         table = table.take(pa.array(kept))
@@ -298,6 +165,34 @@ def _other_text(text: str, rng: np.random.Generator) -> str:
         return ""
     at = int(rng.integers(len(text)))
     return text[:at] + str(rng.choice(list('x{["0-é'))) + text[at + 1 :]
+
+
+def _other_json(text: str, rng: np.random.Generator) -> str:
+    """A JSON text with one value, somewhere in it, replaced, removed or put in lists."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return _other_text(text, rng)
+    return json.dumps(_other_member(value, rng))
+
+
+def _other_member(value: Any, rng: np.random.Generator) -> Any:
+    if isinstance(value, str) and value[:1] in ("{", "[") and rng.random() < 0.8:
+        return _other_json(value, rng)
+    if isinstance(value, dict | list) and value and rng.random() < 0.9:
+        keys = sorted(value) if isinstance(value, dict) else range(len(value))
+        key = keys[int(rng.integers(len(keys)))]
+        if rng.random() < 0.15:
+            del value[key]
+        else:
+            value[key] = _other_member(value[key], rng)
+        return value
+    others = [None, True, -1, 1.5, 1e300, 2**31, 2**63, 10**40, "", "x", "NaN", "é" * 9, [], {}]
+    deep: Any = value
+    for _ in range(int(rng.integers(900))):
+        deep = [deep]
+    others += [deep, [value], {"a": value}, [value] * 999]
+    return others[int(rng.integers(len(others)))]
 
 
 def _other_values(values: Any, rng: np.random.Generator) -> Any:
@@ -348,3 +243,23 @@ def _other_item(item: Any, kind: pa.DataType, rng: np.random.Generator) -> Any:
         signed = pa.types.is_signed_integer(kind) and number >= 1 << (kind.bit_width - 1)
         return number - (1 << kind.bit_width) if signed else number
     return item
+
+
+# ------------------------------------------------------------------ entries
+
+
+def an_index_entry(folder: Path, rng: np.random.Generator) -> str:
+    """Change the entry of an index in the newest manifest: its fields, files and details."""
+    kind = sorted(KINDS)[int(rng.integers(len(KINDS)))]
+    place = folder / "hurt.lance"
+    shutil.copytree(indexed_dataset(kind), place)
+    newest = min((place / "_versions").glob("*.manifest"))
+    raw = newest.read_bytes()
+    section = section_of(raw)
+    for _ in range(int(rng.integers(1, 3))):
+        section = mutate_message(section, random.Random(int(rng.integers(2**32))))
+    newest.write_bytes(with_section(raw, section))
+    try:
+        return f"entry of {kind}: {_searched(place, kind, rng, named=False)}"
+    except GlaiveError as error:
+        return f"entry of {kind}: {type(error).__name__}"

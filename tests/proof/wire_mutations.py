@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-__all__ = ["mutate_manifest", "mutate_message"]
+from glaive.format.pb import table_pb2
+
+__all__ = ["mutate_manifest", "mutate_message", "section_of", "with_section"]
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _NUMBERS = [0, 1, 2, 3, 7, 127, 128, 255, 65_535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**47]
@@ -155,3 +157,24 @@ def mutate_manifest(data: bytes, rng: random.Random) -> bytes:
             section = section[:first].ljust(first, b"\0")
             return before[:4] + section + data[4 + first :]
     return before + _sized(mutate_message(message, rng)) + data[-16:]
+
+
+def section_of(data: bytes) -> bytes:
+    """The index section of a manifest file."""
+    start = _message(data).index_section
+    return data[start + 4 : start + 4 + int.from_bytes(data[start : start + 4], "little")]
+
+
+def with_section(data: bytes, section: bytes) -> bytes:
+    """A manifest file with another index section."""
+    manifest = _message(data)
+    manifest.index_section = len(data)
+    before = data + _sized(section)
+    footer = len(before).to_bytes(8, "little") + data[-8:]
+    return before + _sized(manifest.SerializeToString()) + footer
+
+
+def _message(data: bytes) -> table_pb2.Manifest:
+    position = int.from_bytes(data[-16:-8], "little")
+    size = int.from_bytes(data[position : position + 4], "little")
+    return table_pb2.Manifest.FromString(data[position + 4 : position + 4 + size])

@@ -322,10 +322,17 @@ class FixedShapeImageTensorType(pa.ExtensionType):
         try:
             shape = json.loads(serialized)["shape"]
             made = cls(storage_type.value_type, shape)
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise SchemaError(f"the shape of image tensors, {serialized!r:.80}: {error}") from error
         stored: Any = made.storage_type
-        if stored.list_size != storage_type.list_size:
+        if stored.list_size != getattr(storage_type, "list_size", None):
             raise SchemaError(f"images of the shape {shape} are not stored as {storage_type}")
         return made
 

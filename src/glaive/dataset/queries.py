@@ -91,8 +91,9 @@ class SqlQuery:
             raise MissingDependencyError(
                 f'sql: queries run in DuckDB ({error}). Install it: pip install "glaive[sql]"'
             ) from error
-        # A query sees these tables and nothing else: no files, no network, no extensions.
-        config: dict[str, Any] = {"enable_external_access": "false"}
+        # A query sees these tables and nothing else: no files, no network, no extensions. Nor does
+        # it change settings: a log in a file that it may not write would end the process.
+        config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
         connection = duckdb.connect(config=config)
         for name, table in self._tables.items():
             connection.register(name, table)

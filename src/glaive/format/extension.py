@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from glaive.errors import SchemaError
 from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 
 __all__ = ["JSON", "extended", "field_metadata", "storage_type"]
@@ -56,11 +55,32 @@ def extended(schema: pa.Schema, *, json: bool = True) -> pa.Schema:
     import_module("glaive.format.blob_type")  # registers the blob type
     fields = [_with_json(field) for field in schema] if json else list(schema)
     given = pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # bytes are fine
+    whole = _imported(given)
+    if whole is not None:
+        return whole
+    some = [_imported(pa.schema([field])) for field in given]
+    fields = [one.field(0) if one else schema.field(at) for at, one in enumerate(some)]
+    return pa.schema(fields, schema.metadata)  # type: ignore[arg-type]  # as above
+
+
+def _imported(schema: pa.Schema) -> pa.Schema | None:
+    """The schema by Arrow's C interface, which converts metadata to types.
+
+    None if a known name has metadata, or a storage type, that does not fit it: they are those of a
+    file, and the class of the type may be that of any package, and raise anything.
+    """
     try:
-        # Importing by Arrow's C interface converts metadata to types.
-        return pa.schema(_Exported(given))  # type: ignore[arg-type]  # anything with a capsule
-    except (pa.ArrowException, SchemaError):
-        return schema  # a known name with metadata that does not fit it
+        made = pa.schema(_Exported(schema))  # type: ignore[arg-type]  # anything with a capsule
+    except Exception:
+        return None
+    pairs = zip(made, schema, strict=True)
+    return made if all(_stored(one.type).equals(_stored(two.type)) for one, two in pairs) else None
+
+
+def _stored(data_type: Any) -> Any:
+    """The type without extension types at any depth."""
+    plain = storage_type(data_type) if isinstance(data_type, pa.BaseExtensionType) else data_type
+    return _nested(plain, [field.with_type(_stored(field.type)) for field in _below(plain)])
 
 
 def _is_extended(field: pa.Field[Any]) -> bool:
@@ -86,18 +106,22 @@ def _with_json(field: pa.Field[Any]) -> pa.Field[Any]:
     below = [_with_json(field) for field in stored]
     if all(field is other for field, other in zip(below, stored, strict=True)):
         return field
-    made: Any = data_type
+    return field.with_type(_nested(data_type, below))
+
+
+def _nested(data_type: Any, below: list[pa.Field[Any]]) -> Any:
+    """The type with other fields in it."""
     if pa.types.is_struct(data_type):
-        made = pa.struct(below)
-    elif isinstance(data_type, pa.MapType):
-        made = pa.map_(*below)
-    elif pa.types.is_large_list(data_type):
-        made = pa.large_list(below[0])
-    elif pa.types.is_list(data_type):
-        made = pa.list_(below[0])
-    elif isinstance(data_type, pa.FixedSizeListType):
-        made = pa.list_(below[0], data_type.list_size)
-    return field.with_type(made)
+        return pa.struct(below)
+    if isinstance(data_type, pa.MapType):
+        return pa.map_(*below)
+    if pa.types.is_large_list(data_type):
+        return pa.large_list(below[0])
+    if pa.types.is_list(data_type):
+        return pa.list_(below[0])
+    if isinstance(data_type, pa.FixedSizeListType):
+        return pa.list_(below[0], data_type.list_size)
+    return data_type
 
 
 class _Exported:

@@ -104,7 +104,7 @@ class Journal:
         """The version that the job made, if its end was written down."""
         entry = self._read(f"{self._folder}/committed.json")
         version = None if entry is None else entry.get("version")
-        return version if isinstance(version, int) else None
+        return version if type(version) is int and version > 0 else None
 
     def commit(self, version: int) -> None:
         """Write down the version, and remove the entries of the tasks."""
@@ -121,7 +121,7 @@ class Journal:
     def _read(self, path: str) -> dict[str, object] | None:
         try:
             entry = json.loads(self.store.get(path).to_pybytes())
-        except (ObjectNotFoundError, ValueError):
+        except (ObjectNotFoundError, ValueError, RecursionError):
             return None
         return entry if isinstance(entry, dict) else None
 

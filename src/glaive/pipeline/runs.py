@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Self
 from uuid import uuid4
@@ -65,6 +65,23 @@ class StepRecord:
     sample: dict[str, list[Any]] | None = None
     error: str | None = None
 
+    def is_sound(self) -> bool:
+        """Whether values are of the types that a report shows."""
+        texts = (self.kind, self.summary, self.digest, self.state, self.error or "", *self.after)
+        figures = (self.before, self.after_it)
+        sample = {"columns": [], "rows": []} if self.sample is None else self.sample
+        return (
+            type(self.after) is list
+            and all(isinstance(text, str) for text in texts)
+            and type(self.seconds) in (int, float)
+            and type(self.attempts) is int
+            and all(map(_is_mapping, (self.counts, sample, *figures)))
+            and all(one is None or _is_figures(one) for each in figures for one in each.values())
+            and all(isinstance(sample.get(key), list) for key in ("columns", "rows"))
+            and all(isinstance(row, list) for row in sample["rows"])
+            and all(isinstance(name, str) for name in sample["columns"])
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class RunRecord:
@@ -111,9 +128,16 @@ class RunRecord:
             raise OptionError(
                 f"{where}: no record of a run ({error}). Delete the file, and start a new run"
             ) from error
-        if not all(isinstance(getattr(record, key.name), str) for key in fields(record)[:2]):
-            raise OptionError(f"{where}: no record of a run. Delete the file")
+        if not record._is_sound():
+            raise OptionError(f"{where}: no record of a run. Delete the file, and start a new run")
         return record
+
+    def _is_sound(self) -> bool:
+        """Whether values are of the types that a report shows."""
+        texts = (self.id, self.pipeline, self.state)
+        if not all(isinstance(text, str) for text in texts) or not _is_mapping(self.parameters):
+            return False
+        return all(step.is_sound() for step in self.steps.values())
 
     def to_json(self) -> bytes:
         """The record as a JSON file."""
@@ -197,6 +221,17 @@ class Runs:
     def scratch(self, record: RunRecord, step: str) -> str:
         """A folder for a step of a run."""
         return self.store.full(f"{record.id}/{step}")
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_figures(value: Any) -> bool:
+    """Whether it says of a dataset what :class:`StepRecord` has ``before`` and ``after_it``."""
+    return isinstance(value, dict) and all(
+        type(value.get(key)) is int for key in ("version", "rows", "bytes")
+    )
 
 
 def _path(run_id: str) -> str:

@@ -57,9 +57,13 @@ class Published:
         text = None if transaction is None else transaction.properties.get(PUBLISHED)
         try:
             branch, identity, steps = json.loads(text or "null")
-            return cls(str(branch), str(identity), tuple((int(a), int(b)) for a, b in steps))
+            pairs = tuple((a, b) for a, b in steps)
         except (TypeError, ValueError, RecursionError):  # none, or written by another tool
             return None
+        numbers = [number for pair in pairs for number in pair]
+        if not numbers or any(type(one) is not int or not 0 < one < 2**64 for one in numbers):
+            return None
+        return cls(str(branch), str(identity), pairs)
 
     def text(self) -> str:
         """As it is recorded."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
 from glaive.dataclass import dataclass
-from glaive.dataset.columns.checkpoint_file import checkpoint_file
+from glaive.dataset.columns.checkpoint_file import checkpoint_file, read_batch
 from glaive.dataset.fragments.data_files import DataFile
 from glaive.errors import CapacityError, OptionError, SchemaError
 from glaive.format import fragment as stored
@@ -176,16 +176,7 @@ class Checkpoint:
         query = "SELECT result FROM batches WHERE work = ? AND start = ?"
         with checkpoint_file(self.path) as connection:
             row = connection.execute(query, (self._work(fragment), start)).fetchone()
-        if row is None:
-            return None
-        try:
-            with pa.ipc.open_stream(row[0]) as reader:
-                return reader.read_next_batch()
-        except (pa.ArrowInvalid, StopIteration) as error:
-            raise OptionError(
-                f"checkpoint_file {self.path}: the result for fragment {fragment.id} cannot be "
-                f"read ({error}). Delete the file to start over."
-            ) from error
+        return None if row is None else read_batch(row[0], self.path, f"fragment {fragment.id}")
 
     def keep_batch(self, fragment: Fragment, start: int, batch: pa.RecordBatch) -> None:
         """Store a result."""
@@ -197,11 +188,23 @@ class Checkpoint:
             connection.execute("INSERT OR REPLACE INTO batches VALUES (?, ?, ?)", values)
 
     def file(self, fragment: Fragment) -> stored.DataFile | None:
-        """The finished file of a fragment, if any."""
+        """The finished file of a fragment, if any.
+
+        Raises
+        ------
+        OptionError
+            What is stored for it is none.
+        """
         query = "SELECT file FROM files WHERE work = ?"
         with checkpoint_file(self.path) as connection:
             row = connection.execute(query, (self._work(fragment),)).fetchone()
-        return None if row is None else DataFile(**json.loads(row[0])).to_stored()
+        try:
+            return None if row is None else DataFile(**json.loads(row[0])).to_stored()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise OptionError(
+                f"checkpoint_file {self.path}: no description of the data file of fragment "
+                f"{fragment.id} ({error}). Delete the file to start over."
+            ) from error
 
     def keep_file(self, fragment: Fragment, file: stored.DataFile) -> None:
         """Store a finished file; its batches are no longer needed."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from glaive.dataset.columns.checkpoint_file import checkpoint_file
-from glaive.errors import OptionError
+from glaive.dataset.columns.checkpoint_file import checkpoint_file, read_batch
 from glaive.named_tuple import NamedTuple
 
 __all__ = ["BatchUDFCheckpoint"]
@@ -59,16 +58,7 @@ class BatchUDFCheckpoint:
         query = "SELECT result FROM kept_batches WHERE fragment_id = ? AND batch_index = ?"
         with checkpoint_file(self.path) as connection:
             row = connection.execute(query, tuple(info)).fetchone()
-        if row is None:
-            return None
-        try:
-            with pa.ipc.open_stream(row[0]) as reader:
-                return reader.read_next_batch()
-        except (pa.ArrowInvalid, StopIteration, TypeError) as error:
-            raise OptionError(
-                f"checkpoint file {self.path}: the result for {info} cannot be read ({error}). "
-                "Delete the file to start over"
-            ) from error
+        return None if row is None else read_batch(row[0], self.path, info)
 
     def insert_batch(self, info: BatchInfo, batch: pa.RecordBatch) -> None:
         """Keep a batch; one that was kept before is replaced."""

@@ -17,8 +17,9 @@ import pyarrow as pa
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.deprecations import warn_deprecated
-from glaive.dataset.indexing.describe import path_of, uuid_of
+from glaive.dataset.indexing.describe import uuid_of
 from glaive.dataset.indexing.encoded_files import computed_partitions
+from glaive.dataset.indexing.indexed_path import path_of
 from glaive.dataset.indexing.parameters import kind_named
 from glaive.dataset.indexing.progress import IndexProgress, reporting
 from glaive.dataset.indexing.staging import write_part

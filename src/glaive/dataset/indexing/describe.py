@@ -17,8 +17,8 @@ import pyarrow as pa
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.indexed_path import indexed_path, path_of
 from glaive.errors import IndexNotFoundError, OptionError, UnsupportedFeatureError
-from glaive.format.fields import Field
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
 from glaive.format.wire import field_numbers
@@ -40,7 +40,6 @@ __all__ = [
     "index_statistics",
     "list_segments",
     "missing_index",
-    "path_of",
     "prewarm_index",
     "remapped",
     "uuid_of",
@@ -223,7 +222,8 @@ def _of_vectors(
     chosen = chosen_index(snapshot, entries)
     made["recall"] = None
     if chosen is not None:
-        made["recall"] = measured_recall(snapshot, index.field_names[0], chosen, recall_queries)
+        column = indexed_path(snapshot.manifest, entries[0])
+        made["recall"] = measured_recall(snapshot, column, chosen, recall_queries)
         known = [one.opened.defaults for one in chosen.segments]
         defaults = next((one for one in known if one is not None), None)
         made["search_defaults"] = None if defaults is None else defaults._asdict()
@@ -354,22 +354,6 @@ def _rows(snapshot: Snapshot, fragments: frozenset[int]) -> int:
     """Live rows of some fragments."""
     ids, live = snapshot.manifest.fragment_ids, snapshot.live_counts
     return int(live[np.isin(ids, list(fragments))].sum()) if fragments else 0
-
-
-def path_of(manifest: Manifest, number: int) -> str:
-    """Dotted path of a field; the id of a field that does not exist."""
-
-    def search(siblings: tuple[Field, ...]) -> str | None:
-        for sibling in siblings:
-            name = f"`{sibling.name}`" if "." in sibling.name else sibling.name
-            if sibling.id == number:
-                return name
-            below = search(sibling.children)
-            if below is not None:
-                return f"{name}.{below}"
-        return None
-
-    return search(manifest.schema.fields) or str(number)
 
 
 def _kind(entry: table_pb2.IndexMetadata) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.indexing.describe import missing_index, path_of
+from glaive.dataset.indexing.describe import missing_index
+from glaive.dataset.indexing.indexed_path import indexed_path
 from glaive.dataset.indexing.task import IndexTask, build_segment, extend_index, merge_segments
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
@@ -126,7 +127,7 @@ def _optimized(
     old = tuple(segment.entry for segment in segments)
     if kind is None or not (retrain or missing or _to_merge(segments, 0, count)):
         return CreateIndex()
-    path = path_of(manifest, first.fields[0])
+    path = indexed_path(manifest, first)
     segment = Segment.of(dataset.store, manifest, first)
 
     def built_again() -> CreateIndex:

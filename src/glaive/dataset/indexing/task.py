@@ -16,7 +16,7 @@ from glaive.clock import now_ns
 from glaive.config import memory_size, settings
 from glaive.dataclass import dataclass
 from glaive.dataset.commits.index_metadata import Index
-from glaive.dataset.indexing.describe import path_of
+from glaive.dataset.indexing.indexed_path import indexed_path
 from glaive.dataset.indexing.source import ColumnSource, CountRows
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.flags import Feature
@@ -252,7 +252,7 @@ def _source_like(
     dataset: OpenedVersion, kind: IndexKind, entry: Entry, fragment_ids: Sequence[int]
 ) -> ColumnSource:
     """The rows of fragments, of the column that an index is over."""
-    path = path_of(dataset.manifest, entry.fields[0])
+    path = indexed_path(dataset.manifest, entry)
     return _source(dataset, kind, path, tuple(fragment_ids), {}, None)
 
 

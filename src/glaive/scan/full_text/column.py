@@ -196,8 +196,8 @@ def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
     return None
 
 
-def _path_of(snapshot: Snapshot, field_id: int) -> str:
-    """The path of a field."""
+def _path_of(snapshot: Snapshot, field_id: int) -> str | None:
+    """The path of a field; None for one that does not exist."""
 
     def below(fields: Sequence[Field], before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for field in fields:
@@ -206,7 +206,9 @@ def _path_of(snapshot: Snapshot, field_id: int) -> str:
                 yield path
             yield from below(field.children, path)
 
-    names = next(below(snapshot.manifest.schema.fields, ()))
+    names = next(below(snapshot.manifest.schema.fields, ()), None)
+    if names is None:
+        return None
     return ".".join(name if name.isidentifier() else f"`{name}`" for name in names)
 
 
@@ -224,4 +226,4 @@ def _indexed_columns(snapshot: Snapshot) -> list[str]:
         for index in SnapshotIndices.of(snapshot).all
         if index.kind.name == _KIND and len(index.fields) == 1
     ]
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys(path for path in paths if path is not None))

@@ -49,7 +49,7 @@ def application_id(
             open_store(location, dict(storage) or None).get("metadata").to_pybytes()
         )
         return f"query {content['id']}"
-    except (GlaiveError, ValueError, KeyError, TypeError) as error:
+    except (GlaiveError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise OptionError(
             f"the id of the query cannot be read from its checkpoint {location} ({error}). Give "
             "the sink option txnAppId: a name that stays when the query starts again, and "

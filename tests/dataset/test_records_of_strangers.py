@@ -1,0 +1,212 @@
+"""Small records beside data: metadata, checkpoints, journals and notes may say anything."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from tests.proof.wire_mutations import section_of, with_section
+
+import glaive
+from glaive.dataset.columns.udf import Checkpoint
+from glaive.errors import CorruptFileError, OptionError
+from glaive.format.extension import extended
+from glaive.format.pb import table_pb2
+from glaive.ingestion.journal import JOBS, Journal
+from glaive.io.uri import open_store
+from glaive.pipeline.runs import RunRecord
+from glaive.table.publishing import PUBLISHED, Published
+
+DEEP = "[" * 100_000
+ROWS = pa.table({"id": [1, 2]})
+
+
+def extension(column: str, storage: Any, name: str, said: str) -> Any:
+    metadata = {"ARROW:extension:name": name, "ARROW:extension:metadata": said}
+    return pa.field(column, storage, metadata=metadata)
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize(
+    ("name", "storage", "said"),
+    [
+        ("pandas.period", pa.int64(), "{"),
+        ("pandas.interval", pa.struct([("left", pa.int8()), ("right", pa.int8())]), "{}"),
+        ("pandas.interval", pa.int32(), '{"subtype": "int64", "closed": "left"}'),
+        ("lance.arrow.fixed_shape_image_tensor", pa.list_(pa.uint8(), 12), DEEP),
+        ("lance.arrow.fixed_shape_image_tensor", pa.int32(), '{"shape": [2, 6]}'),
+        ("arrow.fixed_shape_tensor", pa.list_(pa.uint8(), 12), '{"shape": [-2, -6]}'),
+    ],
+)
+def test_a_column_whose_type_does_not_fit_its_name_keeps_its_storage_type(
+    tmp_path: Path, name: str, storage: Any, said: str
+) -> None:
+    pa.array(pd.period_range("2020", periods=1, freq="D"))  # registers the types of pandas
+    right = extension("right", pa.binary(16), "arrow.uuid", "")
+    schema = pa.schema([extension("wrong", storage, name, said), right])
+    rows = pa.table([pa.nulls(2, storage), pa.nulls(2, pa.binary(16))], schema=schema)
+    glaive.write_dataset(rows, tmp_path / "t")
+    found = glaive.dataset(tmp_path / "t").to_table()
+    assert found.schema.types == [storage, pa.uuid()]
+    assert found.column("wrong").null_count == 2
+
+
+def test_types_in_types_keep_what_fits() -> None:
+    inner = extension("right", pa.binary(16), "arrow.uuid", "")
+    wrong = extension("wrong", pa.int64(), "pandas.period", "{")
+    schema = pa.schema([
+        pa.field("a", pa.list_(inner)),
+        pa.field("b", pa.struct([inner, wrong])),
+        pa.field("c", pa.map_(pa.string(), inner)),
+    ])  # fmt: skip
+    found = extended(schema)
+    assert found.field("a").type.value_type == pa.uuid()
+    assert found.field("b").type == schema.field("b").type
+    assert found.field("c").type.item_type == pa.uuid()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CALL enable_logging(storage='file', storage_config={'path': 'log'})",
+        "SELECT * FROM enable_logging(storage='file', storage_config={'path': 'log'})",
+        "SET extension_directory = '.'; SELECT 1",
+    ],
+)
+def test_a_query_does_not_change_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match="locked"):
+        glaive.sql(query, t=ROWS).read_all()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "said", ["", "null", "[]", DEEP, '["b", "i", []]', '["b", "i", [[1e999, 2]]]',
+    '["b", "i", [[1, 2, 3]]]', '["b", "i", [[true, 2]]]', '["b", "i", [["1", "2"]]]',
+    '["b", "i", [[1, 18446744073709551616]]]', '["b", "i", [[-1, 2]]]', '["b", "i", 7]'],
+)  # fmt: skip
+def test_a_note_of_what_was_published_that_is_none_is_as_if_there_were_none(said: str) -> None:
+    transaction: Any = SimpleNamespace(properties={PUBLISHED: said})
+    assert Published.of(transaction) is None
+
+
+def test_a_note_of_what_was_published_is_read_as_it_was_written() -> None:
+    published = Published("b", "i", ((3, 3), (5, 4)))
+    transaction: Any = SimpleNamespace(properties={PUBLISHED: published.text()})
+    assert Published.of(transaction) == published
+
+
+@pytest.mark.parametrize("text", [DEEP, "{", '{"version": true}', '{"version": -4}', "7"])
+def test_a_journal_that_says_anything_says_nothing(tmp_path: Path, text: str) -> None:
+    journal = Journal(open_store(str(tmp_path)), "job")
+    folder = tmp_path / JOBS / "job"
+    folder.mkdir(parents=True)
+    for name in ("committed", "1"):
+        (folder / f"{name}.json").write_text(text)
+    assert journal.committed() is None
+    assert journal.finished("1", bad_records=None) is None
+
+
+@pytest.mark.parametrize("text", [DEEP, "{", "[]", '{"path": "../x", "fields": [0]}', "null"])
+def test_a_checkpoint_with_something_else_than_a_file_is_refused(tmp_path: Path, text: str) -> None:
+    fragment = glaive.write_dataset(ROWS, tmp_path / "t").manifest.fragment(0)
+    checkpoint = Checkpoint.open(tmp_path / "done", "job")
+    checkpoint.keep_file(fragment, fragment.files[0])
+    with sqlite3.connect(checkpoint.path) as connection:
+        connection.execute("UPDATE files SET file = ?", (text,))
+    with pytest.raises(OptionError, match=r"done: no description|expected a path below"):
+        checkpoint.file(fragment)
+
+
+def batch_with_wild_offsets() -> bytes:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"t": ["one", "two"]})
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content = sink.getvalue().to_pybytes()
+    offsets = b"".join(number.to_bytes(4, "little") for number in (0, 3, 6))
+    assert content.count(offsets) == 1
+    wild = b"".join(number.to_bytes(4, "little") for number in (0, 2**30, 2**30 + 9))
+    return content.replace(offsets, wild)
+
+
+@pytest.mark.parametrize("data", ["text", b"", b"x", batch_with_wild_offsets()])
+def test_a_checkpoint_with_something_else_than_rows_is_refused(
+    tmp_path: Path, data: bytes | str
+) -> None:
+    fragment = glaive.write_dataset(ROWS, tmp_path / "t").manifest.fragment(0)
+    checkpoint = Checkpoint.open(tmp_path / "done", "job")
+    checkpoint.keep_batch(fragment, 0, ROWS.to_batches()[0])
+    with sqlite3.connect(checkpoint.path) as connection:
+        connection.execute("UPDATE batches SET result = ?", (data,))
+    with pytest.raises(OptionError, match="done: the result for fragment 0 cannot be read"):
+        checkpoint.batch(fragment, 0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"after": "x"}, {"after": [1]}, {"seconds": "x"}, {"attempts": "2"}, {"summary": None},
+        {"counts": []}, {"before": {"d": {"version": 1}}}, {"before": []}, {"sample": []},
+        {"sample": {"columns": [1], "rows": []}}, {"sample": {"columns": [], "rows": [7]}},
+        {"error": 5},
+    ],
+)  # fmt: skip
+def test_a_record_of_a_run_that_cannot_be_shown_is_refused(step: dict[str, Any]) -> None:
+    steps = {"first": {"kind": "python", **step}}
+    text = json.dumps({"id": "r", "pipeline": "p", "steps": steps})
+    with pytest.raises(OptionError, match="here: no record of a run"):
+        RunRecord.of_json(text.encode(), "here")
+
+
+def with_indices_over(place: Path, fields: list[int]) -> Any:
+    """A dataset whose indices say that they are over these fields."""
+    vectors = pa.array([[float(at), 1.0] for at in range(40)], pa.list_(pa.float32(), 2))
+    rows = pa.table({"id": range(40), "t": [f"word{at}" for at in range(40)], "v": vectors})
+    made = glaive.write_dataset(rows, place)
+    made.create_scalar_index("id", "BTREE")
+    made.create_scalar_index("t", "INVERTED")
+    made.create_index("v", "IVF_FLAT", num_partitions=1)
+    made.insert(rows)
+    newest = min((place / "_versions").glob("*.manifest"))
+    content = newest.read_bytes()
+    section = table_pb2.IndexSection.FromString(section_of(content))
+    assert len(section.indices) == 3
+    for entry in section.indices:
+        entry.fields[:] = fields
+    newest.write_bytes(with_section(content, section.SerializeToString()))
+    return glaive.dataset(place)
+
+
+@pytest.mark.parametrize("fields", [[], [0, 1]])
+def test_an_index_without_one_column_is_not_used_and_not_maintained(
+    tmp_path: Path, fields: list[int]
+) -> None:
+    hurt = with_indices_over(tmp_path / "t", fields)
+    assert hurt.count_rows("id = 3") == 2
+    assert hurt.to_table(nearest={"column": "v", "q": [3.0, 1.0], "k": 2})["id"].to_pylist() == [
+        3,
+        3,
+    ]
+    for index in ("id_idx", "t_idx"):
+        with pytest.raises(CorruptFileError, match=f"fields of index '{index}'"):
+            hurt.optimize.optimize_indices(index_names=[index])
+    with pytest.raises(CorruptFileError, match="fields of index 'v_idx'"):
+        hurt.stats.index_stats("v_idx")
+    hurt.drop_index("t_idx")
+    assert len(hurt.describe_indices()) == 2
+
+
+def test_texts_are_searched_in_no_column_that_does_not_exist(tmp_path: Path) -> None:
+    hurt = with_indices_over(tmp_path / "t", [999])
+    with pytest.raises(OptionError, match="full-text index"):
+        hurt.to_table(full_text_query="word3")
