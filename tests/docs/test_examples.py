@@ -1,4 +1,4 @@
-"""The Python blocks of README and guide run, page by page, in order, in an empty folder.
+"""The Python blocks of README, start page and guide run, in order, in an empty folder.
 
 After ``python`` the opening line may say ``spark`` (runs with the Spark tests) or
 ``no-run: reason``.
@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w+)?[ ]*([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

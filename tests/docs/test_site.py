@@ -1,0 +1,40 @@
+"""What the site makes of docstrings and pages."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from tools.site_docstrings import plain
+from tools.site_pages import on_page_markdown
+
+import glaive.errors
+import glaive.spark
+
+
+def test_references_are_shown_as_names() -> None:
+    assert plain("Use :func:`glaive.sql` or :meth:`~Scanner.take`.") == (
+        "Use `glaive.sql` or `Scanner.take`."
+    )
+
+
+def test_layers_are_left_out_of_first_lines() -> None:
+    assert glaive.spark.__doc__
+    assert glaive.spark.__doc__.startswith("Layer")
+    assert plain(glaive.spark.__doc__).startswith("The Spark pipeline.")
+
+
+def test_the_tree_of_errors_keeps_its_lines() -> None:
+    shown = plain(glaive.errors.__doc__ or "")
+    before, tree, after = shown.split("```")
+    assert tree.startswith("text\nGlaiveError\n├── FormatError")
+    assert tree.splitlines()[-1].startswith("└── MissingDependencyError")
+    assert "├" not in before + after
+
+
+def test_a_search_finds_the_guide_before_decisions() -> None:
+    pages = {}
+    for uri in ("guide/scans.md", "index.md", "adr/0001-plans-not-async.md"):
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=uri), meta={})
+        assert on_page_markdown("```python spark\nx = 1\n```", page) == "```python\nx = 1\n```"
+        pages[uri] = page.meta["search"]["boost"]
+    assert pages["guide/scans.md"] > pages["index.md"] > pages["adr/0001-plans-not-async.md"]
