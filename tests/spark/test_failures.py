@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
+import glaive
+import glaive.spark
 from glaive import errors
 from glaive.errors import CorruptFileError, GlaiveError, NotFoundError, SchemaError
 from glaive.spark.failures import as_glaive_errors, find_glaive_error
@@ -91,3 +95,44 @@ Caused by: org.apache.spark.SparkRuntimeException: [MALFORMED_CSV_RECORD] Malfor
         as_glaive_errors(),
     ):
         raise RuntimeError(text)
+
+
+def test_spark_shows_what_is_wrong_and_not_where_glaive_found_it(
+    spark: SparkSession, uri: str
+) -> None:
+    glaive.write_dataset({"id": [1]}, uri)
+    reading = spark.read.format("lance")
+
+    for wrong in (
+        lambda: reading.load(f"{uri}-no"),
+        lambda: reading.option("columns", "idd").load(uri),
+        lambda: reading.option("readChangeFeed", "true").load(uri).collect(),
+        lambda: spark.range(1).toDF("x").write.format("lance").mode("append").save(uri),
+        lambda: spark.readStream.format("lance").load(f"{uri}-no"),
+    ):
+        with pytest.raises(AnalysisException) as raised:
+            wrong()
+        text = str(raised.value)
+        assert find_glaive_error(text) is not None
+        assert text.count('File "') == 1, text
+
+
+def test_a_small_frame_is_no_warning_outside_of_joins(spark: SparkSession, uri: str) -> None:
+    glaive.write_dataset({"id": [1, 2]}, uri)
+    log = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001  # the log of Spark
+    lines = spark._jvm.java.io.StringWriter()  # type: ignore[union-attr]  # noqa: SLF001  # same
+    appender = log.core.appender.WriterAppender.createAppender(
+        None, None, lines, "hints", False, True
+    )
+    appender.start()
+    logger = log.LogManager.getLogger("org.apache.spark.sql.catalyst.analysis.HintErrorLogger")
+    spark.sparkContext.setLogLevel("WARN")
+    logger.addAppender(appender)
+    try:
+        assert glaive.spark.read(spark, uri).count() == 2
+        assert glaive.spark.read(spark, uri).hint("no_such_hint").count() == 2
+    finally:
+        logger.get().removeAppender("hints")
+        spark.sparkContext.setLogLevel("ERROR")
+    assert "no_such_hint" in lines.toString().lower()
+    assert "broadcast" not in lines.toString()

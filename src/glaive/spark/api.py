@@ -156,6 +156,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
         }
     )
     from glaive.spark.frame import open_dataset, pinned
+    from glaive.spark.hints import marked_small
     from glaive.spark.sizes import frame_bytes
 
     # Errors are raised here rather than in a worker or, with Connect, at the first action.
@@ -170,7 +171,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
         spark.conf.set(PUSHDOWN, "true")
     with as_glaive_errors():
         frame = spark.read.format("lance").options(**options).load(uri)
-    return frame.hint("broadcast") if size <= _broadcast_bytes(spark) else frame
+    return marked_small(frame) if size <= _broadcast_bytes(spark) else frame
 
 
 def register_view(

@@ -7,8 +7,10 @@ includes two tracebacks; glaive's own error is extracted from it and raised.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from glaive import errors
 from glaive.errors import (
@@ -20,7 +22,10 @@ from glaive.errors import (
     SchemaError,
 )
 
-__all__ = ["as_glaive_errors", "find_glaive_error", "naming_job"]
+__all__ = ["as_glaive_errors", "find_glaive_error", "naming_job", "without_inner_frames"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RAISED = re.compile(r"^(?:.*?: )?glaive\.errors\.(\w+): (.+)$", re.MULTILINE)
 
@@ -134,6 +139,23 @@ def _malformed(text: str) -> SchemaError | None:
         f"{records[-1]:.200}. Correct it, name all columns in a schema, or give Spark's reader the "
         "option mode=DROPMALFORMED to leave such records out"
     )
+
+
+def without_inner_frames(method: Callable[P, R]) -> Callable[P, R]:
+    """Let errors of glaive reach Spark without the calls inside of glaive that led to them.
+
+    Spark makes the traceback of a method of a data source part of its message, before the error
+    itself: what is wrong would be below thirty lines.
+    """
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except GlaiveError as error:
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 def find_glaive_error(text: str) -> GlaiveError | None:

@@ -14,6 +14,7 @@ from pyspark.sql.types import BinaryType, StructType
 from glaive.arrow.capacity import batch_parts
 from glaive.errors import FilterError
 from glaive.spark.cast import conform
+from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import open_dataset, scan_arguments, stored_paths
 from glaive.spark.options import Options
 from glaive.spark.plan import BATCH_BYTES, Part, batch_rows, first_rows, split
@@ -72,6 +73,7 @@ class LanceReader(DataSourceReader):
         self.pushed: tuple[str, ...] = ()
         self.release = RELEASE
 
+    @without_inner_frames
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts to read; none if no row can match."""
         dataset = open_dataset(self.options)

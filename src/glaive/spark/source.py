@@ -25,6 +25,7 @@ from glaive.errors import (
     SchemaError,
     UnsupportedFeatureError,
 )
+from glaive.spark.failures import without_inner_frames
 from glaive.spark.options import Options, from_spark
 from glaive.spark.table_option import with_location
 
@@ -56,6 +57,7 @@ class LanceDataSource(DataSource):
         """Return the name for ``format(...)``."""
         return "lance"
 
+    @without_inner_frames
     def schema(self) -> StructType:
         """Return the schema of the requested columns, and pin the version."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
@@ -74,6 +76,7 @@ class LanceDataSource(DataSource):
         self.pinned = pinned(options, dataset)
         return to_spark(frame_schema(dataset, options))
 
+    @without_inner_frames
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for the columns of ``schema``, which the user may have specified."""
         from glaive.spark.frame import frame_schema, open_dataset, pinned
@@ -109,12 +112,14 @@ class LanceDataSource(DataSource):
         _refuse_unreadable(schema, change_schema(dataset, options), options)
         return LanceChangesReader(pinned(options, dataset), of_stream, schema)
 
+    @without_inner_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return a source of new or changed rows, which opens the dataset when it is first used."""
         from glaive.spark.streams.reader import LanceStreamReader
 
         return LanceStreamReader(self.options, self.pinned, schema)
 
+    @without_inner_frames
     def streamWriter(  # noqa: N802  # Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
@@ -134,6 +139,7 @@ class LanceDataSource(DataSource):
         app_id = application_id(of_stream.app_id, self.options, options.storage)
         return LanceStreamWriter(plan_job(schema, options, overwrite=overwrite), of_stream, app_id)
 
+    @without_inner_frames
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer that appends, or replaces all rows and columns."""
         from glaive.spark.write_job import plan_job

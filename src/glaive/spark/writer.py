@@ -32,6 +32,7 @@ from glaive.errors import DatasetNotFoundError, GlaiveError, StoreError
 from glaive.format.fragment import Fragment, packed_fragments, unpacked_fragments
 from glaive.format.paths import VERSIONS, data_file_path
 from glaive.spark.cast import conform
+from glaive.spark.failures import without_inner_frames
 from glaive.spark.task import in_task
 from glaive.spark.write_job import WriteJob
 from glaive.table.load import find_transaction
@@ -70,6 +71,7 @@ class LanceArrowWriter(DataSourceArrowWriter):
         with in_task(self.job.release):
             return FragmentsWritten(write_rows(self.job, iterator))
 
+    @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the fragments of all tasks as one version, unless an earlier call did."""
         job = self.job

@@ -23,6 +23,7 @@ from glaive.dataset.changes.columns import CHANGE_COLUMNS
 from glaive.dataset.changes.feed import ChangeReader, change_feed
 from glaive.errors import NotFoundError, OptionError
 from glaive.format.fields import LanceSchema
+from glaive.spark.failures import without_inner_frames
 from glaive.spark.frame import frame_schema, open_dataset
 from glaive.spark.options import Options, from_spark
 from glaive.spark.streams.limits import Budget, default_limit
@@ -90,6 +91,7 @@ class LanceChangesReader(DataSourceReader):
         self.of_stream = of_stream
         self.schema = schema
 
+    @without_inner_frames
     def partitions(self) -> Sequence[InputPartition]:
         """Compare the versions; one partition for each group of tasks."""
         given = self.of_stream
@@ -137,10 +139,12 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ------------------------------------------------------------------ planning, in one process
 
+    @without_inner_frames
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint starts."""
         return self._planned().first().to_spark()
 
+    @without_inner_frames
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Where the next batch ends."""
         return self._planned().batch_end(Position.of(start), limit).to_spark()
@@ -149,6 +153,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The limit of the options."""
         return default_limit(self._planned().of_stream)
 
+    @without_inner_frames
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """After the newest version."""
         return Position(self._planned().newest() + 1).to_spark()
@@ -157,6 +162,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Stop at what is the newest version now."""
         self._planned().stop_at_newest()
 
+    @without_inner_frames
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
         return self._planned().partitions(Position.of(start), Position.of(end))

@@ -37,6 +37,7 @@ from glaive.format.blobs import has_blobs
 from glaive.format.fields import LanceSchema
 from glaive.format.fragment import Fragment, unpacked_fragments
 from glaive.format.manifest import Manifest
+from glaive.spark.failures import without_inner_frames
 from glaive.spark.streams.options import StreamOptions
 from glaive.spark.streams.upsert import check_keys, upsert
 from glaive.spark.write_job import WriteJob
@@ -96,6 +97,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
         plan = self.job.plan
         return BatchWritten(message, plan.read_version, _columns(plan.schema))
 
+    @without_inner_frames
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Commit the fragments of all tasks as one version, unless the batch was applied."""
         transaction = AppTransaction(self.app_id, batchId)
