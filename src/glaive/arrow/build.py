@@ -25,6 +25,7 @@ __all__ = [
     "MAX_IMPLIED_BYTES",
     "all_null",
     "block_from_array",
+    "is_stored_as",
     "leaf_bits",
     "list_array",
     "offset_bits",
@@ -72,6 +73,14 @@ def leaf_bits(kind: pa.DataType) -> int | None:
 def offset_bits(kind: pa.DataType) -> int | None:
     """Width of the offsets of a string or binary type; None for other types."""
     return _OFFSET_BITS.get(kind.id)
+
+
+def is_stored_as(kind: pa.DataType, bits: int, *, texts: bool) -> bool:
+    """Whether memory is that of an array as it stands.
+
+    Of values of so many bits; or of texts behind offsets of so many.
+    """
+    return offset_bits(kind) == bits if texts else kind.id in _PLAIN and kind.bit_width == bits
 
 
 def all_null(kind: pa.DataType, count: int) -> pa.Array:

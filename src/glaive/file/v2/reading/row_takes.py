@@ -16,11 +16,13 @@ from typing import Final
 import pyarrow as pa
 
 from glaive.arrow.blocks import Block, FixedWidth, Variable
+from glaive.arrow.build import is_stored_as
 from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.miniblock.levels import row_shapes
 from glaive.encodings.miniblock.reader import MiniBlockReader
 from glaive.file.bound import BoundField, FileColumns
 from glaive.file.v2.reading.bound import FieldColumns
+from glaive.file.v2.reading.columns import Node
 from glaive.io.store import RangeReader
 from glaive.kernels.row_takes import RowColumns, RowPages, take_rows
 from glaive.memory import copy_of, items_of
@@ -42,10 +44,27 @@ _MOST_PLANS: Final = 256
 
 
 class _Part(NamedTuple):
-    """A leaf that is taken together with others."""
+    """A leaf that is taken together with others.
+
+    ``type`` is that of a column without lists and structs whose rows are taken as arrays of it
+    have them; None: they have to become a leaf first.
+    """
 
     pages: RowPages
     layers: tuple[Layer, ...]
+    type: pa.DataType | None
+
+    def array(self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool) -> pa.Array:
+        """Its rows as an array of ``type``; arguments are those of :meth:`leaf`."""
+        values, size, offsets, validity, nulls, _ = numbers
+        data, bits = _part(memory, values, size, own=shared), self.pages.text_bits
+        valid = None
+        if validity >= 0:
+            valid = _part(memory, validity, (count + 7) >> 3, own=shared)
+        buffers: list[pa.Buffer | None] = [valid, data]
+        if bits:
+            buffers.insert(1, _part(memory, offsets, (count + 1) * bits >> 3, own=shared))
+        return pa.Array.from_buffers(self.type, count, buffers, nulls)
 
     def leaf(
         self, memory: pa.Buffer, numbers: list[int], count: int, *, shared: bool = False
@@ -137,7 +156,9 @@ class ColumnTakes:
         shared = len(columns) > 1 and memory.size > _MOST_SHARED
         arrays = []
         for column, parts in zip(columns, plan.parts, strict=True):
-            if parts and isinstance(column, FieldColumns):
+            if parts and parts[0].type is not None:
+                arrays.append(parts[0].array(memory, next(places), count, shared=shared))
+            elif parts and isinstance(column, FieldColumns):
                 leaves = [part.leaf(memory, next(places), count, shared=shared) for part in parts]
                 arrays.append(column.finish(count, leaves))
             else:
@@ -203,8 +224,17 @@ def _parts(column: FieldColumns, segment: int) -> list[_Part]:
             return []
         if part.starts[at]:
             pages = replace(pages, first_row=part.starts[at])
-        found.append(_Part(pages, page.layout.layers))
+        found.append(_Part(pages, page.layout.layers, _plain_type(node, pages, page.layout.layers)))
     return found
+
+
+def _plain_type(node: Node, pages: RowPages, layers: Sequence[Layer]) -> pa.DataType | None:
+    """The type of a leaf whose rows are taken as arrays of it have them; None of others."""
+    is_flat = len(layers) == len(node.layers) == 1 and not layers[0].is_list
+    if not is_flat or node.layers[0] or node.members is not None:
+        return None
+    bits = pages.text_bits or pages.page.value_bits
+    return node.type if is_stored_as(node.type, bits, texts=pages.text_bits > 0) else None
 
 
 class PagedColumns(FileColumns):
