@@ -101,6 +101,8 @@ def shows_options(*positional: str) -> Callable[[F], F]:
 
         @wraps(method)
         def call(*args: Any, **options: Any) -> Any:
+            if len(args) <= len(first):
+                return method(*args, **options)
             more = dict(zip(positional, args[len(first) :], strict=False))
             if twice := more.keys() & options.keys():
                 raise OptionError(f"arguments of {method.__name__}: {min(twice)!r} is given twice")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glaive.dataclass import dataclass
@@ -170,23 +171,9 @@ class ScanOptions:
             if name not in known:
                 _refuse(name, value)
             elif value is not None:
-                kept[name] = value
-        if "columns" in kept:
-            kept["columns"] = column_names(kept["columns"])
-        for name, least in _LEAST.items():
-            if name in kept:
-                kept[name] = _whole(name, kept[name], least)
-        for name in _SWITCHES:
-            if name in kept and not isinstance(kept[name], bool):
-                raise OptionError(f"{name}: expected True or False, found {kept[name]!r}")
-        if kept.get("blob_handling", "all_binary") not in _BLOBS:
-            raise OptionError(
-                f"blob_handling: expected {', '.join(_BLOBS)}, found {kept['blob_handling']!r}"
-            )
-        for name, checked in _CHECKED.items():
-            if name in kept:
-                kept[name] = checked(kept[name])
-        _check_query(kept)
+                checked = _CHECKED.get(name)
+                kept[name] = value if checked is None else checked(value)
+        _check_together(kept)
         return cls(**kept)
 
     @staticmethod
@@ -216,6 +203,7 @@ _SWITCHES = (
     "fast_search",
     "disable_scoring_autoprojection",
 )
+_RANKED = ("nearest", "full_text_query")
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
 _KNOWN = _NAMES.union(_SEARCHES, ("substrait_filter",))
 _LEAST = {
@@ -229,23 +217,8 @@ _LEAST = {
 }
 
 
-def _check_query(kept: dict[str, Any]) -> None:
-    """Check what the options say about filter and order."""
-    kept["filter"] = _one_filter(kept.get("filter"))
-    if "order_by" in kept:
-        from glaive.scan.run.compare import orderings
-
-        kept["order_by"] = orderings(kept["order_by"])
-    late = kept.get("late_materialization")
-    if late is not None and not isinstance(late, bool):
-        if isinstance(late, str) or not isinstance(late, Iterable):
-            raise OptionError(
-                f"late_materialization: expected True, False or a list of names, found {late!r}"
-            )
-        kept["late_materialization"] = tuple(late)
-    callback = kept.get("scan_stats_callback")
-    if callback is not None and not callable(callback):
-        raise OptionError(f"scan_stats_callback: expected a function, found {callback!r}")
+def _check_together(kept: dict[str, Any]) -> None:
+    """Check which options are given together."""
     if kept.get("strict_batch_size") and "batch_size_bytes" in kept:
         raise OptionError(
             "strict_batch_size and batch_size_bytes: batches of so many rows may have more "
@@ -256,7 +229,7 @@ def _check_query(kept: dict[str, Any]) -> None:
             "range_before and include_deleted_rows: the range is of live rows. "
             "Leave one of them out."
         )
-    searches = [name for name in ("nearest", "full_text_query") if name in kept]
+    searches = [name for name in _RANKED if name in kept]
     for name in searches:
         other = "include_deleted_rows" if kept.get("include_deleted_rows") else searches[-1]
         if other != name:
@@ -269,7 +242,7 @@ def _check_query(kept: dict[str, Any]) -> None:
 
 def _one_filter(source: Any) -> object:
     """The filter on values, where it is given together with one that searches an index."""
-    if not isinstance(source, Mapping):
+    if isinstance(source, str) or not isinstance(source, Mapping):
         return source
     unknown = set(source) - {"expr_filter", "search_filter"}
     if unknown:
@@ -340,9 +313,52 @@ def _full_text_query(given: object) -> FullTextQuery:
     return full_text_query_of(given)
 
 
+def _order(given: Any) -> tuple[ColumnOrdering, ...]:
+    from glaive.scan.run.compare import orderings
+
+    return orderings(given)
+
+
+def _late(given: object) -> bool | tuple[str, ...]:
+    if isinstance(given, bool):
+        return given
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise OptionError(
+            f"late_materialization: expected True, False or a list of names, found {given!r}"
+        )
+    return tuple(given)
+
+
+def _blob_handling(given: object) -> object:
+    if given not in _BLOBS:
+        raise OptionError(f"blob_handling: expected {', '.join(_BLOBS)}, found {given!r}")
+    return given
+
+
+def _callback(given: object) -> object:
+    if not callable(given):
+        raise OptionError(f"scan_stats_callback: expected a function, found {given!r}")
+    return given
+
+
+def _switch(name: str, given: object) -> bool:
+    if not isinstance(given, bool):
+        raise OptionError(f"{name}: expected True or False, found {given!r}")
+    return given
+
+
 _CHECKED: Mapping[str, Callable[[Any], Any]] = {
+    "columns": column_names,
+    "filter": _one_filter,
+    "order_by": _order,
+    "late_materialization": _late,
+    "blob_handling": _blob_handling,
+    "scan_stats_callback": _callback,
     "fragments": _fragment_ids,
     "range_before": _row_range,
     "nearest": _nearest,
     "full_text_query": _full_text_query,
+    **{name: partial(_switch, name) for name in _SWITCHES},
+    **{name: partial(_whole, name, least=least) for name, least in _LEAST.items()},
 }
+"""What is kept of each option as users write it; those that are not here are kept as they are."""
