@@ -6,7 +6,6 @@ Specification: "Searching" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ RowNumbers: TypeAlias = NDArray[np.uint64]
 """Row addresses, or stable row ids."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class RowSet:
     """Rows by number: addresses, or stable row ids. Immutable.
 
@@ -93,7 +92,7 @@ class RowSet:
         )
         return RowSet.intersection([self, rest])
 
-    @cached_property
+    @property
     def count(self) -> int:
         """Number of rows."""
         if len(self.starts) == 1:

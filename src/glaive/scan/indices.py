@@ -237,7 +237,7 @@ class SnapshotIndices:
         Those in fragments that it does not answer for, or that are not ``within`` some, are left
         out. Deleted rows may stay.
         """
-        if not rows.count:
+        if not len(rows.starts):
             return rows
         fragments = segment.fragments
         if within is not None and within is not fragments:
@@ -326,8 +326,11 @@ class SnapshotIndices:
 
     def holds_addresses(self, segment: IndexedSegment) -> bool:
         """Whether a segment numbers rows by address, not by stable id."""
-        stable = self.snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
-        return not stable or holds_addresses(segment.entry)
+        return not self._has_stable_ids or holds_addresses(segment.entry)
+
+    @cached_property
+    def _has_stable_ids(self) -> bool:
+        return self.snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
 
     def positions(self, ids: RowNumbers) -> tuple[Int64s, Int64s]:
         """Position of the fragment, and physical row, of all rows with some of these stable ids.

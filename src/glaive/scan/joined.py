@@ -116,7 +116,8 @@ class JoinedFragments:
 
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
         """Numbers of physical rows among the rows of all; None where one is beyond its fragment."""
-        if bool((row >= self.rows[fragment]).any()) or int(row.min()) < 0:
+        # As numbers without a sign, those below 0 are beyond any fragment.
+        if bool((row.view(np.uint64) >= self.rows[fragment].view(np.uint64)).any()):
             return None
         numbers: Int64s = self.first_row[fragment] + row
         return numbers

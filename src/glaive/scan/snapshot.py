@@ -184,14 +184,19 @@ class Snapshot:
             return np.array([self.manifest.position_of(fragment)]), np.array([row])
         fragments = (addresses >> np.uint64(32)).astype(np.int64)
         rows = (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-        if len(rows) == 0:
-            return rows, rows
-        if bool((fragments == fragments[0]).all()):
-            (position,) = self.positions_of([int(fragments[0])])
-            return np.full(len(rows), position), rows
-        distinct, place = np.unique(fragments, return_inverse=True)
-        positions = np.array(self.positions_of(distinct.tolist()), np.int64)
-        return positions[place], rows
+        ids, positions = self._positions_by_id
+        at = ids.searchsorted(fragments)
+        known = ids.take(at, mode="clip") == fragments if len(ids) else np.zeros(len(at), np.bool_)
+        if not known.all():
+            self.manifest.position_of(fragments[~known].item(0))  # which raises
+        return positions[at], rows
+
+    @cached_property
+    def _positions_by_id(self) -> tuple[Int64s, Int64s]:
+        """Ids of the fragments, ascending, and the position of each in the list."""
+        ids = self.manifest.fragment_ids
+        positions = ids.argsort(kind="stable")
+        return ids[positions], positions
 
     def positions_of(self, fragment_ids: Sequence[int] | None) -> Sequence[int]:
         """Positions in the list of the fragments with these ids; all when ``None``."""

@@ -164,11 +164,13 @@ class _Take:
         positions = distinct(fragment)
         joined = None if self.deleted else self.source.joined_before()
         small = []
-        if joined is None or not joined.holds(positions):
+        has_all = joined is not None and joined.holds(positions)
+        if not has_all:
             # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
             small = take_small(self.source, fragment, rows, self.meter)
             joined = None if small else self.joined(positions.tolist())
-        if joined is not None:
+            has_all = joined is not None and joined.holds(positions)
+        if joined is not None and has_all:
             together = self.taken_together(joined, positions)
             if together is not None:
                 among_all = joined.numbers(fragment, rows)
@@ -220,9 +222,7 @@ class _Take:
         return source.joined(positions)
 
     def taken_together(self, joined: JoinedFragments, positions: Int64s) -> ColumnTakes | None:
-        """All columns; None if rows of these fragments need a fragment itself."""
-        if joined.together is None or not joined.holds(positions):
-            return None
+        """All columns; None if rows of these fragments, which are joined, need one itself."""
         if self.are_live and not bool(joined.are_whole[positions].all()):
             return None
         return joined.together

@@ -187,8 +187,8 @@ class OpenedBTree(ScalarIndex):
 
     def _ranges(self, pages: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Rows of ranges of pages."""
-        size, rows = self._per_page, self._pages.num_rows
-        return [(start * size, min(stop * size, rows)) for start, stop in pages]
+        size = self._per_page
+        return [(start * size, min(stop * size, self._pages.num_rows)) for start, stop in pages]
 
     def _numbers(self, ids: Any) -> RowNumbers:
         self._pages.check_present(ids)

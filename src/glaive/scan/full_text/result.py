@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from glaive.arrow.buffers import number_array
 from glaive.dataclass import dataclass
 from glaive.format.flags import Feature
 from glaive.index.text.term_search import Hits
@@ -46,12 +47,14 @@ class ScoredRows:
 
     def added(self, _name: str) -> pa.Array:
         """The score."""
-        return pa.array(self.hits.scores)
+        return number_array(self.hits.scores, pa.float32())
 
     def stored(self, name: str, snapshot: Snapshot) -> pa.Array | None:
         """Addresses are known."""
         stable = snapshot.manifest.uses(Feature.STABLE_ROW_IDS)
-        return pa.array(self.hits.rows) if name in _ADDRESSES and not stable else None
+        if name not in _ADDRESSES or stable:
+            return None
+        return number_array(self.hits.rows, pa.uint64())
 
     def take(self, chosen: Int64s | Flags) -> ScoredRows:
         """Some of the rows, in this order."""

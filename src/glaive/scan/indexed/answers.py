@@ -89,16 +89,18 @@ def answer(
     indices: SnapshotIndices,
     predicate: Predicate,
     chosen: Mapping[Leaf, Searched],
+    fragments: FragmentIds,
     meter: Meter,
 ) -> IndexAnswer:
     """Search the indices that were chosen for the leaves of a predicate.
+
+    ``fragments`` are those that all of these answer for.
 
     Raises
     ------
     CorruptFileError, DataFileMissingError
         An index is damaged; the message names the file and the remedy.
     """
-    fragments = common_fragments(chosen)
     search = _Search(indices, chosen, fragments, meter)
     found = search.evaluate(predicate, nulls=False)
     return IndexAnswer(fragments, found.rows, found.exact)

@@ -116,6 +116,8 @@ def choose(
         wanted = options.use_scalar_index or options.fast_search
         if chosen is not None and (wanted or _pays(snapshot, chosen)):
             known.append(chosen)
+    if len(known) < 2:
+        return known
     known.sort(key=lambda chosen: chosen.estimate)
     return [
         chosen
@@ -131,7 +133,10 @@ def answer_terms(
 ) -> dict[int, IndexAnswer]:
     """Search the indices; answers by number of the term."""
     indices = SnapshotIndices.of(snapshot)
-    return {term.number: answer(indices, term.predicate, term.indices, meter) for term in chosen}
+    return {
+        term.number: answer(indices, term.predicate, term.indices, term.fragments, meter)
+        for term in chosen
+    }
 
 
 def _chosen(
@@ -150,10 +155,12 @@ def _chosen(
         if not options:
             return None
         searched[leaf] = min(options, key=lambda option: (-len(option.fragments), option.estimate))
-    predicate, found = _worth_it(predicate, searched)
-    kept = {leaf: searched[leaf] for leaf in leaves(predicate)}
+    worth_it, found = _worth_it(predicate, searched)
+    kept = searched
+    if worth_it is not predicate:
+        kept = {leaf: searched[leaf] for leaf in leaves(worth_it)}
     fragments = common_fragments(kept)
-    return ChosenTerm(number, predicate, kept, fragments, found) if fragments else None
+    return ChosenTerm(number, worth_it, kept, fragments, found) if fragments else None
 
 
 def _worth_it(predicate: Predicate, searched: Mapping[Leaf, Searched]) -> tuple[Predicate, int]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import number_array
 from glaive.dataclass import dataclass
 from glaive.named_tuple import NamedTuple
 from glaive.scan.nearest.result import DISTANCE
@@ -68,11 +69,13 @@ class Found(NamedTuple):
 
     def added(self, name: str) -> pa.Array:
         """A column that the search adds."""
-        return pa.array(self.distance if name == DISTANCE else self.query)
+        if name == DISTANCE:
+            return number_array(self.distance, pa.float32())
+        return number_array(self.query, pa.int32())
 
     def stored(self, name: str, _snapshot: Snapshot) -> pa.Array | None:
         """Row ids are known."""
-        return pa.array(self.key) if name == ROW_ID else None
+        return number_array(self.key, pa.uint64()) if name == ROW_ID else None
 
     def without_repeats(self) -> Found:
         """Each row once, as found by the first query."""
