@@ -116,7 +116,9 @@ class IngestTask:
             if done is not None:
                 return done
         rejects = Rejects(keep=aside is not None, job_id=self.job_id)
-        fragments = write_fragments(self.write, self.rows(rejects))
+        # Writers of such pages accept dictionary-encoded strings as they were read.
+        keep = getattr(self.write.profile, "pages", None) == "layouts"
+        fragments = write_fragments(self.write, self.rows(rejects), keep_dictionaries=keep)
         bad = []
         if aside is not None and len(rejects):
             bad = write_fragments(aside, rejects.batches())

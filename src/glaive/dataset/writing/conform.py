@@ -6,7 +6,7 @@ widened or narrowed, because another number type is usually a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -131,8 +131,13 @@ _REFUSALS = (
 )
 
 
-def conform(rows: Rows, schema: pa.Schema) -> Rows:
+def conform(rows: Rows, schema: pa.Schema, *, keep_dictionaries: bool = False) -> Rows:
     """Reorder and cast columns to a schema; columns of equal type are not copied.
+
+    Parameters
+    ----------
+    keep_dictionaries
+        Leave strings dictionary-encoded, where they can be written so.
 
     Raises
     ------
@@ -142,11 +147,19 @@ def conform(rows: Rows, schema: pa.Schema) -> Rows:
     if rows.schema.equals(schema, check_metadata=False):
         return rows
     check_same_columns(rows.schema.names, schema.names)
-    arrays = [_cast(rows.column(field.name), field) for field in schema]
+    passes: Callable[[Any, pa.DataType], bool] | None = None
+    if keep_dictionaries:
+        from glaive.file.v2.dictionary_passthrough import passes_through as passes
+    fields, arrays = [], []
+    for field in schema:
+        column: Any = rows.column(field.name)
+        kept = passes is not None and passes(column, field.type)
+        fields.append(field.with_type(column.type) if kept else field)
+        arrays.append(column if kept else _cast(column, field))
     row_type: Any = type(rows)
     if any(isinstance(array, pa.ChunkedArray) for array in arrays):
         row_type = pa.Table
-    converted: Rows = row_type.from_arrays(arrays, schema=schema)
+    converted: Rows = row_type.from_arrays(arrays, schema=pa.schema(fields))
     return converted
 
 

@@ -71,8 +71,7 @@ class FragmentWriter:
 
     def write(self, piece: Rows) -> None:
         """Append rows."""
-        kept = self._keep_dictionaries and _fits(piece, self._arrow)
-        fitted = piece if kept else conform(piece, self._arrow)
+        fitted = conform(piece, self._arrow, keep_dictionaries=self._keep_dictionaries)
         _check_members(fitted, self._plan.schema)
         self._roll.write(fitted)
 
@@ -84,12 +83,6 @@ class FragmentWriter:
     def discard(self) -> None:
         """Remove the files written so far, if possible."""
         self._roll.discard()
-
-
-def _fits(piece: Rows, schema: pa.Schema) -> bool:
-    from glaive.file.v2.dictionary_passthrough import fits_with_dictionaries
-
-    return fits_with_dictionaries(piece, schema)
 
 
 def _check_members(rows: Rows, schema: LanceSchema) -> None:

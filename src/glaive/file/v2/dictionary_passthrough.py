@@ -29,6 +29,8 @@ __all__ = [
     "dictionary_array",
     "fits_with_dictionaries",
     "is_passed_through",
+    "passes_through",
+    "with_items_of",
 ]
 
 
@@ -49,16 +51,26 @@ def fits_with_dictionaries(rows: pa.RecordBatch | pa.Table, wanted: pa.Schema) -
     schema = rows.schema
     if schema.names != wanted.names:
         return False
-    for column, stored, other in zip(rows.columns, schema.types, wanted.types, strict=True):
-        if stored.equals(other):
-            continue
-        values: Any = column
-        chunks = values.chunks if isinstance(column, pa.ChunkedArray) else [values]
-        if not is_passed_through(stored, other) or any(
-            chunk.dictionary.null_count for chunk in chunks
-        ):
-            return False
-    return True
+    return all(
+        stored.equals(other) or passes_through(column, other)
+        for column, stored, other in zip(rows.columns, schema.types, wanted.types, strict=True)
+    )
+
+
+def passes_through(column: Any, wanted: Any) -> bool:
+    """Whether a column has dictionary-encoded values of type ``wanted``, without null items."""
+    if not is_passed_through(column.type, wanted):
+        return False
+    chunks: list[Any] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return not any(chunk.dictionary.null_count for chunk in chunks)
+
+
+def with_items_of(array: Any, kind: pa.DataType) -> Any:
+    """A dictionary array of any text, with items of a type that these can be cast to."""
+    items = array.dictionary
+    if items.type.equals(kind):
+        return array
+    return pa.DictionaryArray.from_arrays(array.indices, items.cast(kind), safe=False)
 
 
 def dictionary_array(node: Node, leaf: Leaf, where: Where) -> Any:

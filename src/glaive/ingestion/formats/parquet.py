@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from glaive.errors import FormatError
 from glaive.ingestion.formats.options import known_options
+from glaive.ingestion.formats.parquet_texts import has_all_items, item_counts, tidied
 from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
 from glaive.ingestion.formats.ranges import grouped_pieces
 from glaive.ingestion.rejects import Rejects
@@ -45,28 +47,54 @@ class Parquet(SourceFormat):
         return grouped_pieces(file, sizes, target_bytes)
 
     def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
-        """Batches of at most 65,536 rows; memory for a part of one row group."""
+        """Batches of at most 65,536 rows; memory for a part of one row group.
+
+        Texts that the file has as numbers of few items come as dictionaries.
+        """
         with open_source(piece.file) as source:
             opened = _opened(source, piece.file)
             names = [name for name in schema.names if name in opened.schema_arrow.names]
             stop = opened.num_row_groups if piece.stop is None else piece.stop
-            for number in range(piece.start, stop):
+            groups = range(piece.start, stop)
+            counts = item_counts(source, opened, schema, groups)
+            encoded = _opened(source, piece.file, counts, opened.metadata) if counts else None
+            for at, number in enumerate(groups):
                 try:
-                    yield from opened.iter_batches(
-                        _BATCH_ROWS, row_groups=[number], columns=names, use_threads=False
-                    )
+                    if encoded is not None:
+                        here = {name: of_groups[at] for name, of_groups in counts.items()}
+                        batches = _batches(encoded, number, names)
+                        first = next(batches, None)
+                        if first is None:
+                            continue
+                        if has_all_items(first, here):
+                            for batch in chain([first], batches):
+                                yield tidied(batch, schema, here)
+                            continue
+                    yield from _batches(opened, number, names)
                 except (pa.ArrowException, OSError) as error:
                     reason = f"row group {number} is damaged, from some row on: {error}"
                     rejects.add(piece.file, None, reason, None)
 
 
-def _opened(source: pa.NativeFile, file: SourceFile) -> Any:
+def _opened(
+    source: pa.NativeFile,
+    file: SourceFile,
+    encoded: Iterable[str] = (),
+    footer: Any = None,
+) -> Any:
     from pyarrow import parquet
 
     try:
-        return parquet.ParquetFile(source)
+        return parquet.ParquetFile(source, metadata=footer, read_dictionary=list(encoded))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{file.uri} is not a Parquet file: {error}") from error
+
+
+def _batches(opened: Any, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    batches: Iterator[pa.RecordBatch] = opened.iter_batches(
+        _BATCH_ROWS, row_groups=[group], columns=names, use_threads=False
+    )
+    return batches
 
 
 def _compressed_size(group: Any) -> int:
