@@ -202,6 +202,46 @@ def test_sql_options_are_those_of_pylance(uri: str, dataset: LanceDataset) -> No
     assert run(dataset) == run(lance.dataset(uri))
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        "sum(id), sum(small), sum(id + 1) AS more, sum(CASE WHEN id > 3 THEN 1 ELSE 0 END)",
+        "count(id), count(1), count(*), count(DISTINCT text), avg(id), min(text)",
+        "id + 1, (id + 1) * 2, -id, id % 3, upper(text), text || 'z'",
+        "id > 3, id = 1 AND NOT small < 2, text LIKE 'a%', text IN ('a', 'b'), text IS NOT NULL",
+        "1, 1 AS one, 1.5, 'x', CASE WHEN id > 3 THEN 1 ELSE 0 END, id BETWEEN 1 AND 2",
+        "nested.a, dataset.id, small, id AS key, coalesce(text, 'none')",
+    ],
+)
+def test_names_and_types_of_sql_are_those_of_pylance(tmp_path: Path, items: str) -> None:
+    table = pa.table({
+        "id": range(9), "small": pa.array(range(9), pa.int16()), "text": list("abcabcabc"),
+        "nested": [{"a": row} for row in range(9)],
+    })  # fmt: skip
+    lance.write_dataset(table, str(tmp_path / "d"))
+    ours, theirs = (
+        pa.Table.from_batches(
+            library.dataset(str(tmp_path / "d")).sql(sql).build().to_batch_records()
+        )
+        for sql in [f"SELECT {items} FROM dataset"]
+        for library in (glaive, lance)
+    )
+    assert ours.column_names == theirs.column_names
+    assert ours.schema.types == theirs.schema.types
+    assert sorted(map(str, ours.to_pylist())) == sorted(map(str, theirs.to_pylist()))
+
+
+def test_sums_that_no_int64_holds_are_refused_with_a_way_round(tmp_path: Path) -> None:
+    table = pa.table({"n": pa.array([2**62] * 3)})
+    dataset = glaive.write_dataset(table, str(tmp_path / "d"))
+    with pytest.raises(OptionError, match=r"does not fit 64 bits.*CAST"):
+        dataset.sql("SELECT sum(n) FROM dataset").build().to_batch_records()
+    query = "SELECT sum(CAST(n AS DOUBLE)) AS s FROM dataset"
+    assert dataset.sql(query).build().to_batch_records()[0].to_pydict() == {"s": [3.0 * 2**62]}
+    whole = glaive.sql("SELECT sum(n) AS s FROM d", d=dataset).read_all()
+    assert whole.to_pydict() == {"s": [3 * 2**62]}
+
+
 @pytest.mark.parametrize("sql", ["SELEKT 1", "SELECT nothing FROM dataset", ""])
 def test_wrong_sql_is_refused(dataset: LanceDataset, sql: str) -> None:
     with pytest.raises(OptionError, match="sql"):

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.dataset.interop import ArrowDataset, ScannedDataset
+from glaive.dataset.query_names import named_columns, with_columns
 from glaive.dataset.query_types import with_declared_types
 from glaive.errors import MissingDependencyError, OptionError
 
@@ -60,16 +61,30 @@ class SqlQueryBuilder:
     def build(self) -> SqlQuery:
         """The query, ready to run."""
         table = ArrowDataset(self._opened, self._options)
-        return SqlQuery(self._sql, {self._table: table}, self._batch_size)
+        return SqlQuery(self._sql, {self._table: table}, self._batch_size, as_pylance=True)
 
 
 class SqlQuery:
-    """An SQL query. Each run reads the datasets again."""
+    """An SQL query. Each run reads the datasets again.
 
-    def __init__(self, sql: str, tables: Mapping[str, object], batch_size: int) -> None:
+    Parameters
+    ----------
+    as_pylance
+        Names of columns and types of sums are those of pylance's queries.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        tables: Mapping[str, object],
+        batch_size: int,
+        *,
+        as_pylance: bool = False,
+    ) -> None:
         self._sql = sql
         self._tables = tables
         self._batch_size = batch_size
+        self._as_pylance = as_pylance
 
     def to_batch_records(self) -> list[pa.RecordBatch]:
         """Run the query; the result in batches."""
@@ -102,7 +117,11 @@ class SqlQuery:
             relation = connection.sql(self._sql)
             if relation is None:
                 raise OptionError("sql: expected a query that returns rows, such as SELECT")
+            kinds = relation.types
             reader = with_declared_types(relation.to_arrow_reader(self._batch_size), schemas)
+            if self._as_pylance:
+                columns = named_columns(connection.cursor(), self._sql, len(kinds))
+                reader = with_columns(reader, columns, kinds)
         except duckdb.Error as error:
             raise OptionError(f"sql: {error}") from error
 
