@@ -323,7 +323,8 @@ class ColumnNotFoundError(NotFoundError, KeyError, ValueError, OSError):
         columns = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         place = "the dataset" if where == "schema" else where
         return cls(
-            f"Column {name} does not exist in {place}: unknown column {name!r} (in {where}){hint} "
+            f"Column {name} does not exist in {place}: unknown column {name!r} ({name} "
+            f"not found in {where}){hint} "
             f"Columns: {columns}"
         )
 

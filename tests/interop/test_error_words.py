@@ -158,9 +158,13 @@ WORDS: dict[str, Call] = {
     "Append with different schema": lambda lib, ds: lib.write_dataset(
         pa.table({"z": [1]}), ds.uri, mode="append"
     ),
-    "Nearest-K must be > 0": lambda _, ds: nearest(ds, k=0),
-    "Nprobes must be > 0": lambda _, ds: nearest(ds, nprobes=0),
-    "Refine factor must be 1 or more": lambda _, ds: nearest(ds, refine_factor=0),
+    "Nearest-K must be > 0 but got 0": lambda _, ds: nearest(ds, k=0),
+    "Nprobes must be > 0 but got 0": lambda _, ds: nearest(ds, nprobes=0),
+    "commit_lock must be a function": lambda lib, ds: lib.LanceDataset.commit(
+        ds.uri, lib.LanceOperation.Restore(1), commit_lock=3
+    ),
+    "nope not found in schema": lambda _, ds: ds.create_scalar_index("nope", "BTREE"),
+    "Refine factor must be 1 or more got 0": lambda _, ds: nearest(ds, refine_factor=0),
     "minimum_nprobes must be <= maximum_nprobes": lambda _, ds: nearest(
         ds, minimum_nprobes=3, maximum_nprobes=2
     ),

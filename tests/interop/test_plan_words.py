@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,14 @@ def test_plans_have_the_names_of_steps(indexed: str, name: str) -> None:
         plan = module.dataset(indexed).scanner(columns=["id"], **options).explain_plan()
         for word in words:
             assert word in plan
+
+
+def test_what_a_plan_took_names_the_rows_it_returned(indexed: str) -> None:
+    for module in (lance, glaive):
+        said = module.dataset(indexed).scanner(filter="id < 7").analyze_plan()
+        assert "output_rows=7" in said
+        assert re.search(r"bytes_read=[1-9]", said)
+        assert "Sort" in module.dataset(indexed).scanner(order_by=["id"]).explain_plan()
 
 
 def test_a_step_that_is_not_made_is_not_named(indexed: str) -> None:

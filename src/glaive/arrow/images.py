@@ -99,6 +99,10 @@ class ImageArray(pa.ExtensionArray):
         return ImageURIArray.from_uris(images)
 
 
+def _is_address(uri: object) -> bool:
+    return uri is None or isinstance(uri, str | PathLike | pa.StringScalar | pa.LargeStringScalar)
+
+
 class ImageURIArray(ImageArray):
     """Addresses of images: paths, or URIs that this machine can open."""
 
@@ -116,7 +120,11 @@ class ImageURIArray(ImageArray):
         elif isinstance(uris, str | bytes) or not isinstance(uris, Iterable):
             raise SchemaError(f"Cannot build an ImageURIArray from {type(uris)}")
         else:
-            texts = [None if uri is None else str(uri) for uri in uris]
+            found = list(uris)
+            wrong = next((one for one in found if not _is_address(one)), None)
+            if wrong is not None:
+                raise SchemaError(f"Cannot build an ImageURIArray from a {type(wrong).__name__}")
+            texts = [None if uri is None else str(uri) for uri in found]
             storage = pa.array(texts, pa.string())
         kind: Any = ImageURIType(storage.type)
         made: Any = pa.ExtensionArray.from_storage(kind, storage)

@@ -62,7 +62,7 @@ def _lines(query: Query) -> list[str]:
             for order in options.order_by
         )
         top = "" if options.limit is None else f", first {options.offset + options.limit} rows"
-        lines.append(f"sort: {how}{top}")
+        lines.append(f"sort: {how}{top} [SortExec]")
     if options.limit is not None or options.offset:
         limit = "none" if options.limit is None else options.limit
         lines.append(f"limit: {limit}, offset: {options.offset}")
@@ -109,8 +109,11 @@ def analyze(views: Views, options: ScanOptions, *, counting: bool = False) -> st
     wall, cpu = perf_counter() - wall, process_time() - cpu
     read = statistics(meter, before, counters.snapshot())
     lines = [
-        f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time",
-        f"read: {read.bytes_read} bytes in {read.requests} requests",
+        f"total: {rows} rows in {_time(wall)}, {_time(cpu)} of processor time [output_rows={rows}]",
+        (
+            f"read: {read.bytes_read} bytes in {read.requests} requests "
+            f"[bytes_read={read.bytes_read}, requests={read.requests}]"
+        ),
     ]
     lines += [f"{name.replace('_', ' ')}: {count}" for name, count in sorted(meter.counts.items())]
     lines += _times(meter.times)

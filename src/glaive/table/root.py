@@ -87,7 +87,7 @@ def guarded(
     """The root with another lock, register or access policy; see :func:`open_root`."""
     if commit_lock is not None and not callable(commit_lock):
         raise OptionError(
-            "commit_lock: expected a function of the version that returns a context manager, "
+            "commit_lock must be a function of the version that returns a context manager, "
             f"found {commit_lock!r}"
         )
     if commit_lock is None and manifest_store is None and access in (None, access_of(store)):

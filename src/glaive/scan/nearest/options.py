@@ -156,9 +156,9 @@ def _check_keys(given: Mapping[Any, Any]) -> None:
 
 
 _PYLANCE_WORDS: Final = {
-    "k": "Nearest-K must be > 0: ",
-    "nprobes": "Nprobes must be > 0: ",
-    "refine_factor": "Refine factor must be 1 or more: ",
+    "k": "Nearest-K must be > 0 but got {}: ",
+    "nprobes": "Nprobes must be > 0 but got {}: ",
+    "refine_factor": "Refine factor must be 1 or more got {}: ",
 }
 """What callers of pylance match on."""
 
@@ -195,7 +195,7 @@ def _integer(name: str, given: Any, least: int) -> int:
     except AttributeError:
         number = least - 1
     if number < least or isinstance(given, bool):
-        said = _PYLANCE_WORDS.get(name, "")
+        said = _PYLANCE_WORDS.get(name, "").format(given)
         raise OptionError(f"{said}nearest: {name}: expected an integer ≥ {least}, found {given!r}")
     return number
 
