@@ -14,16 +14,17 @@ import pyarrow as pa
 import pytest
 
 from glaive.clock import Clock, replaced_clock
-from glaive.errors import ObjectNotFoundError
+from glaive.errors import CommitConflictError, ObjectNotFoundError
 from glaive.format.manifest import Manifest
-from glaive.format.paths import manifest_path
+from glaive.format.paths import HINT, manifest_path
 from glaive.io.local import LocalStore
 from glaive.io.store import ObjectMeta
 from glaive.io.wrapped import WrappedStore
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
+from glaive.table.load import open_version
 from glaive.table.root import guarded
-from glaive.table.versions import list_versions
+from glaive.table.versions import list_versions, locate, read_hint
 
 from .places import append, create
 
@@ -86,6 +87,32 @@ def test_nothing_goes_when_a_version_that_is_there_cannot_be_read(
 
     with pytest.raises(ObjectNotFoundError, match="needs is not there"):
         plan_cleanup(Missing(store), store, newest, EVERYTHING)
+
+
+@pytest.mark.spec("rel-2")
+@pytest.mark.parametrize("hint", [b'{"version":1}', None], ids=["old", "none"])
+def test_a_late_commit_does_not_take_the_place_of_a_version_that_goes(
+    store: LocalStore, newest: Manifest, hint: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writers after it ended before they moved the hint."""
+    first = open_version(store, 1)
+    if hint is None:
+        store.delete([HINT])
+    else:
+        store.put(HINT, [hint])
+    stale = locate(store, 1, "V2")
+    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
+    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
+    with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
+        commit_transaction(store, append(first), base=first)
+    assert [one.version for one in list_versions(store)] == [4]
+
+
+def test_a_hint_of_a_later_version_stays(store: LocalStore, newest: Manifest) -> None:
+    plan = plan_cleanup(store, store, newest, EVERYTHING)
+    commit_transaction(store, append(newest), base=newest)
+    delete_planned(store, plan)
+    assert read_hint(store) == 5
 
 
 @pytest.mark.parametrize("locked", [False, True], ids=["plain", "with a commit lock"])

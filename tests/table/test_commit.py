@@ -262,6 +262,23 @@ def test_a_stale_listing_does_not_give_a_commit_the_place_of_one_that_was_cleane
     assert open_latest(store).version == 4
 
 
+@pytest.mark.spec("rel-2")
+def test_neither_does_one_whose_hint_is_of_a_version_that_was_cleaned_up_as_well(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer's hint that came late: nothing but the version read says that it was overtaken."""
+    base = create(store)
+    late, newest, stale = append(base), base, latest(store)
+    for _ in range(3):
+        newest = commit_transaction(store, append(newest), base=newest)
+    store.delete([manifest_path(version) for version in (1, 2, 3)])
+    store.put(HINT, [b'{"version":3}'])
+    monkeypatch.setattr("glaive.table.commit.latest", lambda _: stale)
+    with pytest.raises(CommitConflictError, match=r"version 2 .*cleaned up"):
+        commit_transaction(store, late, base=base)
+    assert open_latest(store).version == 4
+
+
 @pytest.mark.spec("rel-19")
 def test_a_version_that_a_power_failure_emptied_is_made_again_though_the_hint_names_it(
     store: ObjectStore,

@@ -33,7 +33,7 @@ from glaive.table.load import load_manifest
 from glaive.table.references import FOLDERS, FileKind, FileSet, is_own_folder, kind_of
 from glaive.table.refs import ref_files
 from glaive.table.tags import TAGS, list_tags
-from glaive.table.versions import ManifestLocation, list_manifests, list_versions
+from glaive.table.versions import ManifestLocation, advance_hint, list_manifests, list_versions
 
 __all__ = ["CleanupFile", "CleanupPlan", "CleanupPolicy", "delete_planned", "plan_cleanup"]
 
@@ -216,10 +216,9 @@ def delete_planned(
     rate: int | None = None,
     note: Callable[[int], object] | None = None,
 ) -> CleanupPlan:
-    """Delete the files of a plan, manifests first, at most ``rate`` per second.
+    """Delete the files of a plan, manifests first, at most ``rate`` per second; log the warnings.
 
-    ``note`` is called with the number of files of each call. Returns the plan without files that
-    could not be deleted. Logs the warnings.
+    ``note`` gets the number of files of each call. Returns the plan without files that were kept.
     """
     batch = _BATCH if rate is None else min(_BATCH, max(1, rate))
     warnings = list(plan.warnings)
@@ -231,9 +230,10 @@ def delete_planned(
                 f"{store.full(file.path)} is empty, as left by an interrupted writer, and cannot "
                 "be deleted safely now; the next commit replaces it"
             )
-    finished = [file for file in plan.files if not file.unfinished]
-    manifests = [file.path for file in finished if file.kind == "manifest"]
-    others = [file.path for file in finished if file.kind != "manifest"]
+    manifests = [one.path for one in plan.files if one.kind == "manifest" and not one.unfinished]
+    others = [one.path for one in plan.files if one.kind != "manifest"]
+    if manifests:
+        advance_hint(store, plan.read_version)
     # A store may delete those of one call in any order, and stop at any of them.
     calls = [
         part[at : at + batch] for part in (manifests, others) for at in range(0, len(part), batch)

@@ -53,7 +53,7 @@ from glaive.table.protocol import (
 )
 from glaive.table.put_manifest import emit_committed, put_manifest
 from glaive.table.registry import read_operation
-from glaive.table.versions import exists, latest, read_hint, write_hint
+from glaive.table.versions import latest, read_hint, was_made, write_hint
 
 __all__ = ["commit_transaction"]
 
@@ -352,8 +352,7 @@ class _Commit:
     def _versions_from(self, start: int, reach: int) -> Iterator[Manifest]:
         """Versions from ``start`` to the newest; one request each, and one to detect the end.
 
-        A missing version before an existing one was cleaned up: its transaction is unknown, so it
-        counts as a conflict.
+        One that is missing before an existing one was cleaned up: a conflict, as it is unknown.
         """
         known = self.base
         scheme = known.scheme if known is not None else self.options.scheme
@@ -365,8 +364,9 @@ class _Commit:
                 try:
                     yield load_numbered(self.store, version, scheme)
                 except ObjectNotFoundError:
-                    # A listing may be stale, but distinguishes a deleted version from a wrong hint.
-                    if version <= reach and not exists(self.store, reach, scheme):
+                    # A listing may be stale, so it is asked last whether the hint is wrong.
+                    last = self.base.version if self.base is not None else None
+                    if version <= reach and not was_made(self.store, version, scheme, reach, last):
                         reach = latest(self.store).version
                     if version > reach:
                         return

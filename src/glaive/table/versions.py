@@ -4,7 +4,7 @@ With V2 names the newest manifest is the first one in the listing, so finding it
 for any number of versions; with V1 names all are read.
 
 The version hint is not needed to open a dataset. A commit reads it to find versions newer than its
-read version, and updates it at the end.
+read version, and updates it at the end; so does a clean-up before it deletes versions.
 
 Specification: "Finding the latest version" in ``docs/format``.
 """
@@ -37,7 +37,7 @@ from glaive.table.root import register_of
 
 __all__ = [
     "ManifestLocation",
-    "exists",
+    "advance_hint",
     "is_finished",
     "latest",
     "list_manifests",
@@ -45,6 +45,7 @@ __all__ = [
     "locate",
     "newest_name",
     "read_hint",
+    "was_made",
     "write_hint",
 ]
 
@@ -158,7 +159,27 @@ def locate(store: ObjectStore, version: int, scheme: NamingScheme) -> ManifestLo
     return ManifestLocation(version, path, scheme)
 
 
-def exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
+def was_made(
+    store: ObjectStore, version: int, scheme: NamingScheme, hint: int, last: int | None
+) -> bool:
+    """Whether a missing version was made and deleted since. One or two requests, no listing.
+
+    False is no answer: it may have been.
+
+    Parameters
+    ----------
+    hint
+        A version that is believed to exist, ``version`` or a later one.
+    last
+        The newest version that is known to have been made.
+    """
+    if _exists(store, hint, scheme):
+        return True
+    # The newest version is never deleted: if the one before was, this one was made.
+    return last is not None and (last > version or not _exists(store, last, scheme))
+
+
+def _exists(store: ObjectStore, version: int, scheme: NamingScheme) -> bool:
     """Whether there is a manifest of a version. One request."""
     try:
         return store.head(locate(store, version, scheme).path).size > 0
@@ -299,3 +320,13 @@ def write_hint(store: ObjectStore, version: int) -> None:
         import logging
 
         logging.getLogger(__name__).debug("version hint of %s not written: %s", store.uri, error)
+
+
+def advance_hint(store: ObjectStore, version: int) -> None:
+    """Have the hint name a version or a later one. One or two requests.
+
+    Before versions are deleted: their writers may have ended before they updated it, and a commit
+    that is made for an old version looks for those after it only if the hint is later.
+    """
+    if (read_hint(store) or 0) < version:
+        write_hint(store, version)
