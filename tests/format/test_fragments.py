@@ -7,6 +7,7 @@ import pytest
 from glaive.errors import CorruptFileError
 from glaive.format.fragment import (
     DataFile,
+    Fragment,
     SingleFile,
     check_fragment,
     packed_fragments,
@@ -52,3 +53,12 @@ def test_a_file_whose_size_is_not_known_is_written_like_that() -> None:
     unknown = DataFile.from_wire(fragment(size=0).files[0], "a task")
     assert unknown.size is None
     assert DataFile.from_wire(unknown.to_wire(), "a task") == unknown
+
+
+def test_without_a_deletion_file_no_rows_are_deleted() -> None:
+    given = fragment()
+    assert Fragment.from_wire(given).num_deletions == 0
+    given.deletion_file.num_deleted_rows = 2
+    assert Fragment.from_wire(given).num_deletions == 2
+    given.deletion_file.ClearField("num_deleted_rows")  # as in old datasets
+    assert Fragment.from_wire(given).num_deletions is None

@@ -54,6 +54,12 @@ def test_both_tiers_agree(texts: list[bytes]) -> None:
     assert hashes[0] == hashes[1]
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_as_many_strings_are_hashed_as_is_asked_for(tier: Any) -> None:
+    with force_tier(tier):
+        assert hash_strings(strings_of([*KNOWN]), 3).tolist() == [*KNOWN.values()][:3]
+
+
 def test_a_word_has_the_hash_of_its_bytes() -> None:
     words = np.array([0, 1, 2**63, 0x0123456789ABCDEF], np.uint64)
     texts = [word.to_bytes(8, "little") for word in words.tolist()]

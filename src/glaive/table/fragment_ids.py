@@ -202,9 +202,8 @@ def _assign_row_ids(
     rows = fragment.physical_rows
     where = f"row ids of new fragment {fragment.id}"
     given = fragment.inline_row_ids
-    known = 0 if fragment.HasField("column_row_ids") else count_row_ids(given, where=where)
-    if fragment.HasField("column_row_ids"):
-        known = rows
+    in_column = fragment.HasField("column_row_ids")
+    known = rows if in_column else count_row_ids(given, where=where)
     if known > rows:
         raise CorruptFileError(
             "row ids", expected=f"at most {rows}, one per row", found=f"{known}", where=where
