@@ -15,9 +15,15 @@ from tests.proof.wire_mutations import section_of, with_section
 
 import glaive
 from glaive.dataset.columns.udf import Checkpoint
-from glaive.errors import CorruptFileError, OptionError
+from glaive.errors import (
+    CorruptFileError,
+    IndexKindError,
+    OptionError,
+    UnsupportedFeatureError,
+)
 from glaive.format.extension import extended
 from glaive.format.pb import table_pb2
+from glaive.indices import IndexConfig
 from glaive.ingestion.journal import JOBS, Journal
 from glaive.io.uri import open_store
 from glaive.pipeline.runs import RunRecord
@@ -168,23 +174,58 @@ def test_a_record_of_a_run_that_cannot_be_shown_is_refused(step: dict[str, Any])
         RunRecord.of_json(text.encode(), "here")
 
 
+KINDS = {"id": ["BTREE", "BITMAP", "ZONEMAP"], "t": ["BTREE", "NGRAM", "INVERTED", "FM"]}
+OTHERS = [
+    (column, kind, other)
+    for column, kinds in {**KINDS, "l": ["LABEL_LIST", "INVERTED"]}.items()
+    for kind in kinds
+    for other in ("id", "t", "v")
+    if other != column and (column, kind, other) != ("l", "INVERTED", "t")
+] + [("id", "BLOOMFILTER", "l"), ("id", "BTREE", "l"), ("t", "BITMAP", "l")]
+
+
+@pytest.mark.spec("rel-23")
+@pytest.mark.parametrize(("column", "kind", "other"), OTHERS)
+def test_values_of_another_type_are_not_added_to_an_index(
+    tmp_path: Path, column: str, kind: str, other: str
+) -> None:
+    rows = table_of_all_types()
+    made = glaive.write_dataset(rows, tmp_path / "t")
+    made.create_scalar_index(column, IndexConfig(kind, {}))
+    made.insert(rows)
+    hurt = with_fields(tmp_path / "t", [made.lance_schema.field(other).id()])
+    with pytest.raises((CorruptFileError, IndexKindError, OptionError, UnsupportedFeatureError)):
+        hurt.optimize.optimize_indices(num_indices_to_merge=1)
+
+
+def table_of_all_types() -> pa.Table:
+    vectors = pa.array([[float(at), 1.0] for at in range(40)], pa.list_(pa.float32(), 2))
+    texts = [f"word{at}" for at in range(40)]
+    lists = [[text] for text in texts]
+    return pa.table({"id": range(40), "t": texts, "v": vectors, "l": lists})
+
+
+def with_fields(place: Path, fields: list[int], count: int = 1) -> Any:
+    """The dataset with indices that say that they are over these fields."""
+    newest = min((place / "_versions").glob("*.manifest"))
+    content = newest.read_bytes()
+    section = table_pb2.IndexSection.FromString(section_of(content))
+    assert len(section.indices) == count
+    for entry in section.indices:
+        entry.fields[:] = fields
+    newest.write_bytes(with_section(content, section.SerializeToString()))
+    return glaive.dataset(place)
+
+
 def with_indices_over(place: Path, fields: list[int]) -> Any:
     """A dataset whose indices say that they are over these fields."""
-    vectors = pa.array([[float(at), 1.0] for at in range(40)], pa.list_(pa.float32(), 2))
-    rows = pa.table({"id": range(40), "t": [f"word{at}" for at in range(40)], "v": vectors})
+    rows = table_of_all_types()
     made = glaive.write_dataset(rows, place)
     made.create_scalar_index("id", "BTREE")
     made.create_scalar_index("t", "INVERTED")
     made.create_index("v", "IVF_FLAT", num_partitions=1)
     made.insert(rows)
-    newest = min((place / "_versions").glob("*.manifest"))
-    content = newest.read_bytes()
-    section = table_pb2.IndexSection.FromString(section_of(content))
-    assert len(section.indices) == 3
-    for entry in section.indices:
-        entry.fields[:] = fields
-    newest.write_bytes(with_section(content, section.SerializeToString()))
-    return glaive.dataset(place)
+    return with_fields(place, fields, count=3)
 
 
 @pytest.mark.parametrize("fields", [[], [0, 1]])

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
 from glaive.format.pb import table_pb2
@@ -193,6 +195,10 @@ class IndexKind:
             A file of the segment is damaged or absent.
         """
         raise UnsupportedFeatureError(f"{segment.where}: indices of kind {self.name} are not read")
+
+    def value_type(self, segment: Segment) -> pa.DataType | None:  # of most kinds not
+        """The type of the values that the files of a segment hold; None if they do not say."""
+        return None
 
     def json_path(self, entry: Entry) -> str | None:  # of most kinds none
         """Where the indexed values are within a JSON column; None for the column's own."""

@@ -12,6 +12,7 @@ import pytest
 import glaive
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
 from glaive.errors import IndexKindError, OptionError, UnsupportedFeatureError
+from glaive.index.scalar.bloomfilter_search import OpenedBloomFilter
 
 from .built import answers, build, merge, opened, segments
 from .test_btree import write
@@ -94,3 +95,54 @@ def test_only_json_columns_without_stable_ids_have_members(tmp_path: Path) -> No
     path = write(tmp_path / "stable", [documents({"m": 1})], stable=True)
     with pytest.raises(UnsupportedFeatureError, match="stable row ids"):
         build(path, "x", "json", {"path": "m"})
+
+
+DOCUMENTS: dict[str, list[Any]] = {
+    "integers": [{"m": at} for at in range(9)],
+    "floats": [{"m": at + 0.5 * (at % 2)} for at in range(9)],
+    "texts": [{"m": str(at)} for at in range(9)],
+    "none": [{"n": 1}] * 3,
+}
+QUESTIONS = (
+    "json_get_int(x, 'm') = 7",
+    "json_get_float(x, 'm') = 6",
+    "json_get_float(x, 'm') = 7.5",
+    "json_get_string(x, 'm') = '6'",
+    "json_get_int(x, 'm') > 6",
+    "json_get_int(x, 'm') IS NULL",
+)
+
+
+@pytest.mark.spec("json-index-4")
+@pytest.mark.parametrize("target", ["btree", "bitmap", "zonemap", "bloomfilter"])
+@pytest.mark.parametrize("first", DOCUMENTS)
+@pytest.mark.parametrize("second", DOCUMENTS)
+def test_members_of_another_type_come_to_a_segment_of_their_own(
+    tmp_path: Path, target: str, first: str, second: str
+) -> None:
+    path = write(tmp_path / "d", [documents(*DOCUMENTS[first])])
+    build(path, "x", "json", {"path": "m", "target_index_type": target})
+    dataset = glaive.dataset(path)
+    dataset.insert(pa.table({"x": documents(*DOCUMENTS[second])}))
+    dataset.optimize.optimize_indices()
+    is_same = second in ("texts" if first == "none" else first, "none")
+    assert len(segments(path)) == (1 if is_same else 2)
+    dataset = glaive.dataset(path)
+    for question in QUESTIONS:
+        by_index, scanned = (
+            dataset.to_table(filter=question, use_scalar_index=use) for use in (True, False)
+        )
+        assert by_index == scanned, question
+
+
+def test_a_filter_of_members_of_unknown_type_answers_for_nulls_only(tmp_path: Path) -> None:
+    path = write(tmp_path / "d", [documents({"m": 7.0}, {"m": 8.5}, None)])
+    build(path, "x", "json", {"path": "m", "target_index_type": "bloomfilter"})
+    (index,) = opened(path)
+    assert isinstance(index, OpenedBloomFilter)
+    asked: dict[Any, bool] = {7.5: True, 7: False, "7": False}
+    for value, known in asked.items():
+        assert index.answers(IsOneOf(pa.array([value]))) == known
+    unknown = index.of_members(None)
+    assert not unknown.answers(IsOneOf(pa.array([7.0])))
+    assert unknown.answers(IsNull())

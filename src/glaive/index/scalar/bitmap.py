@@ -20,7 +20,7 @@ from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.scalar.bitmap_search import OpenedBitmap, OpenedLabelList
 from glaive.index.scalar.key_sets import LOOKUP, STATS, KeySets, grouped, merged_keys, write_keys
 from glaive.index.scalar.ordering import is_sortable
-from glaive.index.scalar.parameters import check_type, no_parameters
+from glaive.index.scalar.parameters import check_same_type, check_type, no_parameters
 from glaive.index.scalar.rowsets import encode_rowset, remap_rowsets, row_set_of, union_of_rowsets
 from glaive.index.scalar.sorted_runs import sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
@@ -82,6 +82,13 @@ class Bitmap(IndexKind):
         """Distinct values, a null included."""
         return {"num_bitmaps": segment.open(LOOKUP).num_rows}
 
+    def value_type(self, segment: Segment) -> pa.DataType | None:
+        """The type of the keys."""
+        lookup = segment.open(LOOKUP)
+        lookup.check(keys=None)
+        kind: pa.DataType = lookup.schema.field("keys").type
+        return kind
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
@@ -92,6 +99,7 @@ class Bitmap(IndexKind):
         if source is None:
             write_keys(out, kind, merged_keys(batches))
         else:
+            check_same_type(opened[0].file, "keys", source.field.type)
             with sorted_runs(source.batches(), source.memory_limit) as runs:
                 new = grouped(runs, source.memory_limit)
                 write_keys(out, kind, merged_keys(chain(batches, new)))
@@ -141,6 +149,7 @@ class LabelList(Bitmap):
         if source is None:
             write_keys(out, kind, merged_keys(batches), {NULLS: union_of_rowsets(nulls)})
         else:
+            check_same_type(files[0], "keys", _item_type(source.field))
             labels = _Labels(source)
             with sorted_runs(labels.items(), source.memory_limit) as runs:
                 new = grouped(runs, source.memory_limit)

@@ -37,6 +37,9 @@ FILTERS = "bloomfilter.lance"
 _ITEMS, _PROBABILITY = "number_of_items", "probability"
 _STORED_ITEMS, _STORED_PROBABILITY = "bloomfilter_item", "bloomfilter_probability"
 _DEFAULT_ITEMS, _DEFAULT_PROBABILITY = 8192, 0.00057
+_STORED_TYPE = "glaive.value_type"
+_OF_MEMBERS = {str(kind): kind for kind in (pa.int64(), pa.float64(), pa.string())}
+"""Types of members of documents that filters are made of; those of columns are in the schema."""
 
 
 @index_kind
@@ -73,9 +76,12 @@ class BloomFilter(IndexKind):
         known_parameters("BLOOMFILTER", parameters, (_ITEMS, _PROBABILITY))
         items = integer(parameters, _ITEMS, _DEFAULT_ITEMS)
         wanted = probability(parameters, _PROBABILITY, _DEFAULT_PROBABILITY)
-        check_type("BLOOMFILTER", source.field, supported=is_hashed(source.field.type))
         zones, nulls = _zones_of(source, items, wanted)
-        return _write(zones, [nulls], str(items), _text(wanted), out)
+        return _write(zones, [nulls], (str(items), _text(wanted)), {source.field.type}, out)
+
+    def value_type(self, segment: Segment) -> pa.DataType | None:
+        """The type of the values, where the writer noted it: filters of others look the same."""
+        return _OF_MEMBERS.get(segment.open(FILTERS).metadata.get(_STORED_TYPE, ""))
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The rows of a zone, and the probability."""
@@ -99,13 +105,15 @@ class BloomFilter(IndexKind):
         wanted = shared_setting(files, _STORED_PROBABILITY, _text(_DEFAULT_PROBABILITY))
         tables = [file.read() for file in files]
         nulls = [stored_nulls(file) for file in files]
+        kinds = {self.value_type(segment) for segment in segments}
         if source is not None:
+            kinds.add(source.field.type)
             given = {_ITEMS: files[0].number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
             chance = _probability_of(files[0], wanted)
             table, absent = _zones_of(source, integer(given, _ITEMS, _DEFAULT_ITEMS), chance)
             tables.append(table)
             nulls.append(absent)
-        return _write(joined(tables, files), nulls, items, wanted, out)
+        return _write(joined(tables, files), nulls, (items, wanted), kinds, out)
 
 
 def _probability_of(file: IndexFile, text: str) -> float:
@@ -125,6 +133,7 @@ def _text(value: float) -> str:
 
 def _zones_of(source: IndexSource, items: int, wanted: float) -> tuple[pa.Table, bytes]:
     """The zones of a source with their filters, and the rows that are null."""
+    check_type("BLOOMFILTER", source.field, supported=is_hashed(source.field.type))
     zoned = Zoned(source, items)
     filters = FilterBuilder(filter_bytes(items, wanted))
     for batch in zoned.batches():
@@ -141,8 +150,14 @@ def _zones_of(source: IndexSource, items: int, wanted: float) -> tuple[pa.Table,
 
 
 def _write(
-    zones: pa.Table, nulls: Sequence[bytes], items: str, wanted: str, out: SegmentWriter
+    zones: pa.Table,
+    nulls: Sequence[bytes],
+    settings: tuple[str, str],
+    kinds: set[pa.DataType | None],
+    out: SegmentWriter,
 ) -> BuiltSegment:
-    metadata = {_STORED_ITEMS: items, _STORED_PROBABILITY: wanted}
+    metadata = dict(zip((_STORED_ITEMS, _STORED_PROBABILITY), settings, strict=True))
+    if len(kinds) == 1 and None not in kinds:
+        metadata[_STORED_TYPE] = str(*kinds)
     out.write(FILTERS, zones, metadata=metadata, buffers={NULLS: union_of_rowsets(nulls)})
     return BuiltSegment("/lance.index.pb.BloomFilterIndexDetails")

@@ -46,10 +46,20 @@ class OpenedBloomFilter(ScalarIndex):
 
     def __init__(self, file: IndexFile, zones: StoredZones) -> None:
         self._file, self._zones = file, zones
+        self._type: pa.DataType | None = None
+        self._is_column = True
         has_null: Any = file.read(["has_null"])["has_null"].combine_chunks()
         file.check_present(has_null)
         self._has_null = np.asarray(has_null)
         self._filters = self._read(0, file.num_rows) if file.size <= _RESIDENT_BYTES else None
+
+    def of_members(self, kind: pa.DataType | None) -> OpenedBloomFilter:
+        """Answer for members of documents, which are of this type; None: only for nulls.
+
+        A filter of 7.0 or of '7' does not have 7, though a function reads 7 in all of them.
+        """
+        self._is_column, self._type = False, kind
+        return self
 
     @property
     def nbytes(self) -> int:
@@ -62,7 +72,9 @@ class OpenedBloomFilter(ScalarIndex):
         if isinstance(query, IsNull):
             return not query.negated
         values = _values(query)
-        return values is not None and is_hashed(values.type)
+        if values is None or not (self._is_column or values.type == self._type):
+            return False
+        return is_hashed(values.type)
 
     def estimate(self, query: IndexQuery) -> int:
         """Rows of the zones with nulls; of others, of as many zones as there are values."""

@@ -20,7 +20,7 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.btree_search import OpenedBTree
 from glaive.index.scalar.ordering import is_sortable
-from glaive.index.scalar.parameters import check_type, integer, known_parameters
+from glaive.index.scalar.parameters import check_same_type, check_type, integer, known_parameters
 from glaive.index.scalar.sorted_pages import PageBounds
 from glaive.index.scalar.sorted_runs import SortedRun, merged, sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
@@ -123,6 +123,10 @@ class BTree(IndexKind):
         lowest, highest = map(_shown, ends)
         return {"min": lowest, "max": highest, "num_pages": len(rows)}
 
+    def value_type(self, segment: Segment) -> pa.DataType:
+        """The type of the values."""
+        return _type_of([segment])
+
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
@@ -133,6 +137,7 @@ class BTree(IndexKind):
         if source is None:
             _write(runs, kind, per_page, _MERGE_BYTES, out)
         else:
+            check_same_type(_open_pages(segments[0]), "values", source.field.type)
             with sorted_runs(source.batches(), source.memory_limit) as new:
                 _write([*runs, *new], kind, per_page, source.memory_limit, out)
         return BuiltSegment(_DETAILS, version=max(one.entry.index_version for one in segments))

@@ -58,8 +58,11 @@ class MemberSource:
     field: pa.Field[Any]
 
     @classmethod
-    def of(cls, documents: IndexSource, path: str) -> Self:
-        """Read documents until one has the member, whose type is that of all; else strings."""
+    def of(cls, documents: IndexSource, path: str, otherwise: pa.DataType | None = None) -> Self:
+        """Read documents until one has the member, whose type is that of all.
+
+        If none has it, it is of the type ``otherwise``, by default a string.
+        """
         field, stored = documents.field, documents.field.type
         if not any(test(stored) for test in _STORED):
             raise UnsupportedFeatureError(
@@ -69,7 +72,7 @@ class MemberSource:
             items = _present(values, path)
             if len(items):
                 return cls(documents, path, pa.field(field.name, _type_of(items, field.name, path)))
-        return cls(documents, path, pa.field(field.name, pa.string()))
+        return cls(documents, path, pa.field(field.name, otherwise or pa.string()))
 
     @property
     def dictionary_type(self) -> pa.DataType | None:

@@ -9,12 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from glaive.errors import CorruptFileError, OptionError, UnsupportedFeatureError
 from glaive.format.pb import json_details_pb2, table_pb2
 from glaive.format.wire import parse
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, OpenedIndex, RebuiltSegment
 from glaive.index.registry import index_kind, index_kinds, kind_by_files
+from glaive.index.scalar.bloomfilter_search import OpenedBloomFilter
 from glaive.index.scalar.json_members import MemberSource
 from glaive.index.segment import Segment, SegmentWriter
 from glaive.index.source import IndexSource
@@ -56,7 +59,11 @@ class JsonPath(IndexKind):
                 f"{segment.where}: path {path!r} is not the name of a member: functions such as "
                 "json_get_int would read it differently"
             )
-        return _kind_of(segment).open(segment)
+        kind = _kind_of(segment)
+        opened = kind.open(segment)
+        if isinstance(opened, OpenedBloomFilter):
+            return opened.of_members(kind.value_type(segment))
+        return opened
 
     def build(
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
@@ -106,9 +113,25 @@ class JsonPath(IndexKind):
                 f"{segments[0].where}: segments of different paths or kinds are not merged: build "
                 "the index again"
             )
-        path = paths.pop()
-        new = None if source is None else MemberSource.of(source, path)
-        return _wrapped(path, _kind_of(segments[0]).merge(segments, new, out))
+        path, kind = paths.pop(), _kind_of(segments[0])
+        stored = [kind.value_type(segment) for segment in segments]
+        if len(set(stored)) > 1:
+            raise _several_types(segments[0], stored)
+        if source is None:
+            return _wrapped(path, kind.merge(segments, None, out))
+        new = MemberSource.of(source, path, stored[0])
+        if stored[0] != new.field.type:
+            raise _several_types(segments[0], (stored[0], new.field.type))
+        return _wrapped(path, kind.merge(segments, new, out))
+
+
+def _several_types(
+    segment: Segment, types: Sequence[pa.DataType | None]
+) -> UnsupportedFeatureError:
+    found = " and ".join(sorted({"unknown type" if one is None else str(one) for one in types}))
+    return UnsupportedFeatureError(
+        f"{segment.where}: values of {found} are not merged: build the index again"
+    )
 
 
 def _kind_of(segment: Segment) -> IndexKind:

@@ -67,15 +67,17 @@ class NGram(IndexKind):
     ) -> BuiltSegment:
         """Sort the trigrams, within the source's limit of memory; there are no parameters."""
         no_parameters("NGRAM", parameters)
-        kind = source.field.type
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        check_type("NGRAM", source.field, supported=is_text)
+        _check_texts(source)
         with sorted_runs(_trigrams(source), source.memory_limit) as runs:
             return _write(grouped(runs, source.memory_limit, _TREEMAPS), out)
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Distinct trigrams, with that of nulls."""
         return {"num_ngrams": segment.open(POSTINGS).num_rows}
+
+    def value_type(self, segment: Segment) -> pa.DataType:
+        """Texts."""
+        return pa.string()
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
@@ -84,6 +86,7 @@ class NGram(IndexKind):
         batches = chain.from_iterable(map(_stored, segments))
         if source is None:
             return _write(merged_keys(batches, _TREEMAPS), out)
+        _check_texts(source)
         with sorted_runs(_trigrams(source), source.memory_limit) as runs:
             new = grouped(runs, source.memory_limit, _TREEMAPS)
             return _write(merged_keys(chain(batches, new), _TREEMAPS), out)
@@ -91,6 +94,12 @@ class NGram(IndexKind):
 
 _BATCH_ROWS = 1 << 14
 """Texts whose trigrams are made at a time."""
+
+
+def _check_texts(source: IndexSource) -> None:
+    kind = source.field.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    check_type("NGRAM", source.field, supported=is_text)
 
 
 def _trigrams(source: IndexSource) -> Iterator[ValueBatch]:

@@ -11,8 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from glaive.errors import IndexKindError, OptionError
+from glaive.index.index_file import IndexFile
 
-__all__ = ["check_type", "integer", "known_parameters", "no_parameters", "probability"]
+__all__ = [
+    "check_same_type",
+    "check_type",
+    "integer",
+    "known_parameters",
+    "no_parameters",
+    "probability",
+]
 
 
 def no_parameters(kind: str, parameters: Mapping[str, Any]) -> None:
@@ -35,6 +43,13 @@ def check_type(kind: str, field: pa.Field[pa.DataType], *, supported: bool) -> N
             f"{kind} index column {field.name}: column {field.name!r} of type {field.type} cannot "
             f"have a {kind} index"
         )
+
+
+def check_same_type(file: IndexFile, name: str, kind: pa.DataType) -> None:
+    """Raise a ``CorruptFileError`` if a column of a file has not the type of values to be added."""
+    stored = file.schema.field(name).type
+    if stored != kind:
+        raise file.corrupt_column(name, f"type {kind}, as the column that is indexed", f"{stored}")
 
 
 _MAX_INTEGER = 2**31 - 1

@@ -83,7 +83,6 @@ class ZoneMap(IndexKind):
         """Read the values once; ``rows_per_zone`` is 8,192 unless it is given."""
         known_parameters("ZONEMAP", parameters, (_ROWS,))
         rows_per_zone = integer(parameters, _ROWS, _DEFAULT_ROWS)
-        check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
         rows, nulls = _zones_of(source, rows_per_zone)
         return _write(rows, [nulls], rows_per_zone, out)
 
@@ -96,6 +95,13 @@ class ZoneMap(IndexKind):
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """Its zones, and how many rows one has."""
         return {"num_zones": segment.open(ZONES).num_rows, **self.parameters(segment)}
+
+    def value_type(self, segment: Segment) -> pa.DataType | None:
+        """The type of the bounds."""
+        file = segment.open(ZONES)
+        file.check(min=None)
+        kind: pa.DataType = file.schema.field("min").type
+        return kind
 
     def merge(
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
@@ -114,6 +120,7 @@ class ZoneMap(IndexKind):
 
 def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
     """The zones of a source, and the rows that are null."""
+    check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
     zoned, extremes = Zoned(source, rows_per_zone), Extremes(source.field.type)
     for batch in zoned.batches():
         extremes.add(batch)

@@ -96,6 +96,13 @@ class Inverted(IndexKind):
     ) -> BuiltSegment:
         """Join the partitions of segments as far as memory allows, and those of a source."""
         form = read_format(segments[0])
+        if source is not None:
+            is_json = check_column(source.field, by_element=form.by_element)
+            if is_json != (form.params.lance_tokenizer == "json"):
+                raise UnsupportedFeatureError(
+                    f"{segments[0].where} is over {form.params.lance_tokenizer}, column "
+                    f"{source.field.name!r} is of type {source.field.type}: build it again"
+                )
         stored: list[StoredPartition] = []
         for segment in segments:
             other = read_format(segment)
