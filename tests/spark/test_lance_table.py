@@ -9,7 +9,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 import glaive
 from glaive.errors import (
@@ -227,3 +227,26 @@ def test_a_branch_is_published_by_tasks(table: LanceTable, uri: str) -> None:
     branch.delete("id = 2")
     with pytest.raises(CommitConflictError):
         table.publish("checked")
+
+
+def test_rows_are_clustered_by_the_names_of_delta(table: LanceTable, uri: str) -> None:
+    assert table.optimize().executeZOrderBy("group", "id")["fragments_added"] >= 1
+    assert table.optimize().executeClusterBy(["id"])["fragments_added"] >= 1
+    assert lance.dataset(uri).to_table() == ROWS
+
+
+def test_types_of_columns_are_changed_by_names_of_spark(table: LanceTable, uri: str) -> None:
+    table.alterColumn("id", data_type="int")
+
+    assert glaive.dataset(uri).schema.field("id").type == pa.int32()
+    with pytest.raises(OptionError, match="alterColumn: 'dubble' is no type"):
+        table.alterColumn("id", data_type="dubble")
+
+
+def test_columns_of_spark_are_refused_where_tasks_have_no_jvm(table: LanceTable) -> None:
+    low: Any = functions.lit(1) < functions.lit(2)
+
+    with pytest.raises(OptionError, match=r"delete: expected a text .* merge"):
+        table.delete(low)
+    with pytest.raises(OptionError, match=r"update: expected a text .* merge"):
+        table.update(set={"id": low})

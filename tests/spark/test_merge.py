@@ -297,3 +297,14 @@ def test_a_task_gives_up_a_source_that_is_too_large(uri: str) -> None:
     assert task.execute(glaive.dataset(uri), read) is None
     assert len([*read]) > 50
     assert sorted(Path(uri).rglob("*")) == before_it
+
+
+def test_columns_that_are_set_may_have_the_name_of_the_table(
+    table: LanceTable, changes: DataFrame, uri: str
+) -> None:
+    merge = table.merge(changes.alias("s"), "t.id = s.id")
+    merge.whenMatchedUpdate(set={"t.n": "s.n + t.n", "`T`.text": "'set'"}).execute()
+
+    assert seen(uri)[18] == before()[18] | {"n": 198, "text": "set"}
+    with pytest.raises(ColumnNotFoundError, match=r"s\.n"):
+        merge.whenMatchedUpdate(set={"s.n": "1"}).execute()

@@ -22,8 +22,9 @@ from glaive.ingestion.expectations import Expectations
 from glaive.ingestion.formats.protocol import Piece, SourceFormat
 from glaive.ingestion.formats.registry import format_named, format_of
 from glaive.ingestion.journal import Journal
+from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.ingestion.rejects import BAD_RECORDS
-from glaive.ingestion.sources import SourceFile, list_sources
+from glaive.ingestion.sources import SourceFile, is_pattern, list_sources
 from glaive.ingestion.task import IngestTask
 from glaive.io.store import ObjectStore
 
@@ -31,6 +32,9 @@ __all__ = ["TASK_BYTES", "IngestMode", "IngestPlan", "Sources", "find_sources", 
 
 TASK_BYTES = 128 << 20
 """Bytes of the sources of one task, about."""
+
+_WITH_COLUMNS = ("csv", "json", "orc", "parquet")
+"""Formats whose files have columns of their own."""
 
 _READERS = 16
 """Threads that read footers and samples."""
@@ -103,6 +107,8 @@ def find_sources(
     )
     if existing is None:
         columns = Reconciled(with_vectors(columns.schema, vectors))
+    if source_format.name in _WITH_COLUMNS and not any(map(is_pattern, names)):
+        refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
 

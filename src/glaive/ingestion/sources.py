@@ -18,7 +18,7 @@ from glaive.io.store import ObjectMeta, ObjectStore, RangeReader
 from glaive.io.uri import open_object, open_store
 from glaive.types import ByteRange
 
-__all__ = ["COMPRESSIONS", "SourceFile", "list_sources", "open_source"]
+__all__ = ["COMPRESSIONS", "SourceFile", "is_pattern", "list_sources", "open_source"]
 
 Codec: TypeAlias = Literal["bz2", "gzip", "lz4", "zstd"]
 
@@ -97,6 +97,11 @@ def list_sources(
         files += found
     distinct = {file.uri: file for file in files}
     return list(distinct.values())
+
+
+def is_pattern(source: str) -> bool:
+    """Whether a source is a pattern of names."""
+    return _WILDCARD.search(source) is not None
 
 
 def _files_of(source: str, options: Mapping[str, str]) -> Iterator[SourceFile]:

@@ -171,7 +171,9 @@ def read(  # noqa: PLR0913  # one keyword for each option
         spark.conf.set(PUSHDOWN, "true")
     with as_glaive_errors():
         frame = spark.read.format("lance").options(**options).load(uri)
-    return marked_small(frame) if size <= _broadcast_bytes(spark) else frame
+    if size > _broadcast_bytes(spark):
+        return frame
+    return marked_small(frame, has_jvm=not is_connect(spark))
 
 
 def register_view(

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import JavaClass
 
-from glaive.spark.api import is_connect
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -26,10 +24,10 @@ NO_JOIN: Final = r".*\(strategy=broadcast\).* is not part of a join relation.*"
 """The warning, as a regular expression of Java for the whole message."""
 
 
-def marked_small(frame: DataFrame) -> DataFrame:
-    """The frame, as one that joins should broadcast."""
+def marked_small(frame: DataFrame, *, has_jvm: bool) -> DataFrame:
+    """The frame, as one that joins should broadcast; ``has_jvm``: of a classic session."""
     session: Any = frame.sparkSession
-    if not is_connect(session):
+    if has_jvm:
         _without_warning(session._jvm)  # noqa: SLF001  # no public way to the log
     return frame.hint("broadcast")
 

@@ -15,6 +15,7 @@ from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import WritePlan, plan_write
 from glaive.errors import NotFoundError, NotLanceError, SchemaError
 from glaive.format.fragment import Fragment
+from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
 from glaive.spark.jobs.runner import MAX_TASKS, parts_for
@@ -78,7 +79,8 @@ def convert_parquet(
     NotFoundError
         There is no such file.
     SchemaError
-        The files differ, or hold a type that datasets do not have.
+        The files differ, or hold a type that datasets do not have; or a column is only in the
+        names of folders.
     """
     source = open_store(folder, storage)
     found = [
@@ -89,6 +91,7 @@ def convert_parquet(
     if not found:
         raise NotFoundError(f"there is no file *.parquet below {source.uri}. Check the path")
     schema = _opened(source, found[0][0]).schema_arrow.remove_metadata()
+    refuse_partition_folders((path for path, _ in found), schema.names, source.uri)
     given = WriteOptions(mode="create", transaction_properties=dict(job.properties), **options)
     plan = plan_write(open_root(uri, storage), schema, given)
     runner: Any = job.runner  # that of a session

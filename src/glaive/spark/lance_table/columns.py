@@ -11,6 +11,7 @@ import pyarrow as pa
 from glaive.errors import OptionError
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.lance_table.column_join import add_from, update_from
+from glaive.spark.lance_table.create import arrow_type
 from glaive.spark.lance_table.handle import TableHandle, located
 
 if TYPE_CHECKING:
@@ -56,15 +57,16 @@ class TableColumns(TableHandle):
         column
             Path of the column.
         data_type
-            A ``pyarrow.DataType`` to which the values are cast; its files are written again,
-            by this process.
+            A type of Arrow or of Spark (``"bigint"``, too) to which the values are cast; its files
+            are written again, by this process.
 
         Raises
         ------
         ColumnNotFoundError, SchemaError, OptionError
             There is no such column, a value cannot be cast, or nothing is to be changed.
         """
-        change = {"path": column, "name": name, "data_type": data_type, "nullable": nullable}
+        arrow = None if data_type is None else arrow_type("alterColumn", data_type)
+        change = {"path": column, "name": name, "data_type": arrow, "nullable": nullable}
         dataset = self._latest()
         dataset.alter_columns({key: value for key, value in change.items() if value is not None})
         return dataset.version

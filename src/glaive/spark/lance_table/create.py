@@ -15,7 +15,7 @@ from glaive.spark.types import stored_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-__all__ = ["TableBuilder"]
+__all__ = ["TableBuilder", "arrow_type"]
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class TableBuilder(Generic[T]):
             It is no type.
         """
         metadata = {} if comment is None else {"comment": comment}
-        self._fields.append(pa.field(name, _arrow_type(dataType), nullable, metadata))
+        self._fields.append(pa.field(name, arrow_type("addColumn", dataType), nullable, metadata))
         return self
 
     def addColumns(self, columns: Any) -> Self:
@@ -115,7 +115,8 @@ class TableBuilder(Generic[T]):
         return self._find(self._uri, self._storage)
 
 
-def _arrow_type(given: Any) -> pa.DataType:
+def arrow_type(method: str, given: Any) -> pa.DataType:
+    """The type that a method was given, of Spark (also as SQL) or of Arrow."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType, StructType
 
@@ -124,9 +125,9 @@ def _arrow_type(given: Any) -> pa.DataType:
     try:
         parsed = DataType.fromDDL(given) if isinstance(given, str) else given
     except PySparkException as error:
-        raise OptionError(f"addColumn: {given!r} is no type of Spark: {error}") from error
+        raise OptionError(f"{method}: {given!r} is no type of Spark: {error}") from error
     if not isinstance(parsed, DataType):
-        raise OptionError(f"addColumn: expected a type of Spark or Arrow, found {given!r}")
+        raise OptionError(f"{method}: expected a type of Spark or Arrow, found {given!r}")
     columns = stored_schema(StructType().add("column", parsed), ())
     arrow: pa.DataType = columns.field(0).type
     return arrow

@@ -72,7 +72,8 @@ class MergeBuilder:
         condition
             Over both sides; default: all matched rows.
         set
-            ``{"price": "s.price", "seen": "t.seen + 1"}``; other columns stay as they are.
+            ``{"price": "s.price", "seen": "t.seen + 1"}``, or ``"t.price"`` for the column; other
+            columns stay as they are.
         """
         return self._with("matched", "update", condition, _given(set, "set"))
 
@@ -263,6 +264,7 @@ class MergeBuilder:
             values = clause.values
             if values is None:
                 values = self._all_of_source(spelled, clause, where)
+            values = {self._unqualified(name, spelled): value for name, value in values.items()}
             unknown = [name for name in values if name.lower() not in spelled]
             if unknown:
                 raise ColumnNotFoundError.among(unknown[0], names, where=where)
@@ -270,6 +272,12 @@ class MergeBuilder:
             action = replace(clause.action, columns=tuple(values))
             resolved.append(replace(clause, action=action, values=values))
         return tuple(resolved)
+
+    def _unqualified(self, name: str, spelled: Mapping[str, str]) -> str:
+        """A column that values are for, without the name of the table before it."""
+        table, dot, column = name.partition(".")
+        qualified = dot and self.name is not None and table.strip("`").lower() == self.name.lower()
+        return column if qualified and name.lower() not in spelled else name
 
     def _all_of_source(
         self, spelled: Mapping[str, str], clause: Clause, where: str

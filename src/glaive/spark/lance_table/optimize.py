@@ -95,7 +95,7 @@ class OptimizeBuilder:
 
     def executeClusterBy(
         self,
-        *columns: str,
+        *columns: str | Sequence[str],
         curve: CurveKind = "hilbert",
         target_rows_per_fragment: int = 1 << 20,
         job_id: str | None = None,
@@ -105,8 +105,8 @@ class OptimizeBuilder:
         Parameters
         ----------
         columns
-            One column: its order. Several: the order of a curve, along which rows have similar
-            values in all of them.
+            One by one or as a list. One column: its order. Several: the order of a curve, along
+            which rows have similar values in all of them.
         curve
             ``hilbert`` or ``zorder``.
         target_rows_per_fragment
@@ -143,10 +143,19 @@ class OptimizeBuilder:
             ids = opened.manifest.fragment_ids.tolist()
             wanted = set(ids) if self._where is None else _matching(opened, self._where, job)
             positions = [at for at, number in enumerate(ids) if number in wanted]
-            return cluster_rows(opened, columns, curve, target_rows_per_fragment, positions, job)
+            return cluster_rows(opened, names, curve, target_rows_per_fragment, positions, job)
 
+        names: list[str] = []
+        for one in columns:
+            names += [one] if isinstance(one, str) else one
         job = SparkJob.of(self._spark, job_id)
         return asdict(CompactionMetrics()) | job.change(self._dataset, cluster)
+
+    def executeZOrderBy(
+        self, *columns: str | Sequence[str], job_id: str | None = None
+    ) -> dict[str, int]:
+        """As :meth:`executeClusterBy` with ``curve="zorder"``; Delta's name for it."""
+        return self.executeClusterBy(*columns, curve="zorder", job_id=job_id)
 
 
 def rewrite_tasks(

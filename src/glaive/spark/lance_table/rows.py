@@ -48,6 +48,7 @@ class TableRows(TableHandle):
         """
         from glaive.dataset.rows.selected_rows import delete_where, truncate
 
+        _refuse_columns("delete", condition)
         job = SparkJob.of(self._spark, job_id)
         if condition is None:
             return job.change(self._dataset, lambda at, commit: truncate(at, job=commit))
@@ -91,8 +92,9 @@ class TableRows(TableHandle):
         """
         from glaive.dataset.rows.update import update_where
 
-        job = SparkJob.of(self._spark, job_id)
         values = {} if set is None else set
+        _refuse_columns("update", condition, *values.values())
+        job = SparkJob.of(self._spark, job_id)
         return job.change(
             self._dataset, lambda at, commit: update_where(at, values, condition, job=commit)
         )
@@ -162,3 +164,16 @@ class TableRows(TableHandle):
                 self._spark, at, columns, job, last=keep == "last", order_by=order_by
             ),
         )
+
+
+def _refuse_columns(method: str, *given: object) -> None:
+    """Refuse conditions and values that only a JVM can evaluate."""
+    from pyspark.sql import Column
+
+    for one in given:
+        if isinstance(one, Column):
+            raise OptionError(
+                f'{method}: expected a text in the language of filters, such as "id < 5", found '
+                f"{one!r}: its tasks have no JVM. Write it as a text, or use a merge, whose "
+                "conditions and values may be columns"
+            )

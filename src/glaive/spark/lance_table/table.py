@@ -142,12 +142,13 @@ class LanceTable(
         DatasetExistsError, NotFoundError
             There is a table already, or no such file.
         SchemaError, OptionError
-            The files differ, or the format is another one.
+            The files differ, or the format is another one; or the names of folders have columns
+            that the files lack (``day=3/a.parquet``).
 
         Notes
         -----
         Tasks read and write the files; no row passes through Spark. A task holds one file as it
-        is stored. Partition columns in the names of folders are not added.
+        is stored.
         """
         from glaive.spark.jobs.convert import convert_parquet
 
