@@ -131,6 +131,16 @@ def test_scan_writes_a_parquet_file(call: Call, things: str, tmp_path: Path) -> 
     assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [1, 2, 3, 1, 2]
 
 
+def test_a_parquet_file_does_not_get_the_ending_of_another_kind(
+    call: Call, things: str, tmp_path: Path
+) -> None:
+    result = call("scan", things, "--output", str(tmp_path / "out.csv"))
+
+    assert result.exit_code == 2
+    assert "glaive convert" in result.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_column_that_does_not_exist_is_named_with_the_closest(call: Call, things: str) -> None:
     result = call("head", things, "--columns", "nmae")
 

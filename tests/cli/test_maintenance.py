@@ -283,6 +283,7 @@ def test_convert_says_what_it_cannot_do(call: Call, things: str, tmp_path: Path)
     assert missing.stderr.startswith("Error: ")
     nested = call("convert", things, str(tmp_path / "b.csv"))
     assert nested.exit_code == 1
+    assert "Leave the column out" in nested.stderr
     assert not (tmp_path / "b.csv").exists()
 
 

@@ -129,6 +129,9 @@ def _writer(path: Path, kind: str, schema: pa.Schema) -> Any:
     if kind == "csv":
         from pyarrow import csv
 
+        from glaive.exporting.formats import Csv
+
+        Csv({}).check(schema)
         return csv.CSVWriter(path, schema)
     if kind == "arrow":
         import pyarrow as pa

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from glaive.cli.convert import KINDS
 from glaive.cli.options import (
     columns_option,
     dataset_argument,
@@ -55,6 +56,11 @@ def command(
     overwrite: bool,
 ) -> None:
     """Stream the rows of DATASET, a batch at a time."""
+    if output is not None and output.suffix.lower() in KINDS.keys() - {".parquet"}:
+        raise click.UsageError(
+            f"--output: {output} would be a Parquet file: name it {output.stem}.parquet, or write "
+            f"it by: glaive convert {dataset} {output}"
+        )
     if output is not None and output.exists() and not overwrite:
         raise click.ClickException(f"{output} exists; --overwrite replaces it")
     scanner = opened(dataset, version, storage_options).scanner(
