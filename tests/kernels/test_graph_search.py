@@ -112,3 +112,29 @@ NODES = nodes_of("gap", 2, 3, 1)
 def test_graphs_that_do_not_fit_are_refused(call: Any) -> None:
     with pytest.raises(ValueError, match=r"offsets|entry|nodes|rows"):
         call()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("capacity", [1, 3, 8])
+def test_nodes_at_no_distance_take_no_place_of_others(capacity: int, tier: Any) -> None:
+    # All nodes are neighbours of all; of every second one, the entry included, there is no distance.
+    count = 40
+    everyone = np.tile(np.arange(count, dtype=np.uint32), count)
+    level = GraphLevel(np.arange(count + 1) * count, everyone)
+    codes = np.arange(count, dtype=np.float32)[::-1, None].copy()
+    codes[::2] = np.nan
+    with force_tier(tier):
+        found, compared = search_graph(
+            [level, level], 0, NodeCodes("squared", codes, np.zeros(1, np.float32)), capacity
+        )
+    assert found.tolist() == [39 - 2 * at for at in range(capacity)]
+    assert compared.tolist() == [(2.0 * at) ** 2 for at in range(capacity)]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_where_no_node_is_at_a_distance_none_is_found(tier: Any) -> None:
+    level = GraphLevel(np.array([0, 1, 2]), np.array([1, 0], np.uint32))
+    nodes = NodeCodes("squared", np.full((2, 3), np.nan, np.float32), np.zeros(3, np.float32))
+    with force_tier(tier):
+        found, compared = search_graph([level], 0, nodes, 4)
+    assert (found.tolist(), compared.tolist()) == ([], [])

@@ -143,7 +143,7 @@ class ReachedNodes(NamedTuple):
 def search_graph(
     levels: Sequence[GraphLevel], entry: int, nodes: NodeCodes, capacity: int
 ) -> ReachedNodes:
-    """The nearest nodes that are found.
+    """The nearest nodes that are found; none that is at no distance (NaN) from the query.
 
     Parameters
     ----------
@@ -199,12 +199,13 @@ def _search_numpy(
             fresh = [node for node in dict.fromkeys(near) if node < count and node not in seen]
             seen.update(fresh)
             for node, far in zip(fresh, _far(nodes, np.array(fresh, np.int64)), strict=True):
-                if len(beam) == room and not far < beam[-1][0]:
+                if np.isnan(far) or (len(beam) == room and beam[-1][0] <= far):
                     continue
                 beam = beam[: room - 1] if len(beam) == room else beam
-                place = sum(1 for other, _ in beam if not other > far)
+                place = sum(1 for other, _ in beam if other <= far)
                 beam.insert(place, (far, node))
         entry = beam[0][1]
+    beam = [(far, node) for far, node in beam if not np.isnan(far)]
     found = np.array([node for _, node in beam], np.int64)
     return found, np.array([far for far, _ in beam], np.float32)
 

@@ -42,12 +42,14 @@ def shift_16(_context: Any, address: Any) -> Any:
 def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.float32) -> int:
     """Insert into a list in order of distance, behind equal ones; returns the place.
 
-    NaN comes last.
+    NaN comes last: nothing is behind it but NaN.
     """
     low = 0
-    while low + 16 <= count and not load_f32(distances + low * 4 + 60) > far:
+    if far != far:
+        low = min(count, most - 1)
+    while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
         low += 16
-    while low < count and not load_f32(distances + low * 4) > far:
+    while low < count and load_f32(distances + low * 4) <= far:
         low += 1
     end = min(count, most - 1)
     while end - low >= 16:

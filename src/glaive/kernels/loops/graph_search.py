@@ -52,7 +52,11 @@ def search_level(
     visited: int, kind: int, codes: int, width: int, query: int, terms: int, capacity: int,
     distances: int, found: int, fresh: int,
 ) -> int:  # fmt: skip
-    """Collect the nearest nodes that are reached from the entry on a level; returns how many."""
+    """Collect the nearest nodes that are reached from the entry on a level; returns how many.
+
+    Neighbours that are at no distance (NaN) are passed
+    over; the entry, if it is, gives way to all others.
+    """
     code_bytes = width * 4 if kind <= _PRODUCT else width
     store_f32(distances, far_from(entry, kind, codes, width, query, terms))
     put(found, entry)
@@ -97,7 +101,9 @@ def search_level(
             for i in range(met):
                 other = np.int64(load_i32(fresh + i * 4))
                 far = far_from(other, kind, codes, width, query, terms)
-                if count < capacity or far < load_f32(distances + (count - 1) * 4):
+                if count < capacity or not load_f32(distances + (count - 1) * 4) <= far:
+                    if far != far:
+                        continue
                     at = min(at, insert(found, distances, count, capacity, other, far))
                     count = min(count + 1, capacity)
             first = stop
@@ -131,4 +137,5 @@ def search_graph(
             capacity=room, distances=distances, found=found, fresh=fresh,
         )  # fmt: skip
         entry = np.int64(load_u32(found))
-    return count
+    farthest = load_f32(distances + (count - 1) * 4)
+    return count - 1 if farthest != farthest else count  # the entry, if it is at no distance
