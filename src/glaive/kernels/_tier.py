@@ -38,6 +38,7 @@ ENOUGH_WORK = 1_000_000
 
 _tier: str = "numba" if settings.kernels == "checked" else settings.kernels
 _small_work = 0
+_has_kernels = False
 
 
 def use_compiled(work: int) -> bool:
@@ -46,10 +47,13 @@ def use_compiled(work: int) -> bool:
     Earlier work of numpy counts: a process that keeps reading small pages switches to the
     compiled kernels, one that stops after a few never loads them.
     """
-    global _small_work  # noqa: PLW0603  # a count; a lost update only delays the switch
+    global _small_work, _has_kernels  # noqa: PLW0603  # a lost update only delays the switch
     if _tier != "auto":
         return _tier == "numba"
-    if work >= SMALL_WORK or native.is_loaded():
+    if _has_kernels or work >= SMALL_WORK:
+        return True
+    if native.is_loaded():
+        _has_kernels = True
         return True
     _small_work += work + CALL_WORK
     return _small_work >= ENOUGH_WORK

@@ -91,6 +91,8 @@ class CodeRows:
     terms: Float32s | None = None
     scales: Float32s | None = None
     blocks: UInt8s | None = None
+    shape: tuple[Any, int, int] = field(init=False)
+    """Type and width of the codes, and how many there are."""
     _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,12 +108,8 @@ class CodeRows:
             fits = codes.dtype == np.uint8 and _is_plain(self.blocks, np.uint8, size)
             if not fits or self.terms is None or self.scales is not None:
                 raise ValueError(f"blocks of {len(self.blocks)} bytes for codes {codes.shape}")
+        object.__setattr__(self, "shape", (codes.dtype, codes.shape[1], len(codes)))
         object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
-
-    @property
-    def kind(self) -> tuple[Any, int]:
-        """Type and width of the codes."""
-        return self.codes.dtype, self.codes.shape[1]
 
     @property
     def located(self) -> bytes:
@@ -148,6 +146,8 @@ class RowPlaces:
     row: Int64s
     key: UInt64s
     live: Flags | None = None
+    count: int = field(init=False)
+    """Number of rows."""
     _places: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -156,6 +156,7 @@ class RowPlaces:
         good = good and _is_plain(self.key, np.uint64, count)
         if not good or not (self.live is None or _is_plain(self.live, np.bool_, count)):
             raise ValueError(f"{len(self.fragment)} fragments and {len(self.row)} rows of {count}")
+        object.__setattr__(self, "count", count)
         object.__setattr__(self, "_places", self._located() if KEEPS_ADDRESSES else b"")
 
     @property
@@ -168,7 +169,7 @@ class RowPlaces:
         return pack("5q", len(self.key), *map(_place, arrays))
 
     def __len__(self) -> int:
-        return len(self.key)
+        return self.count
 
     @property
     def nbytes(self) -> int:
@@ -279,7 +280,7 @@ def scan_codes(
         The only rows that are compared; None: all.
     """
     width = _check(partitions, query, count)
-    total = sum(len(part.places) for part in partitions)
+    total = sum([part.places.count for part in partitions])
     room = min(count, total)
     if not room:
         return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
@@ -289,9 +290,9 @@ def scan_codes(
     table = np.frombuffer(b"".join(parts), np.int64)
     starts = [part.offset for part in partitions] + [part.weight for part in partitions]
     numbers = np.array([*starts, low, high, query.factor, query.shift], np.float32)
-    heap, keys = np.empty(room, np.float32), np.empty(room, np.uint64)
-    places = np.empty((2, room), np.int64)
-    first = address(numbers)
+    found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
+    keys, places, heap = found[0], found[1:3].view(np.int64), found[3].view(np.float32)
+    first, into, line = address(numbers), address(found), 8 * room
     scratch = None
     plain = query.comparison == "tables" and allowed is None and query[2:] == (1, 0)
     if plain and any(part.rows.blocks is not None for part in partitions):
@@ -304,8 +305,8 @@ def scan_codes(
         starts=0 if allowed is None else address(allowed.starts),
         sizes=0 if allowed is None else address(allowed.sizes),
         fragments=0 if allowed is None else len(allowed.starts),
-        bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=address(heap),
-        keys=address(keys), places=address(places), scratch=_place(scratch),
+        bits=0 if allowed is None else address(allowed.bits), capacity=room, heap=into + 3 * line,
+        keys=into, places=into + line, scratch=_place(scratch),
     )  # fmt: skip
     size, compared = compiled.scan_codes(*call)
     return Nearest(heap[:size], keys[:size], places[0, :size], places[1, :size], compared)
@@ -364,9 +365,9 @@ def _check(partitions: Sequence[ScannedPartition], query: CodeQuery, count: int)
     plain = query.query.dtype == kind and query.query.flags.c_contiguous
     if count < 1 or not plain or query.query.shape != shape or width < 1:
         raise ValueError(f"a query {query.query.shape} of {query.query.dtype}, {count} rows")
-    codes = np.dtype(np.float32 if vectors else np.uint8), width
+    codes = np.dtype(np.float32 if vectors else np.uint8)
     for rows, places, _, _ in partitions:
-        if rows.kind != codes or len(rows.codes) != len(places):
+        if rows.shape != (codes, width, places.count):
             found = f"{rows.codes.dtype} of shape {rows.codes.shape}"
             raise ValueError(f"codes are {found} for {len(places)} rows of {width}")
     return width

@@ -121,9 +121,11 @@ class Queries:
     @classmethod
     def of(cls, matrix: NDArray[Any], element: Element) -> Queries:
         """Query vectors for vectors of a type."""
-        kind: Element = element if element in ("float64", "uint8") else "float32"
+        kind = ELEMENTS[element if element in ("float64", "uint8") else "float32"]
+        if matrix.dtype == kind:
+            return cls(np.ascontiguousarray(matrix))
         with np.errstate(over="ignore", invalid="ignore"):
-            return cls(np.ascontiguousarray(matrix, ELEMENTS[kind]))
+            return cls(np.ascontiguousarray(matrix, kind))
 
     @cached_property
     def norms(self) -> Float32s:
@@ -160,9 +162,9 @@ def measure_pairs(
     count = len(rows)
     if len(query_of) != count:
         raise ValueError(f"{count} rows with {len(query_of)} queries")
-    if count and (int(rows.min()) < 0 or int(rows.max()) >= vectors.count):
+    if count and not _are_below(rows, vectors.count):
         raise ValueError(f"vectors {rows.min()} to {rows.max()} of {vectors.count}")
-    if count and (int(query_of.min()) < 0 or int(query_of.max()) >= queries.count):
+    if count and not _are_below(query_of, queries.count):
         raise ValueError(f"queries {query_of.min()} to {query_of.max()} of {queries.count}")
     return _measure(vectors, queries, metric, rows, query_of, count)
 
@@ -191,15 +193,21 @@ def measure_places(
         raise ValueError(f"{count} vectors with {len(query_of)} queries")
     if not count:
         return np.empty(0, np.float32)
-    if int(starts.min()) < 0 or int(starts.max()) > memory.size - size:
+    if size > memory.size or not _are_below(starts, memory.size - size + 1):
         raise ValueError(f"vectors at {starts.min()} to {starts.max()} of {memory.size} bytes")
-    if int(query_of.min()) < 0 or int(query_of.max()) >= queries.count:
+    if not _are_below(query_of, queries.count):
         raise ValueError(f"queries {query_of.min()} to {query_of.max()} of {queries.count}")
     if not use_compiled(count * dimension):
         octets = as_array(memory)[starts[:, None] + np.arange(size)]
         vectors = VectorBlock(octets.reshape(-1).view(kind), dimension, element)
         return _measure(vectors, queries, metric, np.arange(count), query_of, count)
     return _compiled(memory, element, queries, metric, starts, 1, query_of, count)
+
+
+def _are_below(numbers: NDArray[np.signedinteger], end: int) -> bool:
+    """Whether integers with a sign, at least one, are from 0 to below an end."""
+    # Without the sign, those below 0 are greater than any end.
+    return int(numbers.view(f"u{numbers.itemsize}").max()) < end
 
 
 def _measure(
@@ -232,7 +240,8 @@ def _compiled(
 ) -> Float32s:
     dimension = queries.matrix.shape[1]
     distances = np.empty(count, np.float32)
-    scratch = np.empty(dimension, np.float32)
+    is_half = element in ("float16", "bfloat16")
+    scratch = np.empty(dimension, np.float32) if is_half else None
     norms = queries.norms if metric == "cosine" else None
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     query_of = None if query_of is None else np.ascontiguousarray(query_of, np.int32)
@@ -242,7 +251,7 @@ def _compiled(
         queries=address(queries.matrix),
         query_of=0 if query_of is None else address(query_of),
         norms=0 if norms is None else address(norms),
-        scratch=address(scratch), out=address(distances),
+        scratch=0 if scratch is None else address(scratch), out=address(distances),
     )  # fmt: skip
     compiled.measure(*call)
     return distances

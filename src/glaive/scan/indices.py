@@ -201,12 +201,22 @@ class SnapshotIndices:
         CorruptFileError, DataFileMissingError, NotLanceError
             A file of it is damaged or absent.
         """
-        snapshot = self.snapshot
+        name = self.name_of(segment)
+        known: OpenedIndex | None = self.snapshot.session.index_cache.get(name)
+        return self._open(segment, name) if known is None else known
+
+    def name_of(self, segment: IndexedSegment) -> tuple[str, bytes]:
+        """What all keys of a segment in a session begin with; it is the first one, opened."""
         name = self._names.get(segment)
         if name is None:
-            name = self._names[segment] = segment.kept_under(snapshot)
-        known: OpenedIndex | None = snapshot.session.index_cache.get(name)
-        return self._open(segment, name) if known is None else known
+            name = self._names[segment] = segment.kept_under(self.snapshot)
+        return name
+
+    @cached_property
+    def version(self) -> tuple[object, ...]:
+        """What keys of things that only this version has begin with, beside a segment's."""
+        snapshot = self.snapshot
+        return snapshot.manifest.where, snapshot.manifest.version, snapshot.store.uri
 
     def _open(self, segment: IndexedSegment, name: tuple[str, bytes]) -> OpenedIndex:
         """Open a segment, and keep it under a name."""

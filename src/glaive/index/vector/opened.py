@@ -30,13 +30,23 @@ from glaive.kernels.distances import METRICS, Element, Metric, Queries, VectorBl
 from glaive.kernels.graph_search import MAX_CAPACITY, search_graph
 from glaive.types import Float32s, Int64s
 
-__all__ = ["LoadedPartition", "OpenedVectorIndex", "metric_of", "read_centroids"]
+__all__ = [
+    "LoadedPartition",
+    "OpenedVectorIndex",
+    "metric_of",
+    "nearest_first",
+    "read_centroids",
+]
 
 _MIN_GRAPH_ROWS: Final = 2000
 """Rows of a partition from which on its graph is read: fewer are compared one by one."""
 
 _ROWS_PER_NODE: Final = 200
 """Rows that are compared one after the other in the time that a graph needs for one it keeps."""
+
+
+_FEW_DISTANCES: Final = 256
+"""Distances that are sorted as quickly as the nearest of them are picked out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,8 +114,8 @@ class OpenedVectorIndex(OpenedIndex):
         self._segment = segment
         self._element: Element = "uint8" if metric == "hamming" else "float32"
         self._block = VectorBlock(centroids.reshape(-1), self.dimension, self._element)
-        self._filled = np.diff(partitions.bounds) > 0
-        self._all_filled = bool(self._filled.all())
+        filled = np.flatnonzero(np.diff(partitions.bounds))
+        self._filled = filled if len(filled) < len(centroids) else None
 
     @cached_property
     def defaults(self) -> SearchDefaults | None:
@@ -135,18 +145,22 @@ class OpenedVectorIndex(OpenedIndex):
                 made = (made / np.linalg.norm(made)).astype(np.float32)
         return made
 
-    def rank(self, query: NDArray[Any]) -> tuple[Int64s, Float32s]:
-        """Numbers of the partitions that have rows, nearest first, and distances of all.
+    def centroid_distances(self, query: NDArray[Any]) -> Float32s:
+        """Distances of a query of :meth:`query` from all centroids.
 
-        ``query`` is one of :meth:`query`. Distances are those of the residual where codes
-        are of residuals: squared ones.
+        Those of the residual where codes are of residuals: squared ones.
         """
         metric: Metric = "l2" if self.metric == "cosine" else self.metric
-        distances = measure(self._block, Queries(query[None]), metric)
-        order = distances.argsort(kind="stable")
-        if not self._all_filled:
-            order = order[self._filled[order]]
-        return order, distances
+        return measure(self._block, Queries(query[None]), metric)
+
+    def ranked(self, distances: Float32s, count: int) -> Int64s:
+        """Numbers of the partitions that have rows, the nearest first, so many of them.
+
+        Of equal distances the lower number comes first; NaN comes last.
+        """
+        if self._filled is None:
+            return nearest_first(distances, count)
+        return self._filled[nearest_first(distances[self._filled], count)]
 
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
         """What comparing a query of :meth:`query` with codes needs, for all partitions."""
@@ -225,6 +239,20 @@ class OpenedVectorIndex(OpenedIndex):
         """Read all partitions, as far as the session keeps them; bytes of memory after it."""
         sizes = [self.load(number).nbytes for number in range(len(self.partitions))]
         return self.nbytes + sum(sizes)
+
+
+def nearest_first(distances: Float32s, count: int) -> Int64s:
+    """Numbers of the least distances, ascending, at most so many.
+
+    Equal ones stay in their order; NaN comes last.
+    """
+    if count < len(distances) and len(distances) >= _FEW_DISTANCES:
+        # Only those that may be among them are put in order.
+        last = np.partition(distances, count - 1)[count - 1]
+        near: Int64s = (distances <= last).nonzero()[0]
+        if len(near) >= count:  # else the last of them is NaN
+            return near[distances[near].argsort(kind="stable")[:count]]
+    return distances.argsort(kind="stable")[:count]
 
 
 def metric_of(name: str, file: IndexFile) -> Metric:

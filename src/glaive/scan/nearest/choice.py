@@ -90,7 +90,9 @@ def _chosen(
     if not opened or metric is None:
         return None
     _check_graphs(opened, options)
-    fragments = union_of(one.segment for one in opened)
+    fragments = index.fragments
+    if len(opened) < len(index.segments):
+        fragments = union_of(one.segment for one in opened)
     return ChosenIndex(index.name, tuple(opened), fragments, metric)
 
 

@@ -13,9 +13,11 @@ from glaive.named_tuple import NamedTuple
 from glaive.scan.nearest.options import NearestOptions
 from glaive.types import Float32s
 
-__all__ = ["Effort", "effort_of"]
+__all__ = ["NEIGHBOURS", "Effort", "effort_of"]
 
-_NEIGHBOURS: Final = 8
+NEIGHBOURS: Final = 8
+"""Nearest centroids that tell whether a query is clear."""
+
 _CLEAR: Final = 1.28
 _UNCLEAR: Final = 1.08
 """Distance of the eighth centroid, in that of the first, from which on a query is clear or not."""
@@ -41,7 +43,8 @@ def effort_of(
     count
         Rows wanted.
     ranked
-        Distances of the query from the centroids, ascending; None: not known yet.
+        Distances of the query from the nearest centroids, ascending, :data:`NEIGHBOURS` at least
+        where there are as many; None: not known yet.
     partitions
         Those that the index has.
     """
@@ -68,8 +71,8 @@ def _usual(count: int, ranked: Float32s | None, metric: Metric, partitions: int)
     """
     clear = 4 + 0.8 * sqrt(count)
     unclear = 0.5
-    if ranked is not None and len(ranked) >= _NEIGHBOURS and metric in ("l2", "cosine"):
-        nearest, other = float(ranked[0]), float(ranked[_NEIGHBOURS - 1])
+    if ranked is not None and len(ranked) >= NEIGHBOURS and metric in ("l2", "cosine"):
+        nearest, other = float(ranked[0]), float(ranked[NEIGHBOURS - 1])
         ratio = other / nearest if nearest > 0 else _CLEAR
         if isfinite(ratio):
             unclear = min(1.0, max(0.0, (_CLEAR - ratio) / (_CLEAR - _UNCLEAR)))

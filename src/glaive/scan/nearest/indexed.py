@@ -5,7 +5,6 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import ceil
 from typing import Final
 
@@ -20,7 +19,7 @@ from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
-from glaive.scan.nearest.effort import effort_of
+from glaive.scan.nearest.effort import NEIGHBOURS, effort_of
 from glaive.scan.nearest.located import locate_rows
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.top import Found, TopRows, nearest_of
@@ -70,7 +69,7 @@ class _Compared(NamedTuple):
     rows: Int64s | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class IndexSearch:
     """A search in the segments of an index.
 
@@ -101,18 +100,13 @@ class IndexSearch:
     applies_range: bool
     meter: Meter
 
-    @cached_property
-    def version(self) -> tuple[object, ...]:
-        """What the places of rows belong to, beside a segment."""
-        snapshot = self.indices.snapshot
-        return snapshot.manifest.where, "located", snapshot.manifest.version, snapshot.store.uri
-
     def find(self) -> Found:
         """The nearest rows of all segments, with distances as far as codes tell them."""
-        limits = np.empty(self.query.queries.count, np.float32)
-        limits[:] = self.query.top().limits if self.applies_range else np.inf
+        count = self.query.queries.count
+        limits = np.empty(count, np.float32)
+        limits.fill(self.query.limit if self.applies_range else np.inf)
         top = TopRows(self.candidates, limits)
-        for number in range(self.query.queries.count):
+        for number in range(count):
             for segment in self.segments:
                 self._search(segment, number, top)
         return top.result()
@@ -121,17 +115,22 @@ class IndexSearch:
         """Add the nearest rows of a segment for one query."""
         opened = searched.opened
         query = opened.query(self.query.queries.matrix[number])
-        order, centroid_distances = opened.rank(query)
-        ranked = centroid_distances[order]
+        centroid_distances = opened.centroid_distances(query)
+        wanted = opened.ranked(centroid_distances, NEIGHBOURS)
         effort = effort_of(
-            self.options, self.query.count, ranked, opened.metric, len(opened.partitions)
-        )
+            self.options, self.query.count, centroid_distances[wanted], opened.metric,
+            len(opened.partitions),
+        )  # fmt: skip
         prepared = opened.prepare(query)
-        wanted = order[: effort.most].tolist()
         done = found = 0
-        while done < len(wanted) and (done < effort.first or found < self.candidates):
+        while done < effort.most and (done < effort.first or found < self.candidates):
             stop = max(effort.first, done + 1)
-            near = wanted[done:stop]
+            if len(wanted) < stop:
+                # Few need more than they begin with.
+                wanted = opened.ranked(centroid_distances, effort.most if done else stop)
+            near = wanted[done:stop].tolist()
+            if not near:
+                break
             partitions = self._partitions(searched, near)
             found += self._compare_all(
                 searched, prepared, partitions, centroid_distances[near].tolist(), number, top
@@ -158,7 +157,9 @@ class IndexSearch:
         compared: list[_Compared] = []
         is_plain = self.allowed is None or allowed is not None
         for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
-            reached = self._reached(searched, prepared, loaded, distance, places)
+            reached = None
+            if loaded.graph is not None:
+                reached = self._reached(searched, prepared, loaded, distance, places)
             if reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None and is_plain:
@@ -194,8 +195,6 @@ class IndexSearch:
         located: RowPlaces,
     ) -> _Compared | None:
         """Rows that the graph of a partition leads to; None: too few of them are searched."""
-        if loaded.graph is None:
-            return None
         share = 1.0
         if self.allowed is not None or located.live is not None:
             some = np.arange(0, len(located), max(1, len(located) // _SAMPLED))
@@ -243,9 +242,9 @@ class IndexSearch:
     ) -> list[tuple[LoadedPartition, RowPlaces]]:
         """Partitions, and where their rows are; kept for this version."""
         (segment, opened), cache = searched, self.indices.snapshot.session.index_cache
-        name = segment.kept_under(self.indices.snapshot)
+        name, located_in = self.indices.name_of(segment), (self.indices.version, segment.uuid)
         loaded = cache.get_all([(*name, opened.key(number)) for number in numbers])
-        places = cache.get_all([(self.version, segment.uuid, number) for number in numbers])
+        places = cache.get_all([(*located_in, number) for number in numbers])
         found = []
         for number, one, place in zip(numbers, loaded, places, strict=True):
             partition = _load(opened, number) if one is None else one
@@ -256,7 +255,7 @@ class IndexSearch:
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
         """Where the rows of a partition are."""
         located = locate_rows(self.indices, segment, loaded.rows)
-        key = (self.version, segment.uuid, loaded.number)
+        key = (self.indices.version, segment.uuid, loaded.number)
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
 

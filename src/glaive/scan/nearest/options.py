@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -88,31 +89,12 @@ class NearestOptions:
                 f"nearest: expected a mapping with 'column' and 'q', found {given!r:.80}"
             )
         _check_keys(given)
+        kept = {name: _CHECKED[name](value) for name, value in given.items() if value is not None}
         for name in ("column", "q"):
-            if given.get(name) is None:
+            if name not in kept:
                 raise OptionError(f"nearest: {name!r} is missing")
-        if not isinstance(given["column"], str):
-            raise OptionError(f"nearest: column: expected a name, found {given['column']!r}")
-        kept: dict[str, Any] = {"column": given["column"], "query": _vectors(given["q"])}
-        for name, least in _LEAST.items():
-            if given.get(name) is not None:
-                kept[name] = _integer(name, given[name], least)
-        kept |= _partitions(given)
-        if given.get("metric") is not None:
-            kept["metric"] = _metric_of(given["metric"])
-        if given.get("search_effort") is not None:
-            kept["search_effort"] = _number("search_effort", given["search_effort"], 0, 1)
-        for name, values in _CHOICES.items():
-            if given.get(name) is not None:
-                if type(given[name]) is not type(values[0]) or given[name] not in values:
-                    expected = " or ".join(map(repr, values))
-                    raise OptionError(
-                        f"nearest: {name}: expected {expected}, found {given[name]!r}"
-                    )
-                kept[name] = given[name]
-        if given.get("distance_range") is not None:
-            kept["distance_range"] = _range(given["distance_range"])
-        return cls(**kept)
+        _set_partitions(kept)
+        return cls(query=kept.pop("q"), **kept)
 
     def with_defaults(self, nprobes: int, refine_factor: int | None) -> NearestOptions:
         """The same with other defaults for how many partitions are searched, and refined.
@@ -134,24 +116,21 @@ class NearestOptions:
         return _DEFAULT_COUNT if limit is None else limit
 
 
-_LEAST: Final = {"k": 1, "refine_factor": 1, "ef": 1, "query_parallelism": -1}
-_KEYS: Final = frozenset(
-    {
-        *_LEAST, "column", "q", "metric", "nprobes", "minimum_nprobes", "maximum_nprobes",
-        "search_effort", "use_index", "approx_mode", "distance_range",
-    }
-)  # fmt: skip
+_LEAST: Final = {
+    "k": 1, "refine_factor": 1, "ef": 1, "query_parallelism": -1,
+    "nprobes": 1, "minimum_nprobes": 1, "maximum_nprobes": 1,
+}  # fmt: skip
 
 
 def _check_keys(given: Mapping[Any, Any]) -> None:
-    unknown = sorted(map(str, given.keys() - _KEYS))
+    unknown = sorted(map(str, given.keys() - _CHECKED.keys()))
     if unknown:
         from difflib import get_close_matches
 
-        close = get_close_matches(unknown[0], sorted(_KEYS), n=1)
+        close = get_close_matches(unknown[0], sorted(_CHECKED), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise OptionError(
-            f"nearest: unknown key {unknown[0]!r}{hint} Known: {', '.join(sorted(_KEYS))}"
+            f"nearest: unknown key {unknown[0]!r}{hint} Known: {', '.join(sorted(_CHECKED))}"
         )
 
 
@@ -163,23 +142,33 @@ _PYLANCE_WORDS: Final = {
 """What callers of pylance match on."""
 
 
-def _partitions(given: Mapping[str, Any]) -> dict[str, int]:
-    """How many partitions to search."""
-    kept: dict[str, int] = {}
-    for name in ("nprobes", "minimum_nprobes", "maximum_nprobes"):
-        if given.get(name) is not None:
-            kept[name] = _integer(name, given[name], 1)
+def _set_partitions(kept: dict[str, Any]) -> None:
+    """Set how many partitions to search, at least and at most, in place of ``nprobes``."""
     both = kept.pop("nprobes", None)
     # Whoever says how much effort to make leaves the number to that.
-    if both is not None and given.get("search_effort") is None:
-        kept = {"minimum_nprobes": both, "maximum_nprobes": both} | kept
+    if both is not None and "search_effort" not in kept:
+        kept.setdefault("minimum_nprobes", both)
+        kept.setdefault("maximum_nprobes", both)
     least, most = kept.get("minimum_nprobes", 1), kept.get("maximum_nprobes")
     if most is not None and least > most:
         raise OptionError(
             f"minimum_nprobes must be <= maximum_nprobes: nearest: minimum_nprobes is {least}, "
             f"maximum_nprobes is {most}; the first must not be more"
         )
-    return kept
+
+
+def _name(given: object) -> str:
+    if not isinstance(given, str):
+        raise OptionError(f"nearest: column: expected a name, found {given!r}")
+    return given
+
+
+def _choice(name: str, given: Any) -> Any:
+    values = _CHOICES[name]
+    if type(given) is not type(values[0]) or given not in values:
+        expected = " or ".join(map(repr, values))
+        raise OptionError(f"nearest: {name}: expected {expected}, found {given!r}")
+    return given
 
 
 def _metric_of(given: object) -> Metric:
@@ -259,3 +248,17 @@ def _plain(given: Any) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return given.to_pylist()
     return given.to_numpy(zero_copy_only=False)
+
+
+_CHECKED: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(
+    {
+        "column": _name,
+        "q": _vectors,
+        "metric": _metric_of,
+        "search_effort": partial(_number, "search_effort", low=0, high=1),
+        "distance_range": _range,
+        **{name: partial(_integer, name, least=least) for name, least in _LEAST.items()},
+        **{name: partial(_choice, name) for name in _CHOICES},
+    }
+)
+"""What is kept of the value of each key."""

@@ -43,13 +43,17 @@ class VectorQuery:
         """How many queries are answered separately."""
         return 1 if self.kind.several else self.queries.count
 
+    @property
+    def limit(self) -> float:
+        """The greatest distance that rows may have."""
+        if self.high is None:
+            return float("inf")
+        return float(np.nextafter(np.float32(self.high), np.float32(-np.inf)))
+
     def top(self) -> TopRows:
         """Where found rows go."""
-        high = np.inf
-        if self.high is not None:
-            high = float(np.nextafter(np.float32(self.high), np.float32(-np.inf)))
         limits = np.empty(self.answers, np.float32)
-        limits.fill(high)
+        limits.fill(self.limit)
         return TopRows(self.count, limits)
 
     def in_range(self, distances: Float32s) -> Float32s:

@@ -80,7 +80,7 @@ class VectorType:
                 f"{self.dimension}: nearest: q: column {column!r} has vectors of {self.dimension} "
                 f"numbers, the query has {given.shape[-1]}"
             )
-        matrix = np.atleast_2d(given)
+        matrix = given if given.ndim == 2 else given[None]
         if self.element == "uint8" and matrix.dtype != np.uint8:
             matrix = np.clip(np.nan_to_num(matrix), 0, 255)
         elif self.element == "float16":  # rounded to what vectors are, as pylance does
