@@ -117,7 +117,7 @@ def test_graphs_that_do_not_fit_are_refused(call: Any) -> None:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("capacity", [1, 3, 8])
 def test_nodes_at_no_distance_take_no_place_of_others(capacity: int, tier: Any) -> None:
-    # All nodes are neighbours of all; of every second one, the entry included, there is no distance.
+    # All are neighbours of all; every second one, the entry included, has no distance.
     count = 40
     everyone = np.tile(np.arange(count, dtype=np.uint32), count)
     level = GraphLevel(np.arange(count + 1) * count, everyone)

@@ -159,13 +159,13 @@ class _Take:
 
     def table(self, fragment: Int64s, rows: Int64s) -> pa.Table:
         """Rows out of many fragments: in bulk where these are small, else one by one."""
-        from glaive.scan.small.takes import take_small  # of one fragment: not loaded
-
         positions = distinct(fragment)
         joined = None if self.deleted else self.source.joined_before()
         small = []
         has_all = joined is not None and joined.holds(positions)
         if not has_all:
+            from glaive.scan.small.takes import take_small  # not loaded where all are joined
+
             # Where rows are deleted, nothing is taken in bulk: live rows are physical ones.
             small = take_small(self.source, fragment, rows, self.meter)
             joined = None if small else self.joined(positions.tolist())

@@ -131,6 +131,15 @@ class Hits(NamedTuple):
     rows: RowNumbers
     scores: Float32s
 
+    @classmethod
+    def joined(cls, parts: Sequence[Hits]) -> Hits:
+        """All rows of several."""
+        if len(parts) == 1:
+            return parts[0]
+        rows = [np.zeros(0, np.uint64), *(part.rows for part in parts)]
+        scores = [np.zeros(0, np.float32), *(part.scores for part in parts)]
+        return Hits(np.concatenate(rows), np.concatenate(scores))
+
     def best(self, most: int | None) -> Hits:
         """The best first, of equal ones the lower row; so many of them."""
         order = np.lexsort((self.rows, -self.scores))[:most]
@@ -171,21 +180,20 @@ def search_terms(
         )
         for token in tokens
     }
-    rows, scores = [np.zeros(0, np.uint64)], [np.zeros(0, np.float32)]
+    parts: list[Hits] = []
     floor = 0.0
     for number, one in enumerate(searched):
         terms = _Terms(query, groups[number], {token: lists[token][number] for token in tokens})
         search = Search(one.partition.size, _at_most(most, one), one.allowed, floor)
         found = terms.find(rare, one.partition, search)
-        rows.append(one.rows[found.documents])
-        scores.append(found.scores)
+        parts.append(Hits(one.rows[found.documents], found.scores))
         if most and len(searched) > 1:
-            together = np.concatenate(scores)
+            together = np.concatenate([part.scores for part in parts])
             if len(together) >= most:
                 worst = np.partition(together, len(together) - most)[len(together) - most]
                 # Rows of later partitions with an equal score may come before.
                 floor = max(0.0, float(np.nextafter(worst, np.float32(0))))
-    return Hits(np.concatenate(rows), np.concatenate(scores))
+    return Hits.joined(parts)
 
 
 def _at_most(most: int | None, one: SearchedPartition) -> int:

@@ -45,7 +45,7 @@ def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.f
     NaN comes last: nothing is behind it but NaN.
     """
     low = 0
-    if far != far:
+    if np.isnan(far):
         low = min(count, most - 1)
     while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
         low += 16

@@ -102,7 +102,7 @@ def search_level(
                 other = np.int64(load_i32(fresh + i * 4))
                 far = far_from(other, kind, codes, width, query, terms)
                 if count < capacity or not load_f32(distances + (count - 1) * 4) <= far:
-                    if far != far:
+                    if np.isnan(far):
                         continue
                     at = min(at, insert(found, distances, count, capacity, other, far))
                     count = min(count + 1, capacity)
@@ -138,4 +138,4 @@ def search_graph(
         )  # fmt: skip
         entry = np.int64(load_u32(found))
     farthest = load_f32(distances + (count - 1) * 4)
-    return count - 1 if farthest != farthest else count  # the entry, if it is at no distance
+    return count - 1 if np.isnan(farthest) else count  # the entry, if it is at no distance

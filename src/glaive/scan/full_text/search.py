@@ -214,15 +214,15 @@ class TextSearch:
         if terms.phrase:
             for _, opened in column.segments:
                 opened.check_positions()
-        parts = [Hits(np.zeros(0, np.uint64), np.zeros(0, np.float32))]
+        parts: list[Hits] = []
         if tokens and column.segments:
             searched = column.searched(self._among)
             parts.append(search_terms(searched, terms, column.statistics, most))
             self.meter.count("documents_indexed", column.statistics.documents)
         if tokens and not self.options.fast_search:
             parts += self._unindexed(column, terms, most)
-        rows = np.concatenate([part.rows for part in parts])
-        return Hits(rows, np.concatenate([part.scores for part in parts]) * np.float32(boost))
+        found = Hits.joined(parts)
+        return found if boost == 1 else Hits(found.rows, found.scores * np.float32(boost))
 
     def _unindexed(self, column: TextColumn, terms: TermQuery, most: int | None) -> Iterator[Hits]:
         """Rows in fragments that the index does not know: their texts are read."""
