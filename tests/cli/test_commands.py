@@ -45,6 +45,21 @@ def test_help_waits_for_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == ""
 
 
+def test_a_command_that_ends_leaves_little_to_be_searched_for_garbage(things: str) -> None:
+    script = (
+        "import atexit, gc\n"
+        "atexit.register(lambda: print(len(gc.get_objects())))\n"
+        "from glaive.cli.main import main\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "count", things], capture_output=True, text=True, check=True
+    )
+
+    count, objects = done.stdout.split()
+    assert int(count) == 5
+    assert int(objects) < 1_000
+
+
 @pytest.mark.parametrize(
     ("words", "number", "completed"),
     [("glaive nam", 1, "plain,namespace"), ("glaive namespace se", 2, "plain,serve")],
