@@ -25,6 +25,7 @@ from glaive.scan.run.scheduler import ALIGNED_ROWS, ScanRun
 from glaive.types import RowRange
 
 if TYPE_CHECKING:  # scans without a filter do not load them
+    from glaive.file.protocol import BoundColumn
     from glaive.scan.filter.search import Search
     from glaive.scan.filter.selection import FragmentSelection, Selection
 
@@ -180,6 +181,7 @@ class FragmentWindows:
         return run.map(_read_window, jobs, self.ranges, job_bytes=WINDOW_BYTES, inline=inline)
 
     def _page_jobs(self, run: ScanRun) -> Iterator[tuple[BoundFragment, int, int, int]]:
+        most_of: dict[int, int] = {}  # of columns whose values are as wide in all fragments
         for bound, start, stop in run.opened(self.ranges):
             for at, column in enumerate(bound.columns):
                 cuts = column.cuts()
@@ -187,17 +189,25 @@ class FragmentWindows:
                     cuts = np.array([start, stop])
                 else:
                     cuts = np.unique(np.clip(cuts, start, stop))
-                kind = column.field.type
-                # Where the width is a guess, pieces cost more than threads bring: half as many.
-                size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
-                if pa.types.is_nested(kind):
-                    share = column.value_bytes * self.rows // worker_count()
-                    size = max(size, min(share, _NESTED_JOB_BYTES))
-                most = max(ALIGNED_ROWS, size // column.value_bytes // ALIGNED_ROWS * ALIGNED_ROWS)
+                most = most_of.get(at)
+                if most is None:
+                    most = self._piece_rows(column)
+                    if not pa.types.is_nested(column.field.type):
+                        most_of[at] = most
                 for begin, end in pairwise(cuts.tolist()):
                     step = most if end - begin >= 2 * most else end - begin
                     for first in range(begin, end, step):
                         yield bound, at, first, min(first + step, end)
+
+    def _piece_rows(self, column: BoundColumn) -> int:
+        """Rows of a piece of a page of the column, at most."""
+        kind, width = column.field.type, column.value_bytes
+        # Where the width is a guess, pieces cost more than threads bring: half as many.
+        size = _JOB_BYTES if has_known_width(kind) else 2 * _JOB_BYTES + 1
+        if pa.types.is_nested(kind):
+            share = width * self.rows // worker_count()
+            size = max(size, min(share, _NESTED_JOB_BYTES))
+        return max(ALIGNED_ROWS, size // width // ALIGNED_ROWS * ALIGNED_ROWS)
 
     def _searched(
         self, search: Search, window_rows: int | None
