@@ -46,7 +46,7 @@ _ROWS_PER_NODE: Final = 200
 
 
 _FEW_DISTANCES: Final = 256
-"""Distances that are sorted as quickly as the nearest of them are picked out."""
+"""Distances that are sorted as quickly as the nearest of them are found."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
