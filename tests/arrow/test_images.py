@@ -39,7 +39,10 @@ def test_the_kind_of_images_is_that_of_the_array() -> None:
     assert ImageArray.from_array(large).type == EncodedImageType(pa.large_binary())
     assert tensors().type == FixedShapeImageTensorType(pa.uint8(), (3, 4, 2))
     assert ImageArray.from_array(tensors()).equals(tensors())
-    for wrong in (pa.array([1]), 1, "a.png", [1.5], ["a.png", b"a"]):
+    assert ImageArray.from_array([b"a.png", "b.png", None]).storage.to_pylist() == [
+        "a.png", "b.png", None,
+    ]  # fmt: skip
+    for wrong in (pa.array([1]), 1, "a.png", [1.5], ["a.png", 2], [b"\xff"]):
         with pytest.raises(SchemaError, match="Cannot build an Image"):
             ImageArray.from_array(wrong)
 

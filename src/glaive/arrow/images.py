@@ -99,8 +99,16 @@ class ImageArray(pa.ExtensionArray):
         return ImageURIArray.from_uris(images)
 
 
-def _is_address(uri: object) -> bool:
-    return uri is None or isinstance(uri, str | PathLike | pa.StringScalar | pa.LargeStringScalar)
+def _address(uri: object) -> str | None:
+    """An address as text; a ``SchemaError`` for what is none."""
+    if isinstance(uri, bytes):
+        try:
+            return uri.decode()
+        except UnicodeDecodeError as error:
+            raise SchemaError(f"Cannot build an ImageURIArray from {uri!r:.40}: {error}") from error
+    if uri is None or isinstance(uri, str | PathLike | pa.StringScalar | pa.LargeStringScalar):
+        return None if uri is None else str(uri)
+    raise SchemaError(f"Cannot build an ImageURIArray from a {type(uri).__name__}")
 
 
 class ImageURIArray(ImageArray):
@@ -120,11 +128,7 @@ class ImageURIArray(ImageArray):
         elif isinstance(uris, str | bytes) or not isinstance(uris, Iterable):
             raise SchemaError(f"Cannot build an ImageURIArray from {type(uris)}")
         else:
-            found = list(uris)
-            wrong = next((one for one in found if not _is_address(one)), None)
-            if wrong is not None:
-                raise SchemaError(f"Cannot build an ImageURIArray from a {type(wrong).__name__}")
-            texts = [None if uri is None else str(uri) for uri in found]
+            texts = [_address(uri) for uri in uris]
             storage = pa.array(texts, pa.string())
         kind: Any = ImageURIType(storage.type)
         made: Any = pa.ExtensionArray.from_storage(kind, storage)
