@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.strangers import below_base, contents_of
@@ -39,6 +40,15 @@ def home(tmp_path: Path) -> Path:
     (home / ".ssh.lance").write_bytes(SECRET)
     (home / "id_rsa").write_bytes(SECRET)
     return home
+
+
+def test_files_of_many_megabytes_are_copied_whole(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(7).integers(0, 2**63, 2_500_000)  # 20 MB: several windows
+    dataset = glaive.write_dataset({"a": numbers}, tmp_path / "d")
+    dataset.deep_clone(tmp_path / "clone")
+    assert glaive.dataset(tmp_path / "clone").to_table()["a"].to_numpy().tobytes() == (
+        numbers.tobytes()
+    )
 
 
 @pytest.mark.parametrize("name", [".ssh.lance", ".ssh/id_rsa", "id_rsa"])

@@ -121,6 +121,21 @@ def test_documents_of_a_short_list_are_found_far_along_a_long_one(tier: Any) -> 
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("heavy", range(4))
+def test_no_block_is_passed_over_for_which_one_of_several_terms_has_a_high_weight(
+    tier: Any, heavy: int
+) -> None:
+    documents = np.arange(200, dtype=np.uint32)
+    weights = np.ones((4, 200), np.float32)
+    weights[heavy, 150] = 10
+    lists = [weighted(documents, own) for own in weights]
+    with force_tier(tier):
+        for find in (top_any, top_all):
+            found = find(lists, np.ones(4, np.float32), Search(200, 1))
+            assert plain(found) == ([150], [13.0])
+
+
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(("slop", "expected"), [(0, [0]), (1, [0, 1]), (2, [0, 1, 2])])
 def test_terms_of_a_phrase_may_be_as_far_apart_as_the_slop(
     tier: Any, slop: int, expected: list[int]

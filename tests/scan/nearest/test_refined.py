@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.errors import ColumnNotFoundError
 from glaive.io.local import LocalStore
 from glaive.kernels.distances import Queries
 from glaive.scan.metrics import Meter
@@ -62,6 +63,58 @@ def test_every_search_has_the_distances_of_an_exact_one(
             found = dataset.to_table(["id"], nearest={**asked, "refine_factor": 20, "nprobes": 2})
             assert found["id"].to_pylist() == exact["id"].to_pylist()
             np.testing.assert_allclose(found["_distance"], exact["_distance"], rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_no_index_covers_are_found_once_where_a_filter_leaves_few(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", np.float32, fragments=1)
+    dataset.create_index("v", "IVF_FLAT", metric="l2", num_partitions=1)
+    dataset = written(tmp_path / "v.lance", np.float32, fragments=1)  # ids from 0 on again
+    asked = {"column": "v", "q": np.zeros(DIMENSION, np.float32), "k": 20}
+    found = dataset.to_table(["id"], nearest=asked, filter="id < 4", prefilter=True)
+    assert sorted(found["id"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_a_range_of_distances_is_that_of_the_true_ones(tmp_path: Path, metric: str) -> None:
+    dataset = written(tmp_path / "v.lance", np.float32)
+    dataset.create_index("v", "IVF_SQ", metric=metric, num_partitions=1)
+    query = np.random.default_rng(5).standard_normal(DIMENSION).astype(np.float32)
+    asked = {"column": "v", "q": query, "k": 600, "metric": metric}
+    every = dataset.to_table(["id"], nearest={**asked, "use_index": False})
+    low, high = (every["_distance"][at].as_py() for at in (200, 400))
+    within = {**asked, "distance_range": (low, high)}
+    exact = dataset.to_table(["id"], nearest={**within, "use_index": False})
+    assert exact["id"].to_pylist() == every["id"].to_pylist()[200:400]
+    refined = dataset.to_table(["id"], nearest={**within, "refine_factor": 2})
+    assert set(refined["id"].to_pylist()) <= set(exact["id"].to_pylist())
+    assert refined.num_rows > 150
+
+
+def test_an_order_by_a_column_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", np.float32, fragments=1)
+    asked = {"column": "v", "q": np.zeros(DIMENSION, np.float32), "k": 3}
+    with pytest.raises(ColumnNotFoundError, match="missing"):
+        dataset.scanner(columns=["id"], nearest=asked, order_by=["missing"])
+    ordered = dataset.scanner(columns=["id"], nearest=asked, order_by=["_distance"]).to_table()
+    assert ordered["_distance"].to_pylist() == sorted(ordered["_distance"].to_pylist())
+
+
+@pytest.mark.parametrize("metric", ["l2", "dot"])
+def test_vectors_at_no_distance_are_in_no_result_however_few_rows_a_filter_leaves(
+    tmp_path: Path, metric: str
+) -> None:
+    """As no index has them, whether it is asked or the rows that pass are compared one by one."""
+    vectors = np.random.default_rng(4).standard_normal((1500, DIMENSION)).astype(np.float32)
+    vectors[3] = np.inf
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), DIMENSION)
+    rows = pa.table({"id": np.arange(1500), "v": flat})
+    dataset = glaive.write_dataset(rows, tmp_path / "v.lance")
+    dataset.create_index("v", "IVF_FLAT", metric=metric, num_partitions=1)
+    query = -np.ones(DIMENSION, np.float32)
+    for passing in (6, 1500):
+        asked = {"column": "v", "q": query, "k": passing, "metric": metric}
+        found = dataset.to_table(["id"], nearest=asked, filter=f"id < {passing}", prefilter=True)
+        assert sorted(found["id"].to_pylist()) == [one for one in range(passing) if one != 3]
 
 
 @pytest.mark.parametrize("with_nulls", [False, True])
