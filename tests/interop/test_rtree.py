@@ -180,3 +180,15 @@ def test_damage_is_told(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(NotLanceError, match=r"nulls\.lance"):
         glaive.dataset(uri).to_table(filter="g IS NULL", use_scalar_index=True)
+
+
+def test_geometries_that_touch_the_border_of_the_box_are_found(tmp_path: Path) -> None:
+    places = [(2, 5), (7, 5), (5, 2), (5, 7), (2, 2), (7, 7), (1, 5), (8, 5), (5, 1), (5, 8)]
+    values = pa.array([{"x": float(x), "y": float(y)} for x, y in places], POINT)
+    rows = pa.table([pa.array(range(10)), values], schema=table("point").schema)
+    dataset = glaive.write_dataset(rows, tmp_path / "d")
+    dataset.create_scalar_index("g", IndexConfig("rtree", {"page_size": 4}))
+    assert "g_idx" in dataset.scanner(filter=QUESTIONS[0]).explain_plan()
+    for use in (True, False):
+        found = dataset.to_table(["id"], filter=QUESTIONS[0], use_scalar_index=use)
+        assert found["id"].to_pylist() == [0, 1, 2, 3, 4, 5]

@@ -307,6 +307,16 @@ def test_a_merge_lists_all_fragments(store: ObjectStore) -> None:
     assert [len(one.files) for one in made.fragments()] == [2, 2, 2]
 
 
+@pytest.mark.spec("build-7")
+@pytest.mark.usefixtures("base")
+def test_ids_that_a_merge_brings_along_are_not_given_again(store: ObjectStore) -> None:
+    merge = operations()["merge"]
+    assert isinstance(merge, Merge)
+    more = replace(merge, fragments=(*merge.fragments, replace(merge.fragments[0], id=9)))
+    assert commit(store, 1, more).max_fragment_id == 9
+    assert commit(store, 2, Append((fragment(),))).fragment_ids.tolist() == [0, 1, 2, 9, 10]
+
+
 # ----------------------------------------------------------------------- indices
 
 
