@@ -7,7 +7,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -307,3 +307,31 @@ def test_a_port_that_is_taken_is_named(server: RestAdapter, tmp_path: Path) -> N
         failures.InvalidInputError, match=f"cannot listen on 127.0.0.1:{server.port}"
     ):
         RestAdapter("dir", {"root": str(tmp_path)}, port=server.port).start()
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n"])
+def test_an_answer_that_comes_byte_by_byte_is_given_up(head: bytes) -> None:
+    stop, sent = threading.Event(), 0
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            nonlocal sent
+            connection = listening.accept()[0]
+            with connection, suppress(OSError):
+                connection.sendall(head)
+                for _ in range(400):
+                    connection.sendall(b"x")
+                    sent += 1
+                    if stop.wait(0.05):
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        uri = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        client = RestNamespace(uri=uri, timeout="0.2")
+        with pytest.raises(failures.ServiceUnavailableError, match="no answer"):
+            client.list_namespaces(interface.ListNamespacesRequest(id=[]))
+        stop.set()
+        thread.join()
+    assert sent < 400

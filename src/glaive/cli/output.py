@@ -114,12 +114,14 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 def print_rows(batch: pa.Table | pa.RecordBatch, *, as_json: bool) -> None:
     """Print rows as JSON lines, or as a table with long values truncated."""
+    from glaive.arrow.python_values import python_rows
+
     if as_json:
-        for row in batch.to_pylist():
+        for row in python_rows(batch):
             print_json(row)
     else:
         names = list(batch.schema.names)
-        rows = [[_short(row[name]) for name in names] for row in batch.to_pylist()]
+        rows = [[_short(row[name]) for name in names] for row in python_rows(batch)]
         print_table(names, rows)
 
 

@@ -110,10 +110,10 @@ class SqlQuery:
         # it change settings: a log in a file that it may not write would end the process.
         config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
         connection = duckdb.connect(config=config)
-        for name, table in self._tables.items():
-            connection.register(name, table)
         schemas = [getattr(table, "schema", None) for table in self._tables.values()]
         try:
+            for name, table in self._tables.items():
+                connection.register(name, table)
             relation = connection.sql(self._sql)
             if relation is None:
                 raise OptionError("sql: expected a query that returns rows, such as SELECT")

@@ -164,7 +164,7 @@ def _local_offset(zone: str, nanos: int, text: str, kind: Any) -> int:
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=nanos // 10**9)
         offset = moment.replace(tzinfo=ZoneInfo(zone)).utcoffset()
-    except (ValueError, OverflowError, LookupError):
+    except (ValueError, OverflowError, LookupError, OSError):  # OSError: the name of a folder
         raise _bad(text, kind) from None
     return int((offset or timedelta()).total_seconds()) * 10**9
 

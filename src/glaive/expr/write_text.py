@@ -95,12 +95,15 @@ def _moment(value: int, unit: str, zone: str | None) -> str:
 
     if zone.upper() in {"UTC", "Z", "+00:00"}:
         return f"{_to_second(seconds)}{_fraction(rest, unit)}Z"
-    if zone[0] in "+-":
-        sign = 1 if zone[0] == "+" else -1
-        digits = zone[1:].replace(":", "").ljust(4, "0")
-        offset = sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    else:
-        offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    try:
+        if zone[:1] in ("+", "-"):
+            sign = 1 if zone[0] == "+" else -1
+            digits = zone[1:].replace(":", "").ljust(4, "0")
+            offset = sign * timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+        else:
+            offset = _at(seconds).astimezone(ZoneInfo(zone)).utcoffset() or timedelta()
+    except (LookupError, OSError, OverflowError, ValueError):  # OSError: the name of a folder
+        raise FilterError(f"there is no time zone {zone!r:.80}") from None
     minutes = int(offset.total_seconds()) // 60
     zone_text = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
     return f"{_to_second(seconds + minutes * 60)}{_fraction(rest, unit)}{zone_text}"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -32,6 +35,9 @@ _HEADERS = "headers."
 _PREFIXES = (_HEADERS, "header.")
 _LONGEST_JSON = 64 << 20
 _LONGEST_ARROW = 4 << 30
+_WAITS_JSON, _WAITS_ARROW = 10, 100
+"""How many times the timeout an answer may take in all."""
+
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _OF_THE_LOCATION = ("id", "context", "identity")
 _KNOWN = (
@@ -57,7 +63,8 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         ``headers.NAME``. ``info`` has ``operation`` and ``object_id``.
     **properties
         Texts: ``uri`` (``http`` or ``https``; needed), ``delimiter`` between names (``$``),
-        ``headers.NAME`` or ``header.NAME`` sent with each request, ``timeout`` in seconds (60),
+        ``headers.NAME`` or ``header.NAME`` sent with each request, ``timeout`` in seconds (60) for
+        the next bytes, where the whole answer may take ten times that, and rows a hundred times,
         ``tls.cert_file``, ``tls.key_file``, ``tls.ssl_ca_file``, ``tls.assert_hostname``, and
         ``allow_local_locations``: whether a server elsewhere may name places on this machine, and
         storage options that use its files or send its credentials elsewhere.
@@ -197,10 +204,13 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         where: str,
     ) -> tuple[int, bytes]:
         connection = self._connection()
+        waits = _WAITS_JSON if limit == _LONGEST_JSON else _WAITS_ARROW
         try:
-            connection.request(verb, location, body=body, headers=dict(headers))
-            response = connection.getresponse()
-            answer = response.read(limit + 1)
+            connection.connect()
+            with _given_up_after(connection, waits * self._timeout):
+                connection.request(verb, location, body=body, headers=dict(headers))
+                response = connection.getresponse()
+                answer = response.read(limit + 1)
         except (OSError, http.client.HTTPException) as error:
             raise ServiceUnavailableError(
                 f"{where}: no answer ({type(error).__name__}: {error}). Check the address and "
@@ -230,6 +240,28 @@ class RestNamespace(CallCounts, interface.LanceNamespace):
         return http.client.HTTPSConnection(
             self._host, self._port, timeout=self._timeout, context=context
         )
+
+
+@contextmanager
+def _given_up_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
+    """Close a connection after a time: a server that sends a byte now and then holds up nobody."""
+    given_up = threading.Event()
+
+    def give_up() -> None:
+        given_up.set()
+        with suppress(OSError):  # it is closed already
+            # Not that of the class for TLS, which the thread that reads is using.
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+        if given_up.is_set():
+            raise TimeoutError(f"not complete after {seconds:g} seconds")
+    finally:
+        timer.cancel()
 
 
 _MAPPINGS = ("create_table_version", "describe_table_version", "batch_delete_table_versions")

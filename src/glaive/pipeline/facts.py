@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from glaive.arrow.python_values import python_values
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset
 from glaive.errors import DatasetNotFoundError, RefNotFoundError
@@ -43,7 +44,7 @@ def sample_of(
         return None
     names = opened.schema.names[:SAMPLE_COLUMNS]
     rows = opened.to_table(columns=names, limit=SAMPLE_ROWS)
-    columns = [[_short(value) for value in column.to_pylist()] for column in rows.columns]
+    columns = [[_short(value) for value in python_values(column)] for column in rows.columns]
     return {"columns": names, "rows": [list(row) for row in zip(*columns, strict=True)]}
 
 

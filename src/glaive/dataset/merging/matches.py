@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import IsOneOf
+from glaive.arrow.python_values import python_values
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.key_values import Combined, KeyValues, is_word_type, key_values
 from glaive.encodings.integer_ranges import integer_ranges
@@ -224,7 +225,9 @@ class SourceKeys:
     def text(self, row: int) -> str:
         """The key of a source row, for messages."""
         columns = zip(self.names, self.columns, strict=True)
-        return ", ".join(f"{name} = {column[row].as_py()!r}" for name, column in columns)
+        return ", ".join(
+            f"{name} = {python_values(column.slice(row, 1))[0]!r}" for name, column in columns
+        )
 
     def _without_nulls(self, rows: Int64s, parts: Sequence[Int64s]) -> Int64s:
         rows = rows.copy()

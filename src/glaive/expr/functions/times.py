@@ -281,5 +281,8 @@ def _formatted(ticks: int, kind: Any, pattern: str) -> str:
 
 
 def _in_zone(moment: dt.datetime, zone: str) -> dt.datetime:
-    known = pa.scalar(moment, pa.timestamp("s", zone)).as_py()
+    try:
+        known = pa.scalar(moment, pa.timestamp("s", zone)).as_py()
+    except (LookupError, OSError, OverflowError, ValueError):  # OSError: the name of a folder
+        raise FilterError(f"to_char: there is no time zone {zone!r:.80}") from None
     return known if isinstance(known, dt.datetime) else moment

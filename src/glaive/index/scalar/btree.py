@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.python_values import python_values
 from glaive.dataclass import dataclass
 from glaive.errors import IndexKindError, UnsupportedFeatureError
 from glaive.format.extension import JSON
@@ -156,7 +157,7 @@ def _shown(value: Any) -> str:
         return str(value.as_py()).removesuffix(".0")
     if pa.types.is_temporal(value.type) and not pa.types.is_date(value.type):
         return str(value.value)
-    return str(value.as_py())
+    return str(python_values(pa.array([value]))[0])
 
 
 def _open_lookup(segment: Segment, purpose: str) -> IndexFile:

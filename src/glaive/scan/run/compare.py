@@ -7,7 +7,6 @@ by bytes; structs and fixed-size lists member by member.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -130,7 +129,9 @@ def _comparable(array: Any, name: str) -> Any:
         whole = pa.int32() if kind.bit_width == 32 else pa.int64()
         return pc.fill_null(array.view(whole), 0)
     if types.is_decimal(kind):
-        return pc.fill_null(array, pa.scalar(Decimal(0), kind))
+        # Not from Python's Decimal, which pyarrow does not convert for scales below 0.
+        zero = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(kind.bit_width // 8))])
+        return pc.fill_null(array, zero[0])
     if types.is_fixed_size_binary(kind):
         array, kind = array.cast(pa.large_binary()), pa.large_binary()
     if types.is_string_view(kind) or types.is_binary_view(kind):
