@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import glaive
 import glaive.spark
-from glaive.errors import OptionError, SchemaError
+from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
 from glaive.spark.frame_sources import frame_sources, planned_bytes
 from glaive.spark.planned_scan import ScanFunction
 
@@ -344,3 +344,11 @@ def test_decimals_that_do_not_fit_64_bits_are_refused(value: int | None) -> None
             list(scan(numbers))
     else:
         assert [batch.to_pydict() for batch in scan(numbers)] == [{"d": [value]}]
+
+
+@pytest.mark.parametrize("query", ["select idd from s", "select 1 from s join t on s.idd = t.shop"])
+def test_a_column_that_does_not_exist_is_named_with_the_closest_of_the_datasets(
+    spark: SparkSession, sales: str, shops: str, query: str
+) -> None:
+    with pytest.raises(ColumnNotFoundError, match=r"idd.* did you mean 'id'"):
+        glaive.spark.sql(spark, query, s=sales, t=shops)

@@ -69,6 +69,8 @@ def test_queries_that_cannot_be_answered_are_refused(
         table.search(VECTORS[0], "vec")
     with pytest.raises(OptionError, match="one vector"):
         table.search(VECTORS[:2], "v")
+    with pytest.raises(OptionError, match="column 'v' has vectors of 8 numbers"):
+        table.search(VECTORS[0][:7], "v")
     with pytest.raises(OptionError, match="k: "):
         table.search(VECTORS[0], "v", 0)
     with pytest.raises(OptionError, match="unknown key 'nprobe'; did you mean 'nprobes'"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, FloatType, StringType, StructField, StructType
 from tests.spark.columns import columns
 
+import glaive.spark
 from glaive.errors import SchemaError
 from glaive.spark.types import ARROW_TYPE, spark_arrow_schema, stored_schema, to_arrow, to_spark
 
@@ -144,3 +146,21 @@ def test_what_spark_sends_is_what_spark_expects() -> None:
 
     assert spark_arrow_schema(schema).names == list(COLUMNS)
     assert spark_arrow_schema(schema).field("float").type == pa.float32()
+
+
+def test_variants_stay_variants(spark: SparkSession, uri: str) -> None:
+    made = "select 1 as id, parse_json('{\"a\": [7]}') as v union all select 2, null"
+    glaive.spark.write(spark.sql(made), uri)
+
+    frame = glaive.spark.read(spark, uri)
+    assert frame.schema["v"].dataType.simpleString() == "variant"
+    found = frame.selectExpr("id", "variant_get(v, '$.a[0]', 'int') as n").orderBy("id")
+    assert [tuple(row) for row in found.collect()] == [(1, 7), (2, None)]
+    assert glaive.spark.write(frame, uri, mode="append") == 2
+
+
+def test_a_type_that_arrow_lacks_is_refused_by_column(spark: SparkSession, uri: str) -> None:
+    months = spark.sql("select 1 as id, interval '1-2' year to month as months")
+
+    with pytest.raises(SchemaError, match=r"column 'months': .* Cast it first"):
+        glaive.spark.write(months, uri)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from glaive.errors import MissingDependencyError, OptionError
+from glaive.errors import ColumnNotFoundError, MissingDependencyError, OptionError
 from glaive.spark.api import cluster_cores, read
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.options import Options, absolute, from_spark, to_spark
@@ -62,6 +62,8 @@ def sql(
         The statement changes a dataset, which Spark's SQL cannot; the message says what can.
     DatasetNotFoundError, NotFoundError
         There is no such dataset or version.
+    ColumnNotFoundError
+        A column of the query does not exist.
 
     Notes
     -----
@@ -81,9 +83,21 @@ def sql(
         _refuse_statement(statement, query, given)
         with as_glaive_errors():
             return spark.sql(query)
-    pieces, frames = _with_frames(spark, query, statement, given)
-    with as_glaive_errors():
-        return spark.sql(pieces, **frames)
+    from pyspark.errors import AnalysisException
+
+    pieces, frames, columns = _with_frames(spark, query, statement, given)
+    try:
+        with as_glaive_errors():
+            return spark.sql(pieces, **frames)
+    except AnalysisException as error:
+        # Spark knows of the columns that are read only, and would suggest one of these.
+        if not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
+            raise
+        name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "")
+        table, _, rest = name.partition(".")
+        if rest and table in {one.alias_or_name for one in statement.find_all(exp.Table)}:
+            name = rest
+        raise ColumnNotFoundError.among(name, columns, where="the query") from error
 
 
 def tables_in(query: str) -> set[str]:
@@ -123,8 +137,8 @@ def _parsed(query: str) -> Any:
 
 def _with_frames(
     spark: SparkSession, query: str, statement: Any, given: dict[str, dict[str, Any]]
-) -> tuple[str, dict[str, Any]]:
-    """The query with a placeholder for each table, and their frames."""
+) -> tuple[str, dict[str, Any], list[str]]:
+    """The query with a placeholder for each table, their frames, and columns of all datasets."""
     from sqlglot import exp
 
     from glaive.spark.query_tables import is_given, table_uses
@@ -169,7 +183,8 @@ def _with_frames(
         done = use.table.this.meta["end"] + 1
         if not (use.table.alias or id(use.table) in by_path or _is_sampled(use.table)):
             pieces.append(f" AS `{use.table.name}`")
-    return "".join([*pieces, _escaped(query[done:])]), frames
+    columns = [column for schema in schemas.values() for column in schema.names]
+    return "".join([*pieces, _escaped(query[done:])]), frames, columns
 
 
 def _identifier(table: Any) -> str:

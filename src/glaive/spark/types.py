@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import is_variant
 from pyspark.sql.pandas.types import to_arrow_schema as pyspark_to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -41,6 +42,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     TimeType,
+    VariantType,
 )
 
 from glaive.errors import FormatError, SchemaError
@@ -116,7 +118,12 @@ def spark_arrow_schema(schema: StructType) -> pa.Schema:
     try:
         return pyspark_to_arrow_schema(schema, timezone="UTC")
     except PySparkException as error:
-        raise SchemaError(f"Spark cannot convert this frame to Arrow data: {error}") from error
+        for field in schema if len(schema) > 1 else ():
+            spark_arrow_schema(StructType([field]))  # names the column
+        raise SchemaError(
+            f"column {schema.names[0]!r}: {str(error).rstrip('.')}. Cast it first, such as to a "
+            "string, or drop it"
+        ) from error
 
 
 def to_arrow(schema: StructType, *, strict_nullability: bool = False) -> pa.Schema:
@@ -179,6 +186,8 @@ def _to_spark(data_type: Any, key: str, names: dict[str, str], where: str) -> Da
     if isinstance(data_type, pa.BaseExtensionType):
         data_type = data_type.storage_type
     types = pa.types
+    if types.is_struct(data_type) and is_variant(data_type):
+        return VariantType()
     if types.is_struct(data_type):
         return StructType(
             [_to_spark_field(data_type.field(i), where) for i in range(data_type.num_fields)]

@@ -100,6 +100,12 @@ class TableSearch(TableHandle):
                 f"query: expected one vector, found shape {vector.shape}. Several queries are a "
                 "frame with a column of vectors"
             )
+        searched: Any = dataset.schema.field(column).type if column in names else None
+        if pa.types.is_fixed_size_list(searched) and searched.list_size != vector.size:
+            raise OptionError(
+                f"query: column {column!r} has vectors of {searched.list_size} numbers, the query "
+                f"has {vector.size}"
+            )
         one = self._spark.range(1).select(
             F.array(*(F.lit(float(value)).cast("float") for value in vector)).alias(_QUERY)
         )
