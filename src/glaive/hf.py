@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from glaive.arrow.image_codecs import open_image
 from glaive.errors import (
     AccessError,
     CorruptFileError,
-    MissingDependencyError,
     UnsupportedFeatureError,
 )
 
@@ -67,18 +66,19 @@ class HuggingFaceConverter:
 
 
 def _image(value: Mapping[str, Any] | None) -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"images are decoded by Pillow ({error}). Install it: pip install pillow"
-        ) from error
     if value is None:
         return None
+    if not isinstance(value, Mapping):
+        raise CorruptFileError(
+            "an image of the metadata 'huggingface'",
+            expected="a struct with its bytes",
+            found=f"{value!r:.80}",
+            where="column",
+        )
     data = value.get("bytes")
     if data is None:  # the dataset would choose which file of this machine is opened
         raise AccessError(
             f"an image is given by its path, {str(value.get('path'))!r:.200}, and not by its "
             "bytes. Open it in a to_tensor_fn of your own if you trust the dataset"
         )
-    return Image.open(io.BytesIO(data))
+    return open_image(data)

@@ -14,15 +14,18 @@ import pytest
 from tests.proof.wire_mutations import section_of, with_section
 
 import glaive
+from glaive.arrow.images import ImageArray
 from glaive.dataset.columns.udf import Checkpoint
 from glaive.errors import (
     CorruptFileError,
     IndexKindError,
     OptionError,
+    SchemaError,
     UnsupportedFeatureError,
 )
 from glaive.format.extension import extended
 from glaive.format.pb import table_pb2
+from glaive.hf import HuggingFaceConverter
 from glaive.indices import IndexConfig
 from glaive.ingestion.journal import JOBS, Journal
 from glaive.io.uri import open_store
@@ -251,3 +254,18 @@ def test_texts_are_searched_in_no_column_that_does_not_exist(tmp_path: Path) -> 
     hurt = with_indices_over(tmp_path / "t", [999])
     with pytest.raises(OptionError, match="full-text index"):
         hurt.to_table(full_text_query="word3")
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+
+
+@pytest.mark.spec("rel-26")
+@pytest.mark.parametrize("data", [POSTSCRIPT, b"", b"GIF89a", b"\x89PNG\r\n\x1a\n" + b"\xff" * 40])
+def test_images_that_are_none_or_need_a_program_are_refused(data: bytes) -> None:
+    pytest.importorskip("PIL")
+    images = ImageArray.from_array(pa.array([data], pa.binary()))
+    with pytest.raises(SchemaError, match=r"no image|cannot be decoded"):
+        images.to_tensor()
+    described = {"info": {"features": {"x": {"_type": "Image"}}}}
+    with pytest.raises(SchemaError, match="no image"):
+        HuggingFaceConverter(described).to_pytorch("x", pa.array([{"bytes": data}]))

@@ -359,3 +359,20 @@ def test_columns_in_names_of_folders_are_not_lost_without_a_word(tmp_path: Path)
     (tmp_path / "with/day=3/a.csv").write_text("id,Day\n3,3\n")
     glaive.ingest(str(tmp_path / "with"), uri, mode="overwrite")
     assert glaive.dataset(uri).to_table().to_pylist() == [{"id": 3, "Day": 3}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", b"", "is empty"),
+        ("a.json", b"{\n", "is empty"),
+        ("a.csv", b"\xff\xfea\n1\n", "line 1: 'utf-8' codec"),
+        ("a.csv", b"a,b,a\n1,2,3\n", "several columns are called 'a'"),
+    ],
+)
+def test_a_file_without_records_or_names_is_refused(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        ingest(tmp_path / name, tmp_path / "t")

@@ -9,7 +9,13 @@ import numpy as np
 
 from glaive.errors import MissingDependencyError, SchemaError
 
-__all__ = ["decode", "encode_png", "read"]
+__all__ = ["decode", "encode_png", "open_image", "read"]
+
+_BY_PROGRAMS = frozenset({"EPS"})
+"""Formats for which Pillow starts another program: images come from anybody."""
+
+_DAMAGE = (ArithmeticError, LookupError, OSError, SyntaxError, TypeError, ValueError)
+"""What Pillow raises for bytes that are no image, besides an error of its own."""
 
 
 def read(uri: str) -> bytes:
@@ -46,18 +52,42 @@ def decode(images: Any) -> np.ndarray[Any, Any]:
     MissingDependencyError
         Pillow is not installed.
     SchemaError
-        There is a null, or images differ in size.
+        There is a null, an image cannot be decoded, or images differ in size.
     """
     pillow = _pillow()
     if images.null_count:
         raise SchemaError("to_tensor: there are null images; drop them first")
-    pixels = [np.asarray(pillow.open(io.BytesIO(one))) for one in images.to_pylist()]
+    pixels = []
+    for one in images.to_pylist():
+        try:
+            pixels.append(np.asarray(open_image(one)))
+        except (*_DAMAGE, pillow.DecompressionBombError) as error:
+            raise SchemaError(f"to_tensor: an image cannot be decoded: {error}") from error
     shapes = {one.shape for one in pixels}
     if len(shapes) != 1:
         raise SchemaError(
             f"to_tensor: expected images of one size, found {sorted(map(str, shapes))}"
         )
     return np.stack(pixels)
+
+
+def open_image(data: bytes) -> Any:
+    """An image of Pillow, whose pixels are not decoded yet.
+
+    Raises
+    ------
+    MissingDependencyError
+        Pillow is not installed.
+    SchemaError
+        The bytes are no image, or one that Pillow would have another program decode.
+    """
+    pillow = _pillow()
+    pillow.init()
+    formats = [name for name in pillow.ID if name not in _BY_PROGRAMS]
+    try:
+        return pillow.open(io.BytesIO(data), formats=formats)
+    except (*_DAMAGE, pillow.DecompressionBombError) as error:
+        raise SchemaError(f"no image that is decoded here: {error}") from error
 
 
 def encode_png(pixels: np.ndarray[Any, Any]) -> bytes:

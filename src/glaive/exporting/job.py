@@ -226,7 +226,7 @@ def _done(folder: ObjectStore, job: str) -> dict[str, int] | None:
     """What an earlier run of the job did, if it came to its end."""
     try:
         facts = json.loads(folder.get(DONE).to_pybytes())
-    except (ObjectNotFoundError, ValueError):
+    except (ObjectNotFoundError, ValueError, RecursionError):
         return None
     if not isinstance(facts, dict) or facts.get("job") != job:
         return None

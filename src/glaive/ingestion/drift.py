@@ -99,7 +99,8 @@ def reconcile(
                     current, field, rule, f"{file.uri} and {other}", inferred=inferred
                 )
             seen.setdefault(field.name, file.uri)
-        lacking = [name for name in known if name not in schema.names]
+        names = frozenset(schema.names)
+        lacking = [name for name in known if name not in names]
         for name in lacking:
             if (named and rule != "add") or (name in original and not known[name].nullable):
                 raise SchemaError(

@@ -160,7 +160,7 @@ def parse_block(
     data = block.data
     starts = record_starts(data, quoted=quoted)
     lines = _lines_of(data, starts)
-    waiting = [(0, len(starts) - 1)]
+    waiting = [(0, len(starts) - 1)] if data.size else []
     while waiting:
         low, high = waiting.pop()
         part = data.slice(int(starts[low]), int(starts[high] - starts[low]))

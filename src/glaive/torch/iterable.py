@@ -377,7 +377,7 @@ def _converter(schema: pa.Schema) -> HuggingFaceConverter | None:
         return None
     try:
         return HuggingFaceConverter(json.loads(described))
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise CorruptFileError(
             "the metadata 'huggingface'",
             expected="JSON",

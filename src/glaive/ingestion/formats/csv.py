@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import pairwise
@@ -92,7 +93,7 @@ class Csv(SourceFormat):
         """Refuse types that text cannot be converted to."""
         csv: Any = import_module("pyarrow.csv")
 
-        for field in schema:
+        for field in {field.type: field for field in schema}.values():
             try:
                 options = csv.ConvertOptions(column_types={"x": _parsed(field.type)})
                 csv.read_csv(pa.BufferReader(b"x\n\n"), convert_options=options)
@@ -145,10 +146,10 @@ class Csv(SourceFormat):
                 read_options=read_options,
                 parse_options=self._parse_options(file),
             )
-        except pa.ArrowInvalid as error:
+            names = first.column_names
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise FormatError(f"{file.uri}, line 1: {error}") from error
-        names = first.column_names
-        repeated = [name for name in names if names.count(name) > 1]
+        repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
         header_size = end if self._header else 0

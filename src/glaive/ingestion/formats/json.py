@@ -46,6 +46,8 @@ class Json(SourceFormat):
         for block in blocks:  # lines that are no JSON are named when they are read
             parts = parse_block(file, block, _infer, Rejects(keep=True))
             schemas += [part.schema for part in parts]
+        if not schemas:
+            raise FormatError(f"{file.uri} is empty: it has no record to infer types from")
         try:
             schema = pa.unify_schemas(schemas, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
