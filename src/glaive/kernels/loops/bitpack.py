@@ -34,6 +34,10 @@ ROW = 128
 
 WORD = 64
 LINE = 64
+FETCHED = 2048
+"""Bytes ahead of those that are read that memory is asked for. Processors do that themselves, but
+not in every virtual machine: without, words were read five times as slowly."""
+
 AHEAD = 32
 """Values whose memory is fetched at once: about as much as a processor waits for."""
 
@@ -275,6 +279,7 @@ def width_of(source: int, size: int, word_bits: int) -> int:
     d = np.uint64(0)
     at = 0
     while at + 32 <= size:
+        prefetch(source + at + FETCHED)
         a |= load_u64(source + at)
         b |= load_u64(source + at + 8)
         c |= load_u64(source + at + 16)
@@ -339,6 +344,8 @@ def pack_inline(
     while done < count:
         here = source + done * word
         if widths != 0:
+            for line in range(0, BLOCK * word, LINE):  # of the next block
+                prefetch(here + BLOCK * word + line)
             width = np.int64(load_u8(widths + chunk))
         else:
             width = width_of(here, min(count - done, BLOCK) * word, word_bits)
