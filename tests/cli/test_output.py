@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 import glaive
 from glaive.cli.main import cli
+from glaive.cli.output import human_bytes, json_line, print_rows
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpj exe"
 COMMANDS = [
@@ -48,3 +49,27 @@ def test_control_characters_of_names_and_values_are_written_out(
 
 def test_names_with_brackets_are_no_markup(place: str) -> None:
     assert "[red]n" in CliRunner().invoke(cli, ["head", place]).output
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(999, "999 B"), (1000, "1.0 kB"), (1_000_000, "1.0 MB"), (10**12, "1.0 TB")],
+)
+def test_a_thousand_bytes_are_the_next_unit(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    assert json_line({"a": [float("nan"), 1.5, float("-inf")]}) == '{"a": [null, 1.5, null]}'
+
+
+def test_long_cells_and_lists_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["x" * 60, "y" * 61]
+    lists = [[1, 2, 3], [1, 2, 3, 4]]
+    print_rows(pa.table({"text": texts, "list": lists}), as_json=False)
+    printed = capsys.readouterr().out
+    assert "x" * 60 in printed
+    assert "y" * 59 + "…" in printed
+    assert "y" * 60 not in printed
+    assert printed.count("items") == 1
+    assert "[1, 2, 3, … 4 items]" in printed
