@@ -15,6 +15,7 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.scalar.block_filters import FilterBuilder, filter_bytes, is_hashed
 from glaive.index.scalar.bloomfilter_search import OpenedBloomFilter
+from glaive.index.scalar.json_members import MemberSource
 from glaive.index.scalar.parameters import check_type, integer, known_parameters, probability
 from glaive.index.scalar.rowsets import union_of_rowsets
 from glaive.index.scalar.zones import (
@@ -77,7 +78,7 @@ class BloomFilter(IndexKind):
         items = integer(parameters, _ITEMS, _DEFAULT_ITEMS)
         wanted = probability(parameters, _PROBABILITY, _DEFAULT_PROBABILITY)
         zones, nulls = _zones_of(source, items, wanted)
-        return _write(zones, [nulls], (str(items), _text(wanted)), {source.field.type}, out)
+        return _write(zones, [nulls], (str(items), _text(wanted)), {_noted(source)}, out)
 
     def value_type(self, segment: Segment) -> pa.DataType | None:
         """The type of the values, where the writer noted it: filters of others look the same."""
@@ -107,7 +108,7 @@ class BloomFilter(IndexKind):
         nulls = [stored_nulls(file) for file in files]
         kinds = {self.value_type(segment) for segment in segments}
         if source is not None:
-            kinds.add(source.field.type)
+            kinds.add(_noted(source))
             given = {_ITEMS: files[0].number(_STORED_ITEMS, _DEFAULT_ITEMS, least=1)}
             chance = _probability_of(files[0], wanted)
             table, absent = _zones_of(source, integer(given, _ITEMS, _DEFAULT_ITEMS), chance)
@@ -129,6 +130,11 @@ def _probability_of(file: IndexFile, text: str) -> float:
 
 def _text(value: float) -> str:
     return f"{value:.17f}".rstrip("0") if value < 1e-4 else repr(value)
+
+
+def _noted(source: IndexSource) -> pa.DataType | None:
+    """The type that is noted in the file: of members of documents, not of columns."""
+    return source.field.type if isinstance(source, MemberSource) else None
 
 
 def _zones_of(source: IndexSource, items: int, wanted: float) -> tuple[pa.Table, bytes]:
