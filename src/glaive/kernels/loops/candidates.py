@@ -5,6 +5,7 @@ A list is two rows of 32-bit words: numbers of nodes, and distances.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def insert(ids: int, distances: int, count: int, most: int, node: int, far: np.f
     NaN comes last: nothing is behind it but NaN.
     """
     low = 0
-    if np.isnan(far):
+    if math.isnan(far):  # numpy's is lowered to a loop, which cannot be checked
         low = min(count, most - 1)
     while low + 16 <= count and load_f32(distances + low * 4 + 60) <= far:
         low += 16

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from glaive.kernels.loops.candidates import EXPANDED, insert, put
@@ -102,7 +104,7 @@ def search_level(
                 other = np.int64(load_i32(fresh + i * 4))
                 far = far_from(other, kind, codes, width, query, terms)
                 if count < capacity or not load_f32(distances + (count - 1) * 4) <= far:
-                    if np.isnan(far):
+                    if math.isnan(far):
                         continue
                     at = min(at, insert(found, distances, count, capacity, other, far))
                     count = min(count + 1, capacity)
@@ -138,4 +140,4 @@ def search_graph(
         )  # fmt: skip
         entry = np.int64(load_u32(found))
     farthest = load_f32(distances + (count - 1) * 4)
-    return count - 1 if np.isnan(farthest) else count  # the entry, if it is at no distance
+    return count - 1 if math.isnan(farthest) else count  # the entry, if it is at no distance
