@@ -126,6 +126,7 @@ def test_a_small_frame_is_no_warning_outside_of_joins(spark: SparkSession, uri: 
     )
     appender.start()
     logger = log.LogManager.getLogger("org.apache.spark.sql.catalyst.analysis.HintErrorLogger")
+    assert glaive.spark.read(spark, uri).count() == 2  # while warnings are not logged
     spark.sparkContext.setLogLevel("WARN")
     logger.addAppender(appender)
     try:

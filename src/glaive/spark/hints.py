@@ -46,3 +46,6 @@ def _without_warning(jvm: Any) -> None:
     logger.addFilter(
         log4j.filter.RegexFilter.createFilter(NO_JOIN, None, False, result.DENY, result.NEUTRAL)
     )
+    # The filter gave the logger a configuration of its own, with the level of the moment.
+    logger.get().setLevel(None)
+    logger.getContext().updateLoggers()
