@@ -156,6 +156,17 @@ def test_values_are_unpacked_into_a_given_buffer() -> None:
             unpack_inline(data, starts, sizes, inline_counts(3000), 32, "test", out, 17)
 
 
+@pytest.mark.parametrize("word_bits", WORDS)
+def test_memory_that_is_asked_for_behind_the_last_block_stays_as_it_is(word_bits: int) -> None:
+    values = words(2048, word_bits, seed=word_bits)
+    data, starts, sizes = pack(values)
+    out = pa.allocate_buffer(2 * values.nbytes)
+    as_array(out)[:] = 0xEE
+    with force_tier("numba"):
+        unpack_inline(data, starts, sizes, inline_counts(2048), word_bits, "test", out)
+    assert out.to_pybytes() == values.tobytes() + b"\xee" * values.nbytes
+
+
 @given(
     word_bits=st.sampled_from(WORDS),
     count=st.integers(1, 3000),

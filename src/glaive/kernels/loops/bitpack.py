@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from glaive.kernels.loops.blocks import low_bits, pack_block, unpack_block
+from glaive.kernels.loops.ahead import FETCHED, LINE
+from glaive.kernels.loops.blocks import low_bits, pack_block, unpack_block, unpack_in_turn
 from glaive.kernels.loops.memory import (
     copy,
     kernel,
@@ -33,10 +34,6 @@ ROW = 128
 """Bytes from a word of a packed block to the next one of the same lane."""
 
 WORD = 64
-LINE = 64
-FETCHED = 2048
-"""Bytes ahead of those that are read that memory is asked for. Processors do that themselves, but
-not in every virtual machine: without, words were read five times as slowly."""
 
 AHEAD = 32
 """Values whose memory is fetched at once: about as much as a processor waits for."""
@@ -113,7 +110,7 @@ def unpack_inline(
         if width == 0:
             fill_zero(at, count * word)
         elif count == BLOCK:
-            unpack_block(word_bits, data + start + word, width, at)
+            unpack_in_turn(word_bits, data + start + word, width, at)
         else:
             unpack_block(word_bits, data + start + word, width, scratch)
             copy(at, scratch, count * word)
@@ -229,7 +226,7 @@ def unpack_out_of_line(
             at += count * word
             continue
         for _ in range(count >> 10):
-            unpack_block(word_bits, source, width, at)
+            unpack_in_turn(word_bits, source, width, at)
             source += width * 128
             at += BLOCK * word
         tail = count & (BLOCK - 1)

@@ -18,9 +18,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from glaive.config import settings
+from glaive.kernels.loops.ahead import claim, prefetch
 from glaive.kernels.loops.build import CheckedCompiler, WrappingCompiler
 
 __all__ = [
+    "claim",
     "copy",
     "copy8",
     "copy16",
@@ -266,22 +268,6 @@ def copy(_context: Any, target: Any, source: Any, size: Any) -> Any:
         return _ctx.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
-def prefetch(_context: Any, address: Any) -> Any:
-    """Have the processor fetch memory that is read soon; the address may be any."""
-
-    def codegen(_ctx: Any, builder: Any, _sig: Any, args: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        # To be read, kept in all caches, data.
-        how = [ir.Constant(number, option) for option in (0, 3, 1)]
-        builder.call(function, [builder.inttoptr(args[0], byte), *how])
-        return _ctx.get_dummy_value()
-
-    return types.void(types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba ships no types
