@@ -94,6 +94,39 @@ def test_words_in_a_range_are_found(
             assert list_rows(bits, 0, count, 0).tolist() == expected(words, ranges)
 
 
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("first", [1000, 1001])  # the next chunk's bits begin with a byte, or not
+def test_blocks_of_every_width_are_compared_with_one_two_and_three_ranges(
+    bits: int, first: int
+) -> None:
+    rng = np.random.default_rng(bits)
+    words = rng.integers(0, (1 << bits) - 1, (bits + 1, 1024), np.uint64, endpoint=True)
+    for width in range(bits + 1):
+        words[width] &= np.uint64((1 << width) - 1)
+    dtype = f"<u{bits // 8}"
+    packed, sizes = pack_inline(
+        as_buffer(words.astype(dtype)), words.size, bits,
+        chunk_widths(as_buffer(words.astype(dtype)), words.size, bits),
+    )  # fmt: skip
+    # The widest chunk first, cut short.
+    order = np.array([bits, *range(bits + 1)])
+    counts = np.array([first] + [1024] * (bits + 1))
+    used = np.concatenate([words[bits, :first], words.reshape(-1)])
+    starts = (np.cumsum(sizes) - sizes)[order]
+    middle = sorted(int(word) for word in rng.choice(words[bits], 4, replace=False))
+    for ranges in (
+        [(0, 0)],
+        [(middle[0], middle[2])],
+        [(1, 3), (middle[1], (1 << bits) - 1)],
+        [(middle[0], middle[0]), (middle[1], middle[1]), (middle[2], middle[3])],
+    ):
+        lows, highs = (np.array(ends, np.uint64) for ends in zip(*ranges, strict=True))
+        test = IntegerRanges.of(bits, lows, highs - lows)
+        with force_tier("numba"):
+            found = match_inline(as_buffer(packed), starts, sizes[order], counts, test, "test")
+        assert list_rows(found, 0, len(used), 0).tolist() == expected(used, ranges)
+
+
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("scattered", [False, True])

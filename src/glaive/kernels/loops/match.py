@@ -1,7 +1,7 @@
 """Compiled comparisons of words with ranges; their wrappers are in ``glaive.kernels.match``.
 
-Packed blocks are unpacked into ``scratch``, which has room for 8 KiB and stays in the
-first-level cache; the whole column is never in memory.
+Packed blocks are compared while they are unpacked, or unpacked into ``scratch``, which has room
+for 8 KiB and stays in the first-level cache; the whole column is never in memory.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import numpy as np
 from glaive.kernels.loops.bitpack import BLOCK, fill_zero, inline_width
 from glaive.kernels.loops.blocks import low_bits, unpack_block
 from glaive.kernels.loops.level_bits import append_bits
+from glaive.kernels.loops.match_blocks import match_block
 from glaive.kernels.loops.memory import (
     kernel,
     load_i64,
     load_partial,
+    load_u64,
     popcount,
     store_u64,
     trailing_zeros,
@@ -22,6 +24,8 @@ from glaive.kernels.loops.memory import (
 from glaive.kernels.loops.words import TEST, beyond, none_up_to, pass_64, pass_some
 
 WINDOW = 64
+MOST_FUSED = 2
+"""Up to so many ranges, a whole block is compared while it is unpacked."""
 
 
 @kernel
@@ -68,6 +72,13 @@ def match_inline(
     word_bits = load_i64(test + TEST.bits)
     word = word_bits >> 3
     limit = load_i64(test + TEST.limit)
+    ranges = load_i64(test + TEST.ranges)
+    few = 1 <= ranges <= MOST_FUSED
+    low, span, low2, span2 = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    if few:
+        lows, spans = load_i64(test + TEST.lows), load_i64(test + TEST.spans)
+        low, span = load_u64(lows), load_u64(spans)
+        low2, span2 = load_u64(lows + 8 * (ranges - 1)), load_u64(spans + 8 * (ranges - 1))
     done = 0
     for i in range(chunks):
         start = load_i64(starts + i * 8)
@@ -81,6 +92,13 @@ def match_inline(
         checked = limit >= 0 and top > np.uint64(limit)
         if not checked and none_up_to(word_bits, top, test):
             append_none(target, done, count)
+            done += count
+            continue
+        if few and not checked and width > 0 and count == BLOCK and done & 7 == 0:
+            match_block(
+                word_bits, data + start + word, width, target + (done >> 3), ranges, low, span,
+                low2, span2,
+            )  # fmt: skip
             done += count
             continue
         if width == 0:
