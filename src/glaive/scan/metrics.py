@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from threading import Lock
 from time import perf_counter_ns
+from typing import Final
 
 from glaive.dataclass import dataclass
 
-__all__ = ["Figures", "Meter", "ScanStatistics", "Step"]
+__all__ = ["NOBODY", "Figures", "Meter", "ScanStatistics", "Step", "UnreadMeter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +81,7 @@ class Meter:
         with self._lock:
             self.counts["fallbacks"] += 1
             self.counts[f"fallbacks, {path}: {reason}"] += 1
-        import logging
-
-        logging.getLogger("glaive.scan").debug(
-            "%s: %s; reading the general way", path, reason, exc_info=error
-        )
+        _log_fallback(path, reason, error)
 
     def step(self, name: str) -> Step:
         """Add the time that a block takes."""
@@ -109,3 +106,51 @@ class Step:
 
     def __exit__(self, *_error: object) -> None:
         self._meter.spend(self._name, perf_counter_ns() - self._started)
+
+
+class _NoStep(Step):
+    """A block whose time nobody asks for. Used any number of times, by any thread."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+class UnreadMeter(Meter):
+    """A meter whose figures nobody reads: it keeps none, so that all scans may share one."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step = _NoStep(self, "")
+
+    def count(self, name: str, number: int) -> None:
+        """Add nothing."""
+
+    def spend(self, name: str, nanoseconds: int) -> None:
+        """Add nothing."""
+
+    def step(self, name: str) -> Step:
+        """A block that is not timed."""
+        return self._step
+
+    def fallback(self, path: str, reason: str, error: Exception | None = None) -> None:
+        """Only log that a quicker way was tried and given up."""
+        _log_fallback(path, reason, error)
+
+
+NOBODY: Final = UnreadMeter()
+"""The meter of scans of which no figures are asked for."""
+
+
+def _log_fallback(path: str, reason: str, error: Exception | None) -> None:
+    import logging
+
+    logging.getLogger("glaive.scan").debug(
+        "%s: %s; reading the general way", path, reason, exc_info=error
+    )

@@ -15,7 +15,7 @@ from glaive.io.stats import IOStats
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_scan
-from glaive.scan.reporting import counters_before, report
+from glaive.scan.reporting import counters_before, meter_for, report
 from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.run.stream import rebatch, stream, tables
 from glaive.scan.run.table import read_table
@@ -95,7 +95,7 @@ class Query:
         return self._filtered(self._run(None)).row_ranges()
 
     def _run(self, meter: Meter | None) -> ScanRun:
-        return ScanRun(self.source, self.options, meter or Meter())
+        return ScanRun(self.source, self.options, meter or meter_for(self.options))
 
     def _filtered(self, run: ScanRun) -> FilteredScan:
         from glaive.scan.filter.scan import FilteredScan

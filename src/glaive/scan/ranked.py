@@ -17,7 +17,7 @@ from glaive.dataclass import dataclass
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
-from glaive.scan.reporting import counters_before, report
+from glaive.scan.reporting import counters_before, meter_for, report
 from glaive.scan.run.compare import sorted_rows
 from glaive.scan.run.stream import rebatch
 from glaive.scan.views import Views
@@ -73,7 +73,7 @@ class RankedScan(ABC):
 
     def table(self, meter: Meter | None = None) -> pa.Table:
         """The rows that were found."""
-        meter = meter or Meter()
+        meter = meter or meter_for(self.options)
         snapshot = self.views.snapshot
         before = counters_before(snapshot, self.options)
         found = self._found(meter)
@@ -90,7 +90,7 @@ class RankedScan(ABC):
 
     def count(self, meter: Meter | None = None) -> int:
         """Rows of the result."""
-        return self._found(meter or Meter()).size
+        return self._found(meter or meter_for(self.options)).size
 
     def _result_steps(self) -> list[str]:
         """What becomes of the rows that are found, the last step first."""

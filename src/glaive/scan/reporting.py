@@ -6,14 +6,21 @@ import logging
 
 from glaive.events import EXECUTION, anyone_listens, emit
 from glaive.io.stats import IOStats
-from glaive.scan.metrics import Meter, ScanStatistics
+from glaive.scan.metrics import NOBODY, Meter, ScanStatistics
 from glaive.scan.options import ScanOptions
 from glaive.scan.snapshot import Snapshot
 
-__all__ = ["counters_before", "report", "statistics"]
+__all__ = ["counters_before", "meter_for", "report", "statistics"]
 
 _log = logging.getLogger("glaive.scan")
 _NOBODY_ASKS = IOStats()
+
+
+def meter_for(options: ScanOptions) -> Meter:
+    """A meter for a scan, for :func:`report`; one that counts nothing where nobody asks."""
+    if options.scan_stats_callback is None and not anyone_listens():
+        return NOBODY
+    return Meter()
 
 
 def counters_before(snapshot: Snapshot, options: ScanOptions) -> IOStats:

@@ -44,6 +44,7 @@ class Snapshot:
         self.session = session
         # What planning worked out once, by the name of who needs it again.
         self.memo: dict[Hashable, Any] = {}
+        self._position_of: dict[int, int] = {}  # of fragments that single rows were in
 
     def apart(self) -> Snapshot:
         """The same version with a session of its own, which is small."""
@@ -181,7 +182,10 @@ class Snapshot:
         """Position of the fragment, and physical row, of addresses in fragments that there are."""
         if len(addresses) == 1:
             fragment, row = divmod(addresses.item(), 1 << 32)
-            return np.array([self.manifest.position_of(fragment)]), np.array([row])
+            position = self._position_of.get(fragment)
+            if position is None:
+                position = self._position_of[fragment] = self.manifest.position_of(fragment)
+            return np.array([position]), np.array([row])
         fragments = (addresses >> np.uint64(32)).astype(np.int64)
         rows = (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
         ids, positions = self._positions_by_id

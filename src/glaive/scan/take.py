@@ -25,7 +25,7 @@ from glaive.errors import CapacityError, CorruptFileError
 from glaive.file.run_fetch import run_fetches
 from glaive.io.pool import gather, ordered_map
 from glaive.scan.bound import BoundFragment
-from glaive.scan.metrics import Meter
+from glaive.scan.metrics import NOBODY, Meter
 from glaive.scan.positions import beyond, check_range, positions
 from glaive.scan.views import BoundProjection
 from glaive.types import Int64s
@@ -72,7 +72,7 @@ def take(source: BoundProjection, given: object, meter: Meter | None = None) -> 
     check_range(low, high, starts)
     if not source.projection.outputs:
         return source.rows_alone(len(wanted))
-    driver = _Take(source, meter or Meter(), are_live=True)
+    driver = _Take(source, meter or NOBODY, are_live=True)
     all_of_it = source.joined_before()
     if all_of_it is not None and all_of_it.is_all and meter is None:
         arrays = driver.joined_columns(all_of_it, None, wanted, all_of_it.together)
@@ -125,7 +125,7 @@ def take_physical(
     if len(rows) == 1 and not deleted:
         bound = source.for_taking(int(fragments[0]), rows)
         return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
-    driver = _Take(source, meter or Meter(), deleted=deleted)
+    driver = _Take(source, meter or NOBODY, deleted=deleted)
     first = int(fragments[0])
     if bool((fragments == first).all()):
         return driver.of_fragment(first, rows)

@@ -20,7 +20,7 @@ from glaive.encodings.protocol import ValueEncoding
 from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.flat import Flat
 from glaive.kernels.item_lists import read_item_lists
-from glaive.kernels.list_takes import ItemPlaces, ListPage, take_item_lists
+from glaive.kernels.list_takes import ItemPlaces, ListPage, TakenLists, take_item_lists
 from glaive.kernels.records import LevelPage
 from glaive.memory import as_array
 from glaive.named_tuple import NamedTuple
@@ -136,21 +136,28 @@ class ItemListReader:
 
         ``starts`` has a place for every chunk of the page.
         """
-        chunks = self._chunks or self._list_page()
-        lists = take_item_lists(data, starts, chunks, rows, order)
+        lists = self.lists(data, starts, rows, order)
         if lists is None:
             return None
-        values: Block | None = None
-        if lists.values is not None:
-            words = FixedWidth(lists.values, self._page.value_bits, lists.items)
-            items = self._items
-            values = words if items is None else Dictionary(words, items.block, lists.items)
         offsets = as_array(lists.offsets, f"<i{lists.width}")
         shape = self._shape(
             Slots(len(rows), lists.list_validity, lists.null_lists, offsets),
             Slots(lists.items, lists.item_validity, lists.null_items),
         )
-        return ListPick(shape, lists.items, values, lists.places)
+        return ListPick(shape, lists.items, self.values(lists), lists.places)
+
+    def lists(
+        self, data: pa.Buffer, starts: Int64s, rows: Int64s, order: Int64s | None
+    ) -> TakenLists | None:
+        """As :meth:`take`, as the kernel leaves them."""
+        return take_item_lists(data, starts, self._chunks or self._list_page(), rows, order)
+
+    def values(self, lists: TakenLists) -> FixedWidth | Dictionary | None:
+        """The items of lists, where the kernel has read them."""
+        if lists.values is None:
+            return None
+        words, items = FixedWidth(lists.values, self._page.value_bits, lists.items), self._items
+        return words if items is None else Dictionary(words, items.block, lists.items)
 
     def _list_page(self) -> ListPage:
         """The chunks for takes, made at the first."""

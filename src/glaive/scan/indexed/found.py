@@ -151,6 +151,8 @@ def found_parts(search: Search) -> Sequence[FoundRows | FragmentWindows] | None:
 def _live(run: ScanRun, positions: Int64s, rows: Int64s) -> FoundRows:
     """Those of the rows that are not deleted, in the order of the fragments."""
     snapshot = run.source.snapshot
+    if len(positions) == 1 and not snapshot.manifest.deleted_rows.item(positions.item()):
+        return FoundRows(run, positions, rows)
     if len(positions) > 1 and bool((positions[1:] < positions[:-1]).any()):
         order = np.argsort(positions, kind="stable")
         positions, rows = positions[order], rows[order]
