@@ -270,12 +270,13 @@ def test_text_without_a_dictionary_is_left_to_the_caller(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("compression", ["fsst", "balanced"])
 def test_words_are_found_in_encoded_text(
-    tmp_path: Path, version: str, share: float, kind: Any
+    tmp_path: Path, version: str, share: float, kind: Any, compression: str
 ) -> None:
     strings = [f"the number {i * 7919 % 10007} of many" * (i % 3) for i in range(4000)]
     array = with_nulls(pa.array(strings, kind), share, 8)
-    column = write(tmp_path, array, version, {"compression": "fsst"}, batch=4000)
+    column = write(tmp_path, array, version, {"compression": compression}, batch=4000)
     for condition in (
         HasText(word="79"),
         HasText(word="f manythe number 1"),

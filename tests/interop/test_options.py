@@ -140,6 +140,7 @@ def _described(tmp_path: Path, table: pa.Table, version: str = "2.2", **given: A
 FEW = pa.array([0.25 * (i * 7919 % 997) for i in range(10_000)])
 TEXT = pa.array([f"value {i} of {i % 17}" for i in range(10_000)])
 WORDS = pa.array([f"value {i * 7919 % 17}" for i in range(10_000)])
+KEYS = pa.array(np.repeat(np.arange(9000) // 8 * 32 + np.arange(9000) % 8 + (1 << 30), 4))
 RUNS = pa.array(np.repeat(np.random.default_rng(1).integers(0, 10**12, 200), 50))
 
 
@@ -156,6 +157,13 @@ RUNS = pa.array(np.repeat(np.random.default_rng(1).integers(0, 10**12, 200), 50)
         (TEXT, {"compression": "none"}, "variable", "fsst"),
         (TEXT, {"compression": "zstd", "compression_level": 7}, "level: 7", "fsst"),
         (TEXT, {"structural_encoding": "fullzip"}, "full_zip_layout { bits_per_offset", "mini"),
+        (TEXT, {"compression": "balanced", "compression_level": 5}, "level: 5", "byte_stream"),
+        (TEXT, {"compression": "balanced"}, "values { fsst", "dictionary"),
+        (KEYS, {}, "rle", "general"),
+        (KEYS, {"compression": "balanced"}, "values { rle", "dictionary"),
+        (KEYS.slice(0, 500), {"compression": "balanced", "dict_divisor": 9999}, "rle", "general"),
+        (RUNS, {"compression": "balanced"}, "rle", "general"),
+        (FEW, {"compression": "balanced"}, "dictionary", "byte_stream"),
         (TEXT.slice(0, 50), {"compression": "fsst"}, "fsst", "general"),
         (TEXT.cast(pa.binary()), {"compression": "fsst"}, "fsst", "general"),
         (TEXT.cast(pa.binary()), {}, "variable", "fsst"),
@@ -209,6 +217,26 @@ def test_options_of_all_columns_give_way_to_those_of_one(tmp_path: Path) -> None
         tmp_path, pa.table({"*": TEXT}), encoding_options={"*": {"compression": "none"}}
     )
     assert "fsst" not in named
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2", "2.3"])
+def test_both_read_what_was_written_with_balanced_compression(tmp_path: Path, version: str) -> None:
+    written = pa.table({**dict(_columns()), "keys": KEYS[:ROWS]})
+    options = {"*": {"compression": "balanced"}}
+    uri = str(tmp_path / "x")
+    glaive.write_dataset(written, uri, data_storage_version=version, encoding_options=options)
+    wanted = np.random.default_rng(3).integers(0, ROWS, 50).tolist()
+    for reader in (lance, glaive):
+        dataset = reader.dataset(uri)
+        assert_same(dataset.to_table(), written)
+        assert_same(dataset.take(wanted), written.take(pa.array(wanted, pa.int64())))
+
+
+def test_metadata_does_not_ask_for_balanced_compression(tmp_path: Path) -> None:
+    metadata: Any = {"lance-encoding:compression": "balanced"}
+    table = pa.table([TEXT], pa.schema([pa.field("x", pa.string(), True, metadata)]))
+    with pytest.raises(OptionError, match="expected lz4, zstd, none or fsst, found 'balanced'"):
+        glaive.write_dataset(table, str(tmp_path / "x"))
 
 
 def _nested(outer: dict[str, str], inner: dict[str, str]) -> pa.Table:

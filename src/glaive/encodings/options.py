@@ -1,7 +1,8 @@
 """How a column is to be encoded, as far as options specify it.
 
 The keys are in the metadata of the column's field, ``lance-encoding:compression`` and so on,
-or are given to the writer without the prefix. Anything unspecified is chosen by size.
+or are given to the writer without the prefix. Anything unspecified is chosen by size. The
+compression ``balanced`` can only be given to the writer: pylance would refuse it in metadata.
 
 Specification: "Encoding keys" in ``docs/format/encodings.md``.
 """
@@ -29,7 +30,8 @@ class EncodingOptions:
     ----------
     compression
         ``"lz4"`` or ``"zstd"``: compress where that gains; ``"fsst"``: encode text with FSST
-        (no effect on numbers); ``"none"``: plain values, or plain indices into a dictionary.
+        (no effect on numbers); ``"none"``: plain values, or plain indices into a dictionary;
+        ``"balanced"``: as without options, and zstd around that where it saves much.
     compression_level
         Level of zstd, -131072 to 22.
     rle_threshold
@@ -51,7 +53,7 @@ class EncodingOptions:
         Of a packed struct: the options of each member.
     """
 
-    compression: Literal["lz4", "zstd", "none", "fsst"] | None = None
+    compression: Literal["lz4", "zstd", "none", "fsst", "balanced"] | None = None
     compression_level: int | None = None
     rle_threshold: float | None = None
     bss: Literal["off", "on", "auto"] = "auto"
@@ -67,6 +69,16 @@ class EncodingOptions:
     def scheme(self) -> Scheme | None:
         """The requested general compression, if any."""
         return self.compression if self.compression in ("lz4", "zstd") else None
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether zstd goes around what is chosen without options where it saves much."""
+        return self.compression == "balanced"
+
+    @property
+    def chooses_compression(self) -> bool:
+        """Whether the writer may compress where nobody asked for a scheme."""
+        return self.compression is None or self.is_balanced
 
 
 AUTOMATIC = EncodingOptions()
@@ -125,6 +137,9 @@ _KEYS: dict[str, _Key] = {
     "structural-encoding": _one_of("miniblock", "fullzip", "sparse"),
 }
 
+_GIVEN_KEYS = _KEYS | {"compression": _one_of("lz4", "zstd", "none", "fsst", "balanced")}
+"""What can be given to the writer."""
+
 _OF_THE_TYPE = (
     "packed",
     "blob",
@@ -151,7 +166,7 @@ def read_metadata(metadata: Mapping[str, bytes], column: str) -> dict[str, Any]:
         if name not in _OF_THE_TYPE:
             known = [PREFIX + option for option in (*_KEYS, *_OF_THE_TYPE)]
             text = value.decode("utf-8", "replace")
-            parsed[name.replace("-", "_")] = _parse(name, key, text, known, column)
+            parsed[name.replace("-", "_")] = _parse(_KEYS.get(name), key, text, known, column)
     return parsed
 
 
@@ -172,12 +187,12 @@ def read_options(given: Mapping[str, object], column: str) -> dict[str, Any]:
                 f"put {PREFIX}{name} into the metadata of the field"
             )
         known = [option.replace("-", "_") for option in _KEYS]
-        parsed[name.replace("-", "_")] = _parse(name, key, str(value), known, column)
+        expected = _GIVEN_KEYS.get(name)
+        parsed[name.replace("-", "_")] = _parse(expected, key, str(value), known, column)
     return parsed
 
 
-def _parse(name: str, key: str, text: str, known: list[str], column: str) -> Any:
-    expected = _KEYS.get(name)
+def _parse(expected: _Key | None, key: str, text: str, known: list[str], column: str) -> Any:
     if expected is None:
         close = get_close_matches(key, known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."

@@ -255,5 +255,6 @@ def _write_options(options: Options, mode: Mode) -> WriteOptions:
     app = app_transaction(options)
     if app is not None:
         properties |= app.properties
+    given["compression"] = "balanced"
     made = WriteOptions(mode=mode, transaction_properties=properties, **given)
     return replace(made, mode="create") if options.must_not_exist else made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError
@@ -49,6 +49,9 @@ class CompactionOptions:
         Fragments to leave alone; groups do not span them.
     data_storage_version
         Format of the files; default: that of the dataset.
+    compression
+        ``balanced``: fewer bytes, as of what is written on Spark; ``automatic``: as by
+        :func:`glaive.write_dataset`.
     """
 
     target_rows_per_fragment: int = 1024 * 1024
@@ -67,6 +70,7 @@ class CompactionOptions:
     max_source_bytes: int | None = None
     excluded_fragment_ids: tuple[int, ...] = ()
     data_storage_version: str | None = None
+    compression: Literal["automatic", "balanced"] = "automatic"
 
     def __post_init__(self) -> None:
         for name in (
@@ -81,6 +85,10 @@ class CompactionOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise OptionError(f"{name}: expected an integer ≥ 1, found {value!r}")
+        if self.compression not in ("automatic", "balanced"):
+            raise OptionError(
+                f"compression: expected automatic or balanced, found {self.compression!r:.60}"
+            )
         if not 0 <= self.materialize_deletions_threshold <= 1:
             raise OptionError(
                 "materialize_deletions_threshold: expected a share from 0 to 1, found "

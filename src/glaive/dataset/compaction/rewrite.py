@@ -72,6 +72,7 @@ def rewrite(
         max_rows_per_group=options.max_rows_per_group,
         max_bytes_per_file=options.max_bytes_per_file,
         data_storage_version=options.data_storage_version,
+        compression=options.compression,
     )
     rows = int(dataset.snapshot.live_counts[positions].sum())
     # As many fragments as the rows fill; their sizes differ by at most one row.

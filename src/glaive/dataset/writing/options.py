@@ -46,6 +46,9 @@ class WriteOptions:
     full_files
         Number of files with ``max_rows_per_file`` rows; later files have one row less.
         Default: all.
+    compression
+        ``balanced``: the encoding option of this name for all columns without others, in formats
+        that have it. What is written on Spark has it, unless these options say ``automatic``.
     auto_cleanup
         Value of ``auto_cleanup_options``.
     blobs
@@ -70,6 +73,7 @@ class WriteOptions:
     progress: Any = None
     shows_progress: bool = False
     encoding_options: Mapping[str, Mapping[str, object]] | None = field(default=None, hash=False)
+    compression: Literal["automatic", "balanced"] = "automatic"
     blobs: BlobOptions = field(default_factory=BlobOptions)
     full_files: int | None = None
     expected_version: int | None = None
@@ -78,6 +82,11 @@ class WriteOptions:
         if self.mode not in ("create", "append", "overwrite"):
             raise OptionError(
                 f"Invalid mode {self.mode!r:.60}: expected 'create', 'append' or 'overwrite'"
+            )
+        if self.compression not in ("automatic", "balanced"):
+            raise OptionError(
+                f"compression: expected 'automatic' or 'balanced', found {self.compression!r:.60}. "
+                "Give others for columns: encoding_options={'*': {'compression': 'zstd'}}"
             )
         self._check_numbers()
         for name in ("enable_stable_row_ids", "enable_v2_manifest_paths"):

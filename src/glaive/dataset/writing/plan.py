@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -32,6 +33,7 @@ from glaive.errors import (
     OptionError,
 )
 from glaive.file.blob_options import BlobOptions
+from glaive.file.legacy.profile import LegacyProfile
 from glaive.file.open import check_columns
 from glaive.file.versions import PROFILES, Profile, resolve_version
 from glaive.format.fields import LanceSchema
@@ -45,6 +47,9 @@ from glaive.table.dictionaries import load_dictionaries
 from glaive.table.fragment_ids import check_mixing
 from glaive.table.load import open_latest
 from glaive.table.root import access_of
+
+if TYPE_CHECKING:
+    from glaive.file.v2.writing.column_options import GivenOptions
 
 __all__ = ["WritePlan", "exists_already", "plan_write"]
 
@@ -97,6 +102,17 @@ class WritePlan:
     def appends(self) -> bool:
         """Whether existing rows are kept."""
         return bool(self.read_version) and self.options.mode == "append"
+
+    @property
+    def encoding_options(self) -> GivenOptions | None:
+        """Encoding options of columns, with what is preferred where none are given."""
+        given, compression = self.options.encoding_options, self.options.compression
+        if compression == "automatic" or isinstance(self.profile, LegacyProfile):
+            return given
+        # Imported here: few writes have options, and the format 0.1 has none.
+        from glaive.file.v2.writing.column_options import EVERY
+
+        return {EVERY: {"compression": compression}, **(given or {})}
 
     @property
     def profile(self) -> Profile:

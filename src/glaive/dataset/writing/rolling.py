@@ -74,7 +74,7 @@ class RollingWriter:
             location.path_of(self._name),
             plan.schema,
             plan.version,
-            encoding_options=self.options.encoding_options,
+            encoding_options=plan.encoding_options,
             dictionaries=self._dictionaries,
             blobs=plan.blobs,
             rows_per_batch=self.options.max_rows_per_group,

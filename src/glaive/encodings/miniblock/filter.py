@@ -22,8 +22,9 @@ from glaive.encodings.predicate import (
     block_matches,
     joined_matches,
 )
-from glaive.encodings.protocol import MiniChunks
+from glaive.encodings.protocol import MiniChunks, ValueEncoding
 from glaive.encodings.values.fsst import Fsst
+from glaive.encodings.values.general import General
 from glaive.kernels.chunks import ChunkHeaders
 from glaive.kernels.levels import validity_from_levels
 from glaive.kernels.match import IntegerRanges, match_plain, test_of_flags
@@ -72,7 +73,7 @@ def find_in_chunks(
         The first row, and the one behind the last.
     """
     by_entry = small.items is not None and predicate.every is None
-    by_text = not by_entry and isinstance(layout.value, Fsst) and predicate.text is not None
+    by_text = not by_entry and predicate.text is not None and _is_fsst(layout.value)
     if not (by_entry or by_text or predicate.any_width):
         return None
     ranges = None if by_entry else predicate.ranges
@@ -100,7 +101,7 @@ def find_in_chunks(
                 return None
             nulls = evaluated.nulls
             bits = _match(layout, chunks, evaluated.indices)
-        elif isinstance(layout.value, Fsst) and predicate.text is not None:
+        elif isinstance(layout.value, (Fsst, General)) and by_text and predicate.text is not None:
             bits = layout.value.match_text(chunks, predicate.text)
         elif ranges is not None:
             bits = _match(layout, chunks, ranges)
@@ -111,6 +112,12 @@ def find_in_chunks(
     if validity is not None and not by_entry:
         nulls = predicate.null_passes()
     return RowBits(joined_matches(bits, validity, total, nulls=nulls), rows[0] - first)
+
+
+def _is_fsst(encoding: ValueEncoding) -> bool:
+    """Whether strings are stored as codes of FSST, compressed or not."""
+    inner = encoding.values if isinstance(encoding, General) else encoding
+    return isinstance(inner, Fsst)
 
 
 def _match(layout: MiniBlockLayout, chunks: MiniChunks, test: IntegerRanges) -> pa.Buffer | None:

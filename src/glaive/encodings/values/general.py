@@ -15,7 +15,7 @@ Specification: "General compression" in ``docs/format/encodings.md``; message ``
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ from glaive.format.pb import encodings21_pb2 as pb
 from glaive.kernels.full_zip import gather_ranges
 from glaive.memory import as_array
 from glaive.types import Int64s, Where
+
+if TYPE_CHECKING:
+    from glaive.kernels.fsst_search import StringTest
 
 __all__ = ["General"]
 
@@ -89,6 +92,14 @@ class General(ValueEncoding):
         """Decompress the given chunks, then take from them by the inner encoding."""
         return self.values.take_mini(self._decompressed(chunks), chunk, index)
 
+    def match_text(self, chunks: MiniChunks, test: StringTest) -> pa.Buffer | None:
+        """As of FSST, where that is compressed: all chunks are decompressed, but not decoded."""
+        from glaive.encodings.values.fsst import Fsst  # not loaded for numbers
+
+        if not isinstance(self.values, Fsst):
+            return None
+        return self.values.match_text(self._decompressed(chunks), test)
+
     def _decompressed(self, chunks: MiniChunks) -> MiniChunks:
         """Return the same chunks with buffer 0 decompressed, all in one new buffer."""
         where = chunks.where
@@ -107,7 +118,10 @@ class General(ValueEncoding):
 
     def encode_mini(self, block: Block) -> EncodedChunks:
         """Encode, then compress buffer 0 of every chunk."""
-        inner = self.values.encode_mini(block)
+        return self.compressed(self.values.encode_mini(block))
+
+    def compressed(self, inner: EncodedChunks) -> EncodedChunks:
+        """Compress buffer 0 of every chunk of encoded values."""
         sizes = inner.sizes[0]
         data, packed = compress(
             self.scheme,

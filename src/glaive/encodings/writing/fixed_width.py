@@ -12,6 +12,7 @@ from glaive.arrow.blocks import FixedWidth
 from glaive.encodings.options import EncodingOptions
 from glaive.encodings.protocol import EncodedChunks, ValueEncoding
 from glaive.encodings.registry import value_encodings
+from glaive.encodings.values.bitpack_inline import InlineBitpacking
 from glaive.encodings.values.bitpack_out_of_line import OutOfLineBitpacking
 from glaive.encodings.values.byte_stream_split import ByteStreamSplit
 from glaive.encodings.values.flat import COMPRESSED_CHUNK_BYTES, Flat
@@ -41,6 +42,12 @@ _MIN_WIDE_GAIN = 0.5
 """Share of the bytes that compression must save where nobody asked for it: plain values are read
 without a copy."""
 
+_MIN_BALANCED_GAIN = 0.5
+"""Share of the bytes of packed values or runs that zstd must save with the option ``balanced``."""
+
+_BALANCED_SAMPLE = 8_192
+"""Values that this is tried on."""
+
 _WIDEST_PACKED = 64
 """Bits of the widest values that packing, runs and differences take."""
 
@@ -56,8 +63,13 @@ def fixed_encoding(stats: FixedStats, wanted: EncodingOptions) -> ValueEncoding:
     cheapest = estimate(stats, wanted)[1]
     scheme = wanted.scheme
     if scheme is None:
-        wide = stats.block.bits > _WIDEST_PACKED and wanted.compression is None
-        return _wide(stats, cheapest) if wide and isinstance(cheapest, Flat) else cheapest
+        if not wanted.chooses_compression:
+            return cheapest
+        if isinstance(cheapest, Flat):
+            return _wide(stats, cheapest) if stats.block.bits > _WIDEST_PACKED else cheapest
+        if wanted.is_balanced:
+            return _balanced(stats, cheapest, wanted.compression_level)
+        return cheapest
     bits, level = stats.block.bits, wanted.compression_level
     split = ByteStreamSplit(bits) if bits in _SPLIT_BITS and wanted.bss != "off" else None
     if split is not None and wanted.bss == "on":
@@ -80,6 +92,17 @@ def _wide(stats: FixedStats, plain: Flat) -> ValueEncoding:
     size = _bytes(stats, general.encode_mini(tried))
     enough = size <= len(tried.values) * (1 - _MIN_WIDE_GAIN)
     return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else plain
+
+
+def _balanced(stats: FixedStats, encoding: ValueEncoding, level: int | None) -> ValueEncoding:
+    """Zstandard around packed values or runs, if it saves enough; else these alone."""
+    if not isinstance(encoding, (InlineBitpacking, RunLength)):
+        return encoding
+    chunks = encoding.encode_mini(_sample(stats.block, _BALANCED_SAMPLE))
+    general = General("zstd", encoding, level)
+    size = _bytes(stats, general.compressed(chunks))
+    enough = size <= _bytes(stats, chunks) * (1 - _MIN_BALANCED_GAIN)
+    return general if enough and stats.raw_bytes >= GENERAL_MIN_BUFFER else encoding
 
 
 def _smallest(stats: FixedStats, plain: ValueEncoding, candidates: list[General]) -> ValueEncoding:
@@ -123,13 +146,13 @@ def estimate(stats: FixedStats, wanted: EncodingOptions) -> tuple[int, ValueEnco
     return best if best is not None else (plain, Flat(stats.block.bits))
 
 
-def _sample(block: FixedWidth) -> FixedWidth:
+def _sample(block: FixedWidth, most: int = _SAMPLE) -> FixedWidth:
     """Some consecutive values from the middle, or all when they are few."""
-    if block.count <= 2 * _SAMPLE:
+    if block.count <= 2 * most:
         return block
-    first = (block.count - _SAMPLE) // 16 * 8  # whole bytes for single bits, too
-    values = block.values.slice(first * block.bits // 8, _SAMPLE * block.bits // 8)
-    return FixedWidth(values, block.bits, _SAMPLE)
+    first = (block.count - most) // 16 * 8  # whole bytes for single bits, too
+    values = block.values.slice(first * block.bits // 8, most * block.bits // 8)
+    return FixedWidth(values, block.bits, most)
 
 
 def with_packed_runs(block: FixedWidth, encoding: ValueEncoding) -> ValueEncoding:

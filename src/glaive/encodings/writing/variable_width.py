@@ -29,6 +29,9 @@ GENERAL_MIN_VALUE = 32_768
 ZSTD_MAX_SHARE = 0.9
 """Without options zstd is used only if it leaves less than this share of the bytes."""
 
+_MAX_BALANCED_SHARE = 0.9
+"""What zstd may leave of encoded chunks at most, with the option ``balanced``."""
+
 _TRIED_BYTES = 262_144
 """Bytes of values that compression is tried on."""
 
@@ -46,7 +49,11 @@ def mini_text_encoding(
         packed = General(scheme, plain, wanted.compression_level)
         if _gains(stats, plain, packed):
             return packed
-    return _fsst_or_plain(stats, kind, plain, wanted)
+    encoding = _fsst_or_plain(stats, kind, plain, wanted)
+    if wanted.is_balanced:
+        packed = General("zstd", encoding, wanted.compression_level)
+        return packed if _gains(stats, encoding, packed, _MAX_BALANCED_SHARE) else encoding
+    return encoding
 
 
 def zip_text_encoding(
@@ -61,7 +68,7 @@ def zip_text_encoding(
     if wanted.scheme is not None and stats.plain_bytes >= MIN_BYTES:
         if _zstd_share(stats.block) < 1:
             return packed
-    elif wanted.compression is None and stats.longest > GENERAL_MIN_VALUE:
+    elif wanted.chooses_compression and stats.longest > GENERAL_MIN_VALUE:
         return packed if _zstd_share(stats.block) < ZSTD_MAX_SHARE else plain
     return _fsst_or_plain(stats, kind, plain, wanted)
 
@@ -89,8 +96,8 @@ def _symbols(stats: VariableStats, kind: pa.DataType) -> tuple[int, Fsst] | None
     return Fsst.propose(stats) if is_text else None
 
 
-def _gains(stats: VariableStats, plain: Plain, packed: General) -> bool:
-    """Whether compression makes chunks from the middle of the values smaller."""
+def _gains(stats: VariableStats, plain: ValueEncoding, packed: General, most: float = 1.0) -> bool:
+    """Whether compression leaves less than a share of chunks from the middle of the values."""
     size = stats.plain_bytes
     if size < GENERAL_MIN_BUFFER:
         return False
@@ -100,8 +107,9 @@ def _gains(stats: VariableStats, plain: Plain, packed: General) -> bool:
     first = (block.count - count) // 2
     offsets = block.offsets.slice(first * width, (count + 1) * width)
     tried = Variable(offsets, block.offset_bits, block.data, count)
-    sizes = [int(encoding.encode_mini(tried).sizes[0].sum()) for encoding in (packed, plain)]
-    return sizes[0] < sizes[1]
+    chunks = plain.encode_mini(tried)
+    left = packed.compressed(chunks)
+    return int(left.sizes[0].sum()) < most * int(chunks.sizes[0].sum())
 
 
 def _zstd_share(block: Variable) -> float:

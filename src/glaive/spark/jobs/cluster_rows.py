@@ -140,7 +140,9 @@ class WritePart(RowTask):
             return part, ()
         table = self._sorted(pa.concat_tables(tables))
         manifest = opened.manifest
-        options = WriteOptions(mode="append", max_rows_per_file=self.max_rows)
+        options = WriteOptions(
+            mode="append", max_rows_per_file=self.max_rows, compression="balanced"
+        )
         writer = FragmentWriter(plan_write(opened.store, manifest.schema, options, manifest))
         try:
             writer.write(table.select(manifest.schema.names))

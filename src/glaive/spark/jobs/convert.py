@@ -92,7 +92,9 @@ def convert_parquet(
         raise NotFoundError(f"there is no file *.parquet below {source.uri}. Check the path")
     schema = _opened(source, found[0][0]).schema_arrow.remove_metadata()
     refuse_partition_folders((path for path, _ in found), schema.names, source.uri)
-    given = WriteOptions(mode="create", transaction_properties=dict(job.properties), **options)
+    properties = dict(job.properties)
+    kept = {"compression": "balanced", **options}
+    given = WriteOptions(mode="create", transaction_properties=properties, **kept)
     plan = plan_write(open_root(uri, storage), schema, given)
     runner: Any = job.runner  # that of a session
     tasks = [

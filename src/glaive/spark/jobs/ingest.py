@@ -56,6 +56,8 @@ def ingest(
     names = [source] if isinstance(source, (str, os.PathLike)) else source
     if keywords.get("bad_records") is not None:
         keywords["bad_records"] = absolute(keywords["bad_records"])
+    written = keywords.get("write_options") or {}
+    keywords["write_options"] = {"compression": "balanced"} | dict(written)
     run = partial(_run, SparkRunner(spark))
     return ingest_files([absolute(name) for name in names], absolute(uri), driver=run, **keywords)
 

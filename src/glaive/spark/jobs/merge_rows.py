@@ -132,7 +132,8 @@ class _Run:
         cls, opened: OpenedVersion, clauses: tuple[RowClause, ...], primary_key: tuple[str, ...]
     ) -> _Run:
         manifest = opened.manifest
-        plan = plan_write(opened.store, manifest.schema, WriteOptions(mode="append"), manifest)
+        options = WriteOptions(mode="append", compression="balanced")
+        plan = plan_write(opened.store, manifest.schema, options, manifest)
         ids = RelocatedIds(kept=manifest.uses(Feature.STABLE_ROW_IDS))
         fields = [manifest.schema.find(name)[-1].id for name in primary_key]
         keys = InsertedKeys(fields) if fields else None

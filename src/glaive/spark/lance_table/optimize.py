@@ -88,7 +88,8 @@ class OptimizeBuilder:
             ]
 
         def change(opened: OpenedVersion, commit: Job) -> tuple[Manifest, None]:
-            checked = CompactionOptions.of(options, dict(opened.manifest.config))
+            given = {"compression": "balanced"} | options
+            checked = CompactionOptions.of(given, dict(opened.manifest.config))
             return compact(opened, checked, rewriting, commit)[0], None
 
         return asdict(CompactionMetrics()) | job.change(self._dataset, change)

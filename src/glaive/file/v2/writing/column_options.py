@@ -19,7 +19,7 @@ from glaive.errors import OptionError
 from glaive.file.profile import FormatProfile
 from glaive.format.fields import Field, LanceSchema
 
-__all__ = ["GivenOptions", "column_options"]
+__all__ = ["EVERY", "GivenOptions", "column_options"]
 
 GivenOptions = Mapping[str, Mapping[str, object]]
 """Path of a column → options without prefix."""
