@@ -171,46 +171,6 @@ def test_clean_up_says_first_what_it_would_delete(call: Call, things: str) -> No
     assert "0 versions and 0 files" in call("cleanup", things).stdout
 
 
-def damage(uri: str) -> None:
-    """Cut the data file that only the newest version has."""
-    newest = glaive.dataset(uri).get_fragments()[-1].metadata.files[0]
-    file = Path(uri, "data", newest.path)
-    file.write_bytes(file.read_bytes()[:-20])
-
-
-def test_verify_finds_damage_and_unused_files(call: Call, things: str) -> None:
-    assert call("verify", things, "--deep").stdout == "version 1: sound\nversion 2: sound\n"
-    Path(things, "data", "unused.lance").write_bytes(b"123")
-    found = objects(call("verify", things, "--json"))
-    assert found[-1] == {"state": "unused", "files": 1, "bytes": 3}
-    assert "glaive cleanup" in call("verify", things).stdout
-    damage(things)
-    result = call("verify", things, "--newest", "--json")
-    assert result.exit_code == 1
-    facts = json.loads(result.stdout)
-    assert (facts["state"], facts["version"]) == ("damaged", 2)
-    assert "glaive repair" in call("verify", things).stdout
-
-
-def test_repair_restores_the_newest_sound_version_if_asked(call: Call, things: str) -> None:
-    assert "nothing to do" in call("repair", things).stdout
-    damage(things)
-    assert "--apply makes it the current one" in call("repair", things).stdout
-    assert glaive.dataset(things).version == 2
-    facts = one(call("repair", things, "--apply", "--json"))
-    assert (facts["sound_version"], facts["restored_as"]) == (1, 3)
-    assert glaive.dataset(things).to_table().num_rows == 3
-
-
-def test_repair_says_if_nothing_is_sound(call: Call, tmp_path: Path) -> None:
-    uri = str(tmp_path / "a.lance")
-    glaive.write_dataset(pa.table({"a": [1]}), uri)
-    damage(uri)
-    result = call("repair", uri)
-    assert result.exit_code == 1
-    assert "no version of" in result.stderr
-
-
 def test_ls_lists_datasets_only(call: Call, things: str, tmp_path: Path) -> None:
     assert Path(things).parent == tmp_path
     (tmp_path / "folder").mkdir()

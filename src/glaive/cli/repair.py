@@ -1,66 +1,141 @@
-"""``glaive repair``: the newest sound version becomes the current one."""
+"""``glaive repair``: a sound version becomes the current one, and as much is kept as can be."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from glaive.cli.options import dataset_argument, json_option, opened
-from glaive.cli.output import examples, print_json, say
-from glaive.cli.verify import problem_of
+from glaive.cli.options import dataset_argument, json_option
+from glaive.cli.output import examples, human_count, print_json, say
+from glaive.cli.verify import opened_newest
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.versions.problems import Problem
 
 
 @click.command(
     "repair",
-    epilog=examples("glaive repair flights.lance", "glaive repair flights.lance --deep --apply"),
+    epilog=examples(
+        "glaive repair flights.lance",
+        "glaive repair flights.lance --deep --apply",
+        "glaive repair flights.lance --drop-fragments --apply",
+    ),
 )
 @dataset_argument
 @click.option("--deep", is_flag=True, help="Decode all values to find damage.")
 @click.option(
+    "--drop-fragments",
+    "drop",
+    is_flag=True,
+    help="Keep the newest version without its damaged fragments, not an older version.",
+)
+@click.option(
     "--apply", is_flag=True, help="Do it; without this option, only say what would be done."
 )
 @json_option
-@click.pass_context
 def command(
-    context: click.Context,
     dataset: str,
     *,
     storage_options: tuple[str, ...],
     deep: bool,
+    drop: bool,
     apply: bool,
     as_json: bool,
 ) -> None:
-    """Find the newest sound version of DATASET and, with --apply, restore it.
+    """Find what can be saved of DATASET and, with --apply, make that the current version.
 
-    Nothing is deleted: the damaged versions stay, and can be read as far as they are sound. Exit
-    code 1 if no version is sound.
+    Damaged indices are dropped, and no rows are lost. Otherwise the newest sound version is
+    restored, or with --drop-fragments the newest version is kept without the fragments that are
+    damaged. Nothing is deleted: the damaged versions stay, and can be read as far as they are
+    sound. Exit code 1 if nothing can be saved.
     """
-    at = opened(dataset, None, storage_options)
-    damaged = []
-    for number in reversed([one["version"] for one in at.versions()]):
-        problem = problem_of(at, number, deep=deep)
-        if problem is None:
-            sound = number
-            break
-        damaged.append({"version": number, "problem": problem})
-    else:
-        raise click.ClickException(
-            f"no version of {dataset} is sound; the newest: {damaged[0]['problem']} "
-            "Restore missing files from a copy"
-        )
-    facts: dict[str, object] = {"sound_version": sound, "damaged": damaged, "restored_as": None}
-    if damaged and apply:
-        good = at.checkout_version(sound)
-        good.restore()
-        facts["restored_as"] = good.version
+    at = opened_newest(dataset, storage_options)
+    rows = at.count_rows()
+    facts = _plan(at, dataset, deep=deep, drop=drop)
+    if apply:
+        _apply(at, facts)
     if as_json:
         print_json(facts)
         return
-    for one in damaged:
+    for one in facts["damaged"]:
         say(f"version {one['version']}: {one['problem']}")
-    if not damaged:
-        say(f"version {sound}, the newest, is sound: nothing to do")
-    elif apply:
-        say(f"version {facts['restored_as']} has the content of version {sound}")
-    else:
-        say(f"version {sound} is sound: --apply makes it the current one")
-        context.exit(0)
+    say(_outcome(facts, rows, applied=apply))
+
+
+def _plan(at: LanceDataset, uri: str, *, deep: bool, drop: bool) -> dict[str, Any]:
+    from glaive.dataset.versions.problems import VersionCheck
+
+    check, newest = VersionCheck(deep=deep), at.version
+    facts: dict[str, Any] = {
+        "sound_version": newest,
+        "damaged": [],
+        "dropped_indices": [],
+        "dropped_fragments": [],
+        "rows": at.count_rows(),
+        "restored_as": None,
+    }
+    problems = check.problems(at, newest)
+    if not problems:
+        return facts
+    facts["damaged"] = _listed(newest, problems)
+    in_parts = all(one.fragment is not None or one.index is not None for one in problems)
+    fragments = [one.fragment for one in problems if one.fragment is not None]
+    if in_parts and (drop or not fragments):
+        facts["dropped_indices"] = sorted({one.index for one in problems if one.index is not None})
+        facts["dropped_fragments"] = fragments
+        lost = [one for one in at.get_fragments() if one.fragment_id in fragments]
+        facts["rows"] -= sum(one.count_rows() for one in lost)
+        return facts
+    others = [one["version"] for one in at.versions() if one["version"] != newest]
+    for number in reversed(others):
+        found = check.problems(at, number)
+        if not found:
+            facts["sound_version"] = number
+            facts["rows"] = at.checkout_version(number).count_rows()
+            return facts
+        facts["damaged"] += _listed(number, found)
+    advice = "Restore missing files from a copy"
+    if in_parts:
+        count = f"{len(fragments)} of {len(at.get_fragments())} fragments"
+        advice += f", or keep what is there: --drop-fragments gives up {count}"
+    raise click.ClickException(
+        f"no version of {uri} is sound; the newest: {problems[0].message} {advice}"
+    )
+
+
+def _listed(version: int, problems: list[Problem]) -> list[dict[str, Any]]:
+    return [{"version": version, "problem": one.message} for one in problems]
+
+
+def _apply(at: LanceDataset, facts: dict[str, Any]) -> None:
+    from glaive.dataset.commits.lance_operation import LanceOperation
+
+    if not facts["damaged"]:
+        return
+    if facts["sound_version"] != at.version:
+        at = at.checkout_version(facts["sound_version"])
+        at.restore()
+    for name in facts["dropped_indices"]:
+        at.drop_index(name)
+    if facts["dropped_fragments"]:
+        emptied = LanceOperation.Delete([], facts["dropped_fragments"], "damaged fragments")
+        at = at.commit(at, emptied, read_version=at.version)
+    facts["restored_as"] = at.version
+
+
+def _outcome(facts: dict[str, Any], rows: int, *, applied: bool) -> str:
+    """The last line; ``rows`` are those of the newest version as its manifest counts them."""
+    sound, kept = facts["sound_version"], facts["rows"]
+    if not facts["damaged"]:
+        return f"version {sound}, the newest, is sound: nothing to do"
+    what = f"the content of version {sound}"
+    if facts["dropped_indices"]:
+        what += f" without indices {', '.join(facts['dropped_indices'])}"
+    if facts["dropped_fragments"]:
+        what += f" without fragments {', '.join(map(str, facts['dropped_fragments']))}"
+    what += f": {human_count(kept)} rows" + (f" of {human_count(rows)}" if kept != rows else "")
+    if applied:
+        return f"version {facts['restored_as']} has {what}"
+    return f"--apply makes a version that has {what}"

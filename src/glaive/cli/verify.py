@@ -12,6 +12,10 @@ from glaive.cli.output import examples, human_bytes, print_json, say
 
 if TYPE_CHECKING:
     from glaive.dataset.dataset import LanceDataset
+    from glaive.dataset.versions.problems import Problem
+
+_FOLDERS = ("_deletions", "_indices", "data")
+"""Where files lie that a version must name to use them."""
 
 
 @click.command(
@@ -38,12 +42,12 @@ def command(
 ) -> None:
     """Check DATASET: of every version its manifest, data files, deletions, row ids and indices.
 
-    Files that have checksums are read and compared with them. Lists files that no version
-    uses. Changes nothing. Exit code 1 if something is damaged.
+    Versions of branches, too. Files that have checksums are read and compared with them. Lists
+    files that no version uses. Changes nothing. Exit code 1 if something is damaged.
     """
-    at = opened(dataset, None, storage_options)
+    at = opened_newest(dataset, storage_options)
     problems = 0
-    for found in _found(at, deep=deep, newest=newest):
+    for found in _found(at, dataset, deep=deep, newest=newest):
         problems += found["state"] == "damaged"
         if as_json:
             print_json(found)
@@ -61,48 +65,63 @@ def command(
         context.exit(1)
 
 
-def _found(newest_version: LanceDataset, *, deep: bool, newest: bool) -> Iterator[dict[str, Any]]:
-    compared: set[str] = set()
-    numbers = [one["version"] for one in newest_version.versions()]
+def opened_newest(dataset: str, storage_options: tuple[str, ...]) -> LanceDataset:
+    """The newest version; what to do if its manifest cannot be read."""
+    from glaive.errors import CorruptFileError, NotLanceError
+
+    try:
+        return opened(dataset, None, storage_options)
+    except (CorruptFileError, NotLanceError) as error:
+        remedy = "Move this manifest to another folder: the version before it is the newest then"
+        raise click.ClickException(f"{error} {remedy}.") from error
+
+
+def _found(at: LanceDataset, uri: str, *, deep: bool, newest: bool) -> Iterator[dict[str, Any]]:
+    from glaive.dataset.versions.problems import VersionCheck
+
+    check = VersionCheck(deep=deep)
+    numbers = [one["version"] for one in at.versions()]
     for number in numbers[-1:] if newest else numbers:
-        problem = problem_of(newest_version, number, deep=deep, compared=compared)
-        if problem is None:
-            yield {"state": "sound", "version": number}
-        else:
-            remedy = "see `glaive repair`, which makes the newest sound version the current one"
-            yield {"state": "damaged", "version": number, "problem": problem, "remedy": remedy}
+        yield from _described(check.problems(at, number), number, uri)
     if newest:
         return
-    used = set(newest_version.tracked_files().read_all()["path"].to_pylist())
-    listed = newest_version.all_files().read_all()
-    paths, sizes = listed["path"].to_pylist(), listed["size_bytes"].to_pylist()
-    unused = [
-        size
-        for path, size in zip(paths, sizes, strict=True)
-        if path not in used and str(path).startswith("data/")
-    ]
+    tips = {name: at.checkout_version((name, None)) for name in sorted(at.branches.list())}
+    for name, tip in tips.items():
+        for number in [one["version"] for one in tip.versions()]:
+            yield from _described(check.problems(tip, number), f"{name}:{number}", uri)
+    unused = _unused([at, *tips.values()])
     if unused:
         yield {"state": "unused", "files": len(unused), "bytes": sum(unused)}
 
 
-def problem_of(
-    at: LanceDataset, number: int, *, deep: bool, compared: set[str] | None = None
-) -> str | None:
-    """What is wrong with a version; None if it is sound.
+def _unused(branches: list[LanceDataset]) -> list[int]:
+    """Sizes of the files that no version of any branch names, and versions must name."""
+    names = ["base_uri", "path"]
+    used = {
+        tuple(row.values())
+        for one in branches
+        for row in one.tracked_files().read_all().select(names).to_pylist()
+    }
+    return [
+        row["size_bytes"]
+        for one in branches
+        for row in one.all_files().read_all().to_pylist()
+        if row["path"].partition("/")[0] in _FOLDERS and (row["base_uri"], row["path"]) not in used
+    ]
 
-    Files in ``compared`` are not compared with their checksums again.
-    """
-    from glaive.dataset.versions.checksums import compare_checksums
-    from glaive.errors import GlaiveError
 
-    try:
-        version = at.checkout_version(number)
-        version.validate()
-        compare_checksums(version.snapshot, set() if compared is None else compared)
-        if deep:
-            rows = sum(batch.num_rows for batch in version.to_batches())
-            if rows != version.count_rows():
-                return f"{rows} rows can be read, the manifest counts {version.count_rows()}"
-    except GlaiveError as error:
-        return str(error)
-    return None
+def _described(problems: list[Problem], version: int | str, uri: str) -> Iterator[dict[str, Any]]:
+    if not problems:
+        yield {"state": "sound", "version": version}
+    for one in problems:
+        remedy = "see `glaive repair`, which makes the newest sound version the current one"
+        facts: dict[str, Any] = {"state": "damaged", "version": version, "problem": one.message}
+        if one.fragment is not None:
+            facts["fragment"] = one.fragment
+            remedy = "restore the file from a copy, or see `glaive repair`, which saves the rest"
+        elif one.index is not None:
+            facts["index"] = one.index
+            remedy = (
+                f"no rows are lost: `glaive index {uri} --drop {one.index}`, then build it again"
+            )
+        yield facts | {"remedy": remedy}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID
-
-import numpy as np
 
 from glaive.file.comparison import compare_file
 from glaive.format.paths import INDICES, index_file_path
+from glaive.format.pb import table_pb2
 from glaive.io.checksums import checksum_function
 from glaive.io.store import ObjectStore
 from glaive.scan.snapshot import Snapshot
@@ -16,22 +14,34 @@ from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
 from glaive.table.load import load_numbered
 
-__all__ = ["compare_checksums"]
+__all__ = ["compare_fragment", "compare_manifest", "compare_segment"]
 
 
-def compare_checksums(snapshot: Snapshot, compared: set[str]) -> int:
-    """Read all files of a version that have checksums, and compare them: its manifest, too.
+def compare_manifest(snapshot: Snapshot) -> None:
+    """Read the manifest of a version again, and compare it with its checksum, if it has one.
+
+    Raises
+    ------
+    CorruptFileError
+        It differs.
+    """
+    if checksum_function() is not None:  # otherwise nobody can compare it
+        manifest = snapshot.manifest
+        load_numbered(snapshot.store, manifest.version, manifest.scheme, verify=True)
+
+
+def compare_fragment(snapshot: Snapshot, position: int, compared: set[str]) -> int:
+    """Read the files of a fragment that have checksums, and compare them.
 
     Parameters
     ----------
     compared
-        Data and index files that were compared before and are left out; those that are compared
-        now are added.
+        Files that were compared before and are left out; those that are compared now are added.
 
     Returns
     -------
     int
-        Bytes of data and index files that were compared.
+        Bytes of data files that were compared.
 
     Raises
     ------
@@ -40,31 +50,30 @@ def compare_checksums(snapshot: Snapshot, compared: set[str]) -> int:
     DataFileMissingError
         A file is missing.
     """
-    if checksum_function() is None:  # files have checksums, and nobody can compare them
+    if checksum_function() is None:
         return 0
     manifest = snapshot.manifest
-    load_numbered(snapshot.store, manifest.version, manifest.scheme, verify=True)
-    for position in np.flatnonzero(manifest.deleted_rows).tolist():
-        load_deletions(snapshot.store, manifest, manifest.fragment(position), verify=True)
-    total = 0
-    for store, path, size in _files(snapshot):
-        full = store.full(path)
-        if full not in compared:
-            total += compare_file(store, path, size=size) or 0
-            compared.add(full)
-    return total
+    fragment = manifest.fragment(position)
+    if manifest.deleted_rows[position]:
+        load_deletions(snapshot.store, manifest, fragment, verify=True)
+    files = [(*locate_data_file(snapshot.store, manifest, one), one.size) for one in fragment.files]
+    return sum(_compare_once(store, path, size, compared) for store, path, size in files)
 
 
-def _files(snapshot: Snapshot) -> Iterator[tuple[ObjectStore, str, int | None]]:
-    manifest = snapshot.manifest
-    for position in range(len(manifest.fragment_ids)):
-        for file in manifest.fragment(position).files:
-            store, path = locate_data_file(snapshot.store, manifest, file)
-            yield store, path, file.size
-    for index in manifest.indices:
-        if index.HasField("base_id"):
-            continue
-        folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
-        for part in index.files:
-            if part.path.endswith((".lance", ".idx")):
-                yield snapshot.store, index_file_path(folder, part.path, where=manifest.where), None
+def compare_segment(snapshot: Snapshot, index: table_pb2.IndexMetadata, compared: set[str]) -> int:
+    """The same for the files of a segment of an index; of those in other base paths, none."""
+    if checksum_function() is None or index.HasField("base_id"):
+        return 0
+    folder, where = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}", snapshot.manifest.where
+    names = [part.path for part in index.files if part.path.endswith((".lance", ".idx"))]
+    paths = [index_file_path(folder, name, where=where) for name in names]
+    return sum(_compare_once(snapshot.store, path, None, compared) for path in paths)
+
+
+def _compare_once(store: ObjectStore, path: str, size: int | None, compared: set[str]) -> int:
+    full = store.full(path)
+    if full in compared:
+        return 0
+    count = compare_file(store, path, size=size) or 0
+    compared.add(full)
+    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from uuid import UUID
 
 import numpy as np
@@ -12,12 +13,19 @@ from glaive.errors import CorruptFileError, DataFileMissingError, ObjectNotFound
 from glaive.format.flags import Feature
 from glaive.format.fragment import LEGACY, TOMBSTONE, DataFile, Fragment
 from glaive.format.paths import INDICES, index_file_path
+from glaive.format.pb import table_pb2
 from glaive.scan.snapshot import Snapshot
 from glaive.table.deletions import load_deletions
 from glaive.table.index_coverage import covered_fragments
 from glaive.table.lineage import load_lineage
 
-__all__ = ["validate_fragment", "validate_version"]
+__all__ = [
+    "check_fragment_ids",
+    "check_index",
+    "check_row_ids",
+    "validate_fragment",
+    "validate_version",
+]
 
 
 def validate_version(snapshot: Snapshot) -> None:
@@ -27,6 +35,15 @@ def validate_version(snapshot: Snapshot) -> None:
     -----
     Opens every data file and reads every deletion file, but reads no values.
     """
+    check_fragment_ids(snapshot)
+    positions = range(len(snapshot.manifest.fragment_ids))
+    check_row_ids(snapshot, [validate_fragment(snapshot, position) for position in positions])
+    for index in snapshot.manifest.indices:
+        check_index(snapshot, index)
+
+
+def check_fragment_ids(snapshot: Snapshot) -> None:
+    """Check that no two fragments share an id, and that none is above the highest."""
     manifest = snapshot.manifest
     ids = manifest.fragment_ids.tolist()
     twice = [fragment_id for fragment_id, times in Counter(ids).items() if times > 1]
@@ -36,10 +53,6 @@ def validate_version(snapshot: Snapshot) -> None:
         raise _wrong(
             snapshot, "highest fragment id", f"{max(ids)} or more", f"{manifest.max_fragment_id}"
         )
-    row_ids = [validate_fragment(snapshot, position) for position in range(len(ids))]
-    if manifest.uses(Feature.STABLE_ROW_IDS) and row_ids:
-        _check_row_ids(snapshot, np.concatenate(row_ids))
-    _check_indices(snapshot)
 
 
 def validate_fragment(snapshot: Snapshot, position: int) -> NDArray[np.uint64]:
@@ -107,8 +120,11 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
         raise _wrong(snapshot, f"format of {where}", f"{manifest.data_format}", f"{file.version}")
 
 
-def _check_row_ids(snapshot: Snapshot, ids: NDArray[np.uint64]) -> None:
-    ids = np.sort(ids)
+def check_row_ids(snapshot: Snapshot, row_ids: Sequence[NDArray[np.uint64]]) -> None:
+    """Check that stable row ids are unique; ``row_ids`` are those of each fragment, if any."""
+    if not row_ids or not snapshot.manifest.uses(Feature.STABLE_ROW_IDS):
+        return
+    ids = np.sort(np.concatenate(row_ids))
     twice = np.flatnonzero(ids[1:] == ids[:-1])
     if len(twice):
         raise _wrong(snapshot, "row ids", "each once", f"{ids[twice[0]]} twice")
@@ -117,35 +133,35 @@ def _check_row_ids(snapshot: Snapshot, ids: NDArray[np.uint64]) -> None:
         raise _wrong(snapshot, "row ids", f"below {next_id}", f"{ids[-1]}")
 
 
-def _check_indices(snapshot: Snapshot) -> None:
+def check_index(snapshot: Snapshot, index: table_pb2.IndexMetadata) -> None:
+    """Check that the fields and fragments of an index are known, and that its files exist."""
     manifest = snapshot.manifest
     known = set(manifest.schema.field_ids())
-    for index in manifest.indices:
-        unknown = [field for field in index.fields if field not in known]
-        if unknown:
-            raise _wrong(
-                snapshot, f"fields of index {index.name!r}", "fields of the schema", f"{unknown[0]}"
-            )
-        covered = covered_fragments(index) or frozenset()
-        if covered and max(covered) > manifest.max_fragment_id:
-            raise _wrong(
-                snapshot,
-                f"fragments of index {index.name!r}",
-                f"up to {manifest.max_fragment_id}",
-                f"{max(covered)}",
-            )
-        if index.HasField("base_id"):
-            continue
-        folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
-        for file in index.files:
-            path = index_file_path(folder, file.path, where=manifest.where)
-            try:
-                snapshot.store.head(path)
-            except ObjectNotFoundError:
-                raise DataFileMissingError(
-                    f"the file {snapshot.store.full(path)} of index {index.name!r} is missing. "
-                    "Rebuild the index, or restore the file."
-                ) from None
+    unknown = [field for field in index.fields if field not in known]
+    if unknown:
+        raise _wrong(
+            snapshot, f"fields of index {index.name!r}", "fields of the schema", f"{unknown[0]}"
+        )
+    covered = covered_fragments(index) or frozenset()
+    if covered and max(covered) > manifest.max_fragment_id:
+        raise _wrong(
+            snapshot,
+            f"fragments of index {index.name!r}",
+            f"up to {manifest.max_fragment_id}",
+            f"{max(covered)}",
+        )
+    if index.HasField("base_id"):
+        return
+    folder = f"{INDICES}/{UUID(bytes=index.uuid.uuid)}"
+    for file in index.files:
+        path = index_file_path(folder, file.path, where=manifest.where)
+        try:
+            snapshot.store.head(path)
+        except ObjectNotFoundError:
+            raise DataFileMissingError(
+                f"the file {snapshot.store.full(path)} of index {index.name!r} is missing. "
+                "Rebuild the index, or restore the file."
+            ) from None
 
 
 def _wrong(snapshot: Snapshot, subject: str, expected: str, found: str) -> CorruptFileError:

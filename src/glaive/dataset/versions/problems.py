@@ -1,0 +1,152 @@
+"""What is wrong with a version: each fragment and each index by itself, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from glaive.dataclass import dataclass
+from glaive.dataset.versions.checksums import (
+    compare_fragment,
+    compare_manifest,
+    compare_segment,
+)
+from glaive.dataset.versions.validate import (
+    check_fragment_ids,
+    check_index,
+    check_row_ids,
+    validate_fragment,
+)
+from glaive.errors import CorruptFileError, GlaiveError, UnsupportedFeatureError
+from glaive.format.pb import table_pb2
+from glaive.index.index_file import IndexFile
+from glaive.index.registry import kind_of
+from glaive.index.segment import Segment
+from glaive.scan.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from glaive.dataset.dataset import LanceDataset
+
+__all__ = ["Problem", "VersionCheck"]
+
+_ROWS = 1 << 16
+"""Rows of an index file that are decoded at a time."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with a version.
+
+    Parameters
+    ----------
+    message
+        What is wrong, and where.
+    fragment
+        The id of the fragment whose files are damaged or missing.
+    index
+        The name of the index whose files are; no rows are lost then.
+    """
+
+    message: str
+    fragment: int | None = None
+    index: str | None = None
+
+
+class VersionCheck:
+    """Finds what is wrong with versions of a dataset; files that several of them use are read once.
+
+    Parameters
+    ----------
+    deep
+        Decode all values: those of rows, and those of files of indices.
+    """
+
+    def __init__(self, *, deep: bool) -> None:
+        self._deep = deep
+        self._compared: set[str] = set()
+        self._segments: dict[bytes, Problem | None] = {}
+
+    def problems(self, dataset: LanceDataset, number: int) -> list[Problem]:
+        """All that is wrong with version ``number``; nothing if it is sound."""
+        try:
+            version = dataset.checkout_version(number)
+            snapshot = version.snapshot
+            check_fragment_ids(snapshot)
+            compare_manifest(snapshot)
+            indices = snapshot.manifest.indices
+        except GlaiveError as error:
+            return [Problem(str(error))]
+        found = [*self._of_fragments(version)]
+        found += [problem for entry in indices if (problem := self._of_index(snapshot, entry))]
+        return found
+
+    def _of_fragments(self, version: LanceDataset) -> Iterator[Problem]:
+        snapshot, row_ids = version.snapshot, []
+        for position, fragment_id in enumerate(snapshot.manifest.fragment_ids.tolist()):
+
+            def check(position: int = position, fragment_id: int = fragment_id) -> None:
+                row_ids.append(validate_fragment(snapshot, position))
+                compare_fragment(snapshot, position, self._compared)
+                if self._deep:
+                    _decode_rows(version, fragment_id)
+
+            message = _error_of(check)
+            if message is not None:
+                yield Problem(message, fragment=fragment_id)
+        message = _error_of(lambda: check_row_ids(snapshot, row_ids))
+        if message is not None:
+            yield Problem(message)
+
+    def _of_index(self, snapshot: Snapshot, entry: table_pb2.IndexMetadata) -> Problem | None:
+        message = _error_of(lambda: check_index(snapshot, entry))
+        if message is not None:
+            return Problem(message, index=entry.name)
+        uuid = entry.uuid.uuid
+        if uuid not in self._segments:
+            message = _error_of(lambda: self._read_segment(snapshot, entry))
+            self._segments[uuid] = None if message is None else Problem(message, index=entry.name)
+        return self._segments[uuid]
+
+    def _read_segment(self, snapshot: Snapshot, entry: table_pb2.IndexMetadata) -> None:
+        compare_segment(snapshot, entry, self._compared)
+        segment = Segment.of(snapshot.store, snapshot.manifest, entry)
+        kind = kind_of(entry, segment.sizes())
+        if kind is None:  # of a newer version, or of somebody else: it is not ours to judge
+            return
+        try:
+            kind.open(segment)
+        except UnsupportedFeatureError:
+            return
+        # One file holds all of a vector index of old releases, in a layout of its own.
+        if self._deep and set(segment.sizes()) != {"index.idx"}:
+            for name in segment.sizes():
+                if name.endswith((".lance", ".idx")):
+                    _decode_file(segment.open(name))
+
+
+def _decode_rows(version: LanceDataset, fragment_id: int) -> None:
+    fragment = version.get_fragment(fragment_id)
+    if fragment is None:
+        return
+    found, counted = sum(batch.num_rows for batch in fragment.to_batches()), fragment.count_rows()
+    if found != counted:
+        raise CorruptFileError(
+            f"rows of fragment {fragment_id}",
+            expected=f"{counted}",
+            found=f"{found}",
+            where=version.manifest.where,
+        )
+
+
+def _decode_file(file: IndexFile) -> None:
+    for start in range(0, file.num_rows, _ROWS):
+        file.read(start=start, stop=start + _ROWS)
+
+
+def _error_of(check: Callable[[], object]) -> str | None:
+    """What a check says that fails."""
+    try:
+        check()
+    except GlaiveError as error:
+        return str(error)
+    return None

@@ -1,0 +1,141 @@
+"""Commands that find damage, and save what can be saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+
+import glaive
+
+Call = Callable[..., Result]
+
+
+def told(result: Result) -> list[Any]:
+    """What a command with --json prints; verify ends with 1 where it finds damage."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def damage(uri: str) -> None:
+    """Cut the data file that only the newest version has."""
+    newest = glaive.dataset(uri).get_fragments()[-1].metadata.files[0]
+    file = Path(uri, "data", newest.path)
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def test_verify_finds_damage_and_unused_files(call: Call, things: str) -> None:
+    assert call("verify", things, "--deep").stdout == "version 1: sound\nversion 2: sound\n"
+    Path(things, "data", "unused.lance").write_bytes(b"123")
+    found = told(call("verify", things, "--json"))
+    assert found[-1] == {"state": "unused", "files": 1, "bytes": 3}
+    assert "glaive cleanup" in call("verify", things).stdout
+    damage(things)
+    result = call("verify", things, "--newest", "--json")
+    assert result.exit_code == 1
+    facts = json.loads(result.stdout)
+    assert (facts["state"], facts["version"]) == ("damaged", 2)
+    assert "glaive repair" in call("verify", things).stdout
+
+
+def test_repair_restores_the_newest_sound_version_if_asked(call: Call, things: str) -> None:
+    assert "nothing to do" in call("repair", things).stdout
+    damage(things)
+    plan = call("repair", things).stdout
+    assert "--apply makes a version that has the content of version 1: 3 rows" in plan
+    assert glaive.dataset(things).version == 2
+    (facts,) = told(call("repair", things, "--apply", "--json"))
+    assert (facts["sound_version"], facts["restored_as"]) == (1, 3)
+    assert glaive.dataset(things).to_table().num_rows == 3
+
+
+def test_repair_says_if_nothing_is_sound(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    glaive.write_dataset(pa.table({"a": [1]}), uri)
+    damage(uri)
+    result = call("repair", uri)
+    assert result.exit_code == 1
+    assert "no version of" in result.stderr
+
+
+def test_repair_keeps_what_is_sound_of_the_newest_version(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    glaive.write_dataset(pa.table({"a": range(5)}), uri, max_rows_per_file=3)
+    damage(uri)
+    assert "--drop-fragments gives up 1 of 2 fragments" in call("repair", uri).stderr
+    plan = call("repair", uri, "--drop-fragments").stdout
+    assert "version 1 without fragments 1: 3 rows of 5" in plan
+    assert glaive.dataset(uri).version == 1
+    (facts,) = told(call("repair", uri, "--drop-fragments", "--apply", "--json"))
+    assert (facts["dropped_fragments"], facts["rows"], facts["restored_as"]) == ([1], 3, 2)
+    assert glaive.dataset(uri).to_table()["a"].to_pylist() == [0, 1, 2]
+    assert call("verify", uri, "--newest").exit_code == 0
+
+
+def damage_index(uri: str, *, values: bool) -> None:
+    """Change bytes of the values of an index, or of the end of its file."""
+    file = next(Path(uri).glob("_indices/*/page_data.lance"))
+    content = bytearray(file.read_bytes())
+    where = slice(0, 2000) if values else slice(-60, -40)
+    content[where] = bytes(255 - byte for byte in content[where])
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_a_damaged_index_is_found_and_dropped_without_a_row(
+    call: Call, tmp_path: Path, *, values: bool
+) -> None:
+    uri, deep = str(tmp_path / "a.lance"), ("--deep",) if values else ()
+    dataset = glaive.write_dataset(pa.table({"a": range(5000)}), uri)
+    dataset.create_scalar_index("a", "BTREE")
+    assert call("verify", uri, "--deep").exit_code == 0
+    damage_index(uri, values=values)
+    found = told(call("verify", uri, *deep, "--json"))
+    assert [one["state"] for one in found] == ["sound", "damaged"]
+    assert (found[1]["version"], found[1]["index"]) == (2, "a_idx")
+    assert f"glaive index {uri} --drop a_idx" in found[1]["remedy"]
+    (facts,) = told(call("repair", uri, *deep, "--apply", "--json"))
+    assert (facts["dropped_indices"], facts["rows"], facts["restored_as"]) == (["a_idx"], 5000, 3)
+    assert call("verify", uri, *deep, "--newest").exit_code == 0
+
+
+def test_verify_names_each_fragment_and_checks_branches(call: Call, tmp_path: Path) -> None:
+    uri = str(tmp_path / "a.lance")
+    dataset = glaive.write_dataset(pa.table({"a": range(6)}), uri, max_rows_per_file=2)
+    branch = dataset.create_branch("side")
+    glaive.write_dataset(pa.table({"a": [7]}), branch, mode="append")
+    result = call("verify", uri, "--json")
+    assert {(one["state"], one["version"]) for one in told(result)} == {
+        ("sound", 1), ("sound", "side:1"), ("sound", "side:2")
+    }  # fmt: skip
+    for fragment in dataset.get_fragments()[:2]:
+        Path(uri, "data", fragment.metadata.files[0].path).unlink()
+    next(Path(uri).glob("tree/side/data/*")).write_bytes(b"no Lance file")
+    damaged = [one for one in told(call("verify", uri, "--json")) if one["state"] == "damaged"]
+    assert [(one["version"], one["fragment"]) for one in damaged] == [
+        (1, 0), (1, 1), ("side:1", 0), ("side:1", 1), ("side:2", 0), ("side:2", 1), ("side:2", 3)
+    ]  # fmt: skip
+
+
+def test_unused_files_of_deletions_and_indices_are_found(call: Call, things: str) -> None:
+    for name in ("_deletions/0-1-1.arrow", "_indices/no/page.lance", "data/no.lance"):
+        Path(things, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(things, name).write_bytes(b"123")
+    assert told(call("verify", things, "--json"))[-1] == {
+        "state": "unused", "files": 3, "bytes": 9
+    }  # fmt: skip
+
+
+def test_a_newest_manifest_that_cannot_be_read_has_a_remedy(call: Call, things: str) -> None:
+    newest = min(Path(things, "_versions").glob("*.manifest"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    for command in ("verify", "repair"):
+        result = call(command, things)
+        assert result.exit_code == 1
+        assert "Move this manifest to another folder" in result.stderr
+    newest.rename(newest.parent.parent / newest.name)
+    assert "is sound: nothing to do" in call("repair", things).stdout
