@@ -8,6 +8,7 @@ from glaive.dataset.blobs.binary_column import BlobColumn, BlobIterator
 from glaive.dataset.blobs.values import Blob, BlobArray, BlobFile, BlobType, blob_array, blob_field
 
 __all__ = [
+    "DEFAULT_BLOB_BUFFER_SIZE",
     "Blob",
     "BlobArray",
     "BlobColumn",
@@ -20,5 +21,8 @@ __all__ = [
 ]
 
 LanceBlobFile = BlobFile
+
+DEFAULT_BLOB_BUFFER_SIZE = 512 << 10
+"""The ``buffer_size`` of pylance; glaive chooses one by the place of the file if none is given."""
 
 __getattr__ = absent_names(__name__, REFUSED[__name__], globals())

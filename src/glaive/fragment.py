@@ -13,6 +13,7 @@ from glaive.dataset.fragments.row_ids import RowDatasetVersionMeta, RowIdMeta, R
 from glaive.dataset.writing.options import DEFAULT_MAX_BYTES_PER_FILE
 from glaive.dataset.writing.progress import FragmentWriteProgress, NoopFragmentWriteProgress
 from glaive.dataset.writing.uncommitted import write_fragments
+from glaive.scan.session import Session
 
 __all__ = [
     "DEFAULT_MAX_BYTES_PER_FILE",
@@ -28,6 +29,7 @@ __all__ = [
     "RowDatasetVersionMeta",
     "RowIdMeta",
     "RowIdSequence",
+    "Session",
     "write_fragments",
 ]
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from glaive.compat.absent import absent_names
+from glaive.compat.refusals import REFUSED
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.fragments.fragment import LanceFragment
 from glaive.dataset.sampled_batches import maybe_sample, reservoir_sampling
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 Columns = Sequence[str] | Mapping[str, str] | None
+__getattr__ = absent_names(__name__, REFUSED[__name__], globals())
 
 
 class Sampler(ABC):
@@ -262,10 +265,8 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
     ) -> None:
         super().__init__(rank, world_size, randomize, seed)
         if batch_size < 0 or total_num_rows < 0 or (total_num_rows and not batch_size):
-            raise OptionError(
-                "batch_size and total_num_rows: expected positive numbers, found "
-                f"{batch_size} and {total_num_rows}"
-            )
+            wanted = "batch_size and total_num_rows: expected positive numbers"
+            raise OptionError(f"{wanted}, found {batch_size} and {total_num_rows}")
         per_process = -(-total_num_rows // world_size)
         first = min(rank * per_process, total_num_rows)
         self._rows = range(first, min(first + per_process, total_num_rows))

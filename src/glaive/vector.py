@@ -18,6 +18,7 @@ from glaive.dataset.indexing.hamming_clusters import (
     hamming_clustering_for_sample,
 )
 from glaive.dataset.vectors_table import vec_to_table
+from glaive.dataset.write import write_dataset
 from glaive.torch.installed import from_torch_module
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "hamming_clustering_for_range",
     "hamming_clustering_for_sample",
     "vec_to_table",
+    "write_dataset",
 ]
 
 _OF_TORCH = (

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from glaive.compat.absent import AbsentName
 from glaive.errors import UnsupportedFeatureError
@@ -109,11 +109,37 @@ def _names() -> Iterator[Name]:
             continue
         theirs = importlib.import_module(f"lance.{module}" if module else "lance")
         listed = getattr(theirs, "__all__", ())
-        for name in sorted(listed or filter(lambda one: one[0] != "_", dir(theirs))):
+        for name in sorted(filter(lambda one: one[0] != "_", {*dir(theirs), *listed})):
             found = getattr(theirs, name)
-            wanted = belongs(found, module) or (name in listed and not inspect.ismodule(found))
-            if wanted and not name.startswith("_"):
+            if name in listed:
+                wanted = not inspect.ismodule(found)
+            elif listed:  # not shown by a star import, but it is defined there
+                own = getattr(found, "__module__", "") == theirs.__name__
+                wanted = own and not isinstance(found, TypeVar)
+            else:
+                wanted = belongs(found, module) or is_constant(name, found)
+            if wanted:
                 yield Name(module, name, found, getattr(mine, name, NOWHERE))
+
+
+def is_constant(name: str, found: object) -> bool:
+    return name.isupper() and isinstance(found, int | str | float) and not isinstance(found, bool)
+
+
+def taken_from_elsewhere() -> Iterator[tuple[str, str]]:
+    """Classes and functions of pylance, and of its interface to catalogues, in other modules.
+
+    Programs import them from there as well: ``from lance.namespace import CreateTableRequest``.
+    """
+    for module in filter(None, modules()):
+        if is_read_only(module):
+            continue
+        theirs = importlib.import_module(f"lance.{module}")
+        for name, found in vars(theirs).items():
+            home = str(getattr(found, "__module__", ""))
+            is_code = inspect.isclass(found) or inspect.isfunction(found)
+            if is_code and name[0] != "_" and home != theirs.__name__ and home.startswith("lance"):
+                yield module, name
 
 
 NOWHERE: Any = object()

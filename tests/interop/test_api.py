@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
-from tests.interop.pylance_names import NOWHERE, PAGE, Name, modules, names, page
+from tests.interop.pylance_names import (
+    NOWHERE,
+    PAGE,
+    Name,
+    modules,
+    names,
+    page,
+    taken_from_elsewhere,
+)
 
 from glaive.compat.absent import AbsentName
 from glaive.errors import GlaiveError
@@ -147,6 +156,22 @@ def test_all_modules_of_pylance_are_compared() -> None:
 @pytest.mark.parametrize("module", modules())
 def test_every_name_of_a_module_can_be_imported(module: str) -> None:
     assert [one.name for one in names() if one.module == module and one.mine is NOWHERE] == []
+
+
+INNER = """
+    namespace.PyDirectoryNamespace namespace.PyRestAdapter namespace.PyRestNamespace
+    types.model_to_dict
+"""
+"""What only pylance's modules themselves use; the last one is in ``lance.dependencies``."""
+
+
+def test_what_a_module_of_pylance_imports_from_others_can_be_imported_from_it() -> None:
+    found = {
+        f"{module}.{name}": hasattr(import_module(f"glaive.{module}"), name)
+        for module, name in taken_from_elsewhere()
+    }
+    assert "namespace.CreateTableRequest" in found
+    assert {name for name, is_there in found.items() if not is_there} == set(INNER.split())
 
 
 REFUSED = [one for one in names() if isinstance(one.mine, AbsentName)]

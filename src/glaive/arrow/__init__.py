@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from glaive.arrow.float_casts import cast
     from glaive.arrow.images import (
         EncodedImageArray,
+        EncodedImageScalar,
         EncodedImageType,
         FixedShapeImageTensorArray,
+        FixedShapeImageTensorScalar,
         FixedShapeImageTensorType,
         ImageArray,
         ImageScalar,
         ImageURIArray,
+        ImageURIScalar,
         ImageURIType,
     )
 
@@ -37,12 +40,15 @@ __all__ = [
     "BFloat16Scalar",
     "BFloat16Type",
     "EncodedImageArray",
+    "EncodedImageScalar",
     "EncodedImageType",
     "FixedShapeImageTensorArray",
+    "FixedShapeImageTensorScalar",
     "FixedShapeImageTensorType",
     "ImageArray",
     "ImageScalar",
     "ImageURIArray",
+    "ImageURIScalar",
     "ImageURIType",
     "PandasBFloat16Array",
     "PandasBFloat16Type",

@@ -47,7 +47,8 @@ _PARTITIONS = (
 _MODELS = Absence(
     "glaive downloads nothing",
     "Install the extra 'jieba' or 'icu' for these tokenizers",
-    "check_lindera download_jieba download_lindera import_requests language_model_home main",
+    "check_lindera download_jieba download_lindera import_requests language_model_home main "
+    "LANGUAGE_MODEL_HOME",
 )
 _TRANSFORM = Absence(
     "an inner step of add_columns, which takes functions, expressions and rows as they are",
@@ -98,6 +99,13 @@ REFUSED: Final[dict[str, tuple[Absence, ...]]] = {
             "it is an inner object of pylance's Rust library",
             "Use the queries of this module, such as MatchQuery",
             "PyFullTextQuery",
+        ),
+    ),
+    "glaive.sampler": (
+        Absence(
+            "an inner step of pylance's sampling",
+            "Call reservoir_sampling(stream, k)",
+            "PrioritizedItem",
         ),
     ),
     "glaive.udf": (_TRANSFORM,),

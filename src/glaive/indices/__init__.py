@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib import import_module
+from typing import Any
 
 from glaive.dataset.commits.index_metadata import Index as IndexSegment
 from glaive.dataset.indexing.builder import IndicesBuilder
@@ -27,3 +29,10 @@ class IndexFileVersion(StrEnum):
 
     LEGACY = "Legacy"
     V3 = "V3"
+
+
+def __getattr__(name: str) -> Any:
+    # pylance's package imports these; here they wait until somebody asks.
+    if name in {"builder", "ivf", "pq"}:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,18 +35,19 @@ _HOMES = {
     "RestNamespace": ("rest", "RestNamespace"),
     "connect": ("connection", "connect"),
 }
-_OF_THE_INTERFACE = ("DescribeTableRequest", "LanceNamespace")
+_OF_THE_INTERFACE = ("Request", "Response", "LanceNamespace")
+"""How names end that are those of the package lance-namespace."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES and name not in _OF_THE_INTERFACE:
+    if name not in _HOMES and not name.endswith(_OF_THE_INTERFACE):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         interface = import_module("lance_namespace")
     except ImportError:
         advice = "pip install 'glaive[namespace]'"
         return needs_package(__name__, name, "the package lance-namespace", advice)
-    if name in _OF_THE_INTERFACE:
+    if name not in _HOMES:
         return getattr(interface, name)
     module, attribute = _HOMES[name]
     return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -5,6 +5,7 @@ torch is imported when one of the names is used; without it they raise at their 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from glaive.torch.installed import from_torch_module
@@ -36,7 +37,22 @@ _HOMES = {
 }
 
 
+_ELSEWHERE = {
+    "CachedDataset": "glaive._dataset.cache",
+    "FullScanSampler": "glaive.sampler",
+    "Sampler": "glaive.sampler",
+    "ShardedBatchSampler": "glaive.sampler",
+    "ShardedFragmentSampler": "glaive.sampler",
+    "get_global_rank": "glaive.torch.dist",
+    "get_global_world_size": "glaive.torch.dist",
+    "maybe_sample": "glaive.sampler",
+}
+"""Names that programs import from pylance's module, too; they have no torch in them."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        return getattr(import_module(_ELSEWHERE[name]), name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return from_torch_module(__name__, name, f"glaive.torch.{_HOMES[name]}")
