@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pyarrow as pa
 import pytest
@@ -158,3 +161,17 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_the_version_is_told_the_same_everywhere() -> None:
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))
     assert glaive.__version__ == project["project"]["version"] == WRITER[1]
+
+
+def test_the_wheel_is_as_large_as_the_guide_says() -> None:
+    root = Path(__file__).parent.parent
+    told = re.search(
+        r"The wheel has ([\d.]+) MB", (root / "docs/guide/performance.md").read_text("utf-8")
+    )
+    assert told is not None
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as wheel:
+        for path in (root / "src").rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                wheel.write(path)
+    assert abs(packed.tell() / 1e6 - float(told[1])) < 0.1

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from tests.docs.test_examples import PAGES, ROOT, examples
 
 FOREIGN = {
-    r"is not defined$": "the page says in words what it is",
     r"^(No overloads for \"table\"|Argument of type .* in function \"(table|record_batch)\")": (
         "stubs of pyarrow take no mappings of several kinds of columns"
     ),
