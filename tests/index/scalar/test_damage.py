@@ -78,14 +78,17 @@ def test_flipped_bits_give_an_answer_or_an_error_that_is_ours(tmp_path: Path, ki
 def replaced(
     path: Path, name: str, change: Callable[[pa.Table], pa.Table], **metadata: str
 ) -> Segment:
-    """The segment with other rows, and further metadata, in one of its files."""
+    """The segment with other rows, and further metadata, in one of its files; buffers stay."""
     (segment,) = segments(path)
     before = segment.open(name)
     rows = change(before.read())
     target = Path(path) / segment.folder / name
     target.unlink()
     made = SegmentWriter(segment.store, glaive.dataset(str(path)).manifest.data_format)
-    made.write(name, rows, metadata={**before.metadata, **metadata})
+    said = {**before.metadata, **metadata}
+    named = [key for key in said if key.endswith("_buffer")]
+    buffers = {key: before.buffer(int(said.pop(key))).to_pybytes() for key in named}
+    made.write(name, rows, metadata=said, buffers=buffers)
     (Path(path) / made.folder / name).rename(target)
     return segment
 

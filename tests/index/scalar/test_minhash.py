@@ -16,8 +16,9 @@ from glaive.index.scalar.minhash_parameters import MinHashParams
 from glaive.index.scalar.signatures import TextSigner, band_keys
 from glaive.query import MinHashQuery
 
-from .built import build
+from .built import build, opened
 from .test_btree import write
+from .test_damage import column, replaced
 
 PARAMS = MinHashParams(num_hashes=4, num_bands=2, shingle_size=2)
 
@@ -104,3 +105,28 @@ def test_segments_may_have_parameters_of_their_own(tmp_path: Path) -> None:
         build(path, "x", "minhashlsh", {"num_hashes": hashes, "num_bands": 8}, fragments=[fragment])
     found = glaive.dataset(path).to_table(nearest=MinHashQuery("one two three", "x"))
     assert found["_distance"].to_pylist() == [0, 0]
+
+
+def built(path: Path) -> Path:
+    """Three texts with an index."""
+    write(path, [pa.array(["one two three", "four five six", "seven eight"])])
+    build(path, "x", "minhashlsh", {"num_hashes": 16, "num_bands": 8})
+    return path
+
+
+def test_a_band_of_a_text_that_is_not_there_is_damage(tmp_path: Path) -> None:
+    path = built(tmp_path / "d")
+    replaced(path, "bands.lance", column("doc_id", lambda old: [3] * len(old)))
+    with pytest.raises(CorruptFileError, match="text of a band: expected a number below 3, found"):
+        glaive.dataset(path).to_table(nearest=MinHashQuery("one two three", "x"))
+    dataset = glaive.dataset(path)
+    dataset.delete("x = 'four five six'")
+    with pytest.raises(CorruptFileError, match="document of a band: expected a number below 3"):
+        dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+
+
+def test_a_number_of_texts_other_than_that_of_signatures_is_damage(tmp_path: Path) -> None:
+    path = built(tmp_path / "d")
+    replaced(path, "bands.lance", lambda rows: rows, minhash_lsh_num_docs="4")
+    with pytest.raises(CorruptFileError, match="expected 3, as there are signatures, found 4"):
+        opened(path)

@@ -1,0 +1,67 @@
+"""RTREE: nulls beside what a box meets, and files that claim more geometries than they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import CorruptFileError
+from glaive.index.queries import MeetsBox
+from glaive.indices import IndexConfig
+
+from .built import opened
+from .test_damage import replaced
+
+ROWS = 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Points on a diagonal, each seventh of them null, in pages of four."""
+    kind = pa.struct([("x", pa.float64()), ("y", pa.float64())])
+    said = {"ARROW:extension:name": "geoarrow.point", "ARROW:extension:metadata": "{}"}
+    points = [None if at % 7 == 3 else {"x": at, "y": at} for at in range(ROWS)]
+    schema = pa.schema([pa.field("x", kind, metadata=said)])
+    made = glaive.write_dataset(pa.table([pa.array(points, kind)], schema=schema), tmp_path / "d")
+    made.create_scalar_index("x", IndexConfig("rtree", {"page_size": 4}))
+    return tmp_path / "d"
+
+
+BOX = MeetsBox((2.0, 2.0, 5.0, 5.0))
+
+
+def test_a_search_tells_nulls_apart_if_it_is_asked_to(path: Path) -> None:
+    (index,) = opened(path)
+    assert index.search(BOX).nulls is None
+    found = index.search(BOX, nulls=True)
+    assert sorted(found.rows.rows().tolist()) == [2, 4, 5]
+    assert found.nulls is not None
+    assert found.nulls.rows().tolist() == [3, 10, 17]
+
+
+def test_neither_a_test_nor_its_opposite_finds_nulls(path: Path) -> None:
+    square = "st_geomfromtext('POLYGON((2 2, 5 2, 5 5, 2 5, 2 2))')"
+    dataset = glaive.dataset(path)
+    counts = []
+    for test in (f"st_intersects(x, {square})", f"NOT st_intersects(x, {square})"):
+        counts.append(dataset.count_rows(test))
+        assert dataset.scanner(filter=test, use_scalar_index=False).count_rows() == counts[-1]
+    assert counts == [3, ROWS - 3 - 3]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "message"),
+    [
+        (25, "metadata 'num_items': expected at most 24, found 25"),
+        (20, "rows of a tree: expected 20 geometries and 5 pages, found 24 rows"),
+    ],
+)
+def test_a_tree_that_claims_too_many_geometries_is_damaged(
+    path: Path, claimed: int, message: str
+) -> None:
+    replaced(path, "page_data.lance", lambda rows: rows, num_items=str(claimed))
+    with pytest.raises(CorruptFileError, match=message):
+        opened(path)
