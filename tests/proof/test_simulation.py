@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.proof.simulated.changes import Change
+from tests.proof.simulated.history import History, OutsideOfAssumptionsError
+
+from glaive.format.paths import manifest_path
+from glaive.testing.simulated_bucket import Bucket
+from glaive.testing.simulation import Faults
 
 SCHEDULES, AT_ONCE = 10_000, 2_500
 
@@ -35,6 +41,7 @@ def test_every_history_follows_the_rules(first: int) -> None:
     assert report["found"] == []
     assert status == 0
     assert report["schedules"] == AT_ONCE
+    assert report["outside"] < AT_ONCE / 500
     # Everything happened, and each in every way that it can end.
     kinds = {name.split(":")[0] for name in report["outcomes"]}
     assert kinds >= {"append", "delete", "update", "upsert", "clean-up", "restore", "read", "tag"}
@@ -64,3 +71,30 @@ def test_a_store_that_overwrites_is_found_out_and_the_seed_is_told() -> None:
     assert command == f"python -m tests.proof.simulate --seed {seed}"
     _, again = simulate("--seed", seed, "--careless")
     assert again["found"] == [found]
+
+
+def history_of(bucket: Bucket) -> History:
+    return History(bucket, [], 1, Faults())
+
+
+@pytest.mark.parametrize(
+    ("version", "began", "deleted", "outside"),
+    [
+        (1, 4.0, True, True),
+        (1, 5.5, True, False),  # it began later, and should have seen version 2
+        (2, 4.0, True, False),  # nobody may delete the newest version
+        (1, 4.0, False, False),  # a store that overwrites
+    ],
+)
+def test_only_a_number_that_a_clean_up_freed_under_a_writer_is_outside_of_what_is_assumed(
+    version: int, began: float, deleted: bool, outside: bool
+) -> None:
+    bucket = Bucket("memory://simulated/again", careless=True)
+    for number in (1, 2):
+        bucket.put(manifest_path(number), b"first", "create", 0.0)
+    if deleted:
+        bucket.delete(manifest_path(version), 5.0)
+    late = Change(1, "append", lambda _, __: None, first_began=began)
+    bucket.put(manifest_path(version), b"second", "create", 6.0, late)
+    with pytest.raises(OutsideOfAssumptionsError if outside else AssertionError):
+        history_of(bucket)

@@ -168,9 +168,9 @@ def _search(library: Any, uri: str | None, search: dict[str, Any], *, use_index:
 
 
 def expect(condition: object, message: object) -> None:
-    """Fail with the message if the condition is false."""
+    """Fail with the message, or what a function makes of it, if the condition is false."""
     if not condition:
-        raise AssertionError(message)
+        raise AssertionError(message() if callable(message) else message)
 
 
 def expect_equal(found: object, expected: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -97,9 +98,21 @@ class Bucket:
         """Paths of objects that had several contents."""
         return [path for path, past in self._objects.items() if len(past) > 1 and _differ(past)]
 
-    def deletions(self, path: str) -> list[float]:
-        """When an object was deleted."""
-        return [state.moment for state in self._objects.get(path, ()) if state.data is None]
+    def written_again(self, path: str) -> list[tuple[float | None, object]]:
+        """For what an object was written after the first time.
+
+        Each with the moment when the one before was deleted; ``None``: it was still there.
+        """
+        return [
+            (old.moment if old.data is None else None, new.doing)
+            for old, new in pairwise(self._objects.get(path, ()))
+            if new.data is not None
+        ]
+
+    def is_there(self, path: str, moment: float) -> bool:
+        """Whether there was such an object at a moment."""
+        states = [state for state in self._objects.get(path, ()) if state.moment <= moment]
+        return bool(states) and states[-1].data is not None
 
     def summary(self) -> list[tuple[str, list[tuple[float, int | None]]]]:
         """Moments and sizes of all changes, by path."""

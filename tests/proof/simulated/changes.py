@@ -44,7 +44,8 @@ Rows = Mapping[int, Row]
 class Change:
     """One call of one actor, and what came of it.
 
-    ``since`` is the version it was made for, ``version`` the one that the call returned.
+    ``since`` is the version it was made for, ``version`` the one that the call returned. One that
+    is repeated has ``first_began`` from its first attempt.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Change:
     job: str | None = None
     since: int = 0
     version: int = 0
+    first_began: float = 0.0
     began: float = 0.0
     ended: float = 0.0
     outcome: Outcome = "unknown"
