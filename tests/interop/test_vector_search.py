@@ -260,6 +260,20 @@ def test_ranges_of_distances(tmp_path: Path) -> None:
         same(both, distance_range=bounds, nprobes=PARTITIONS, k=8, **more)
 
 
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_HNSW_FLAT"])
+def test_ranges_of_cosine_distances_are_kept_to_before_the_nearest_are_chosen(
+    tmp_path: Path, kind: str
+) -> None:
+    both = made(tmp_path / "d.lance", kind, "cosine")
+    asked = {"k": 8, "nprobes": PARTITIONS, "distance_range": (1.0, None)}
+    for more in ({}, {"refine_factor": 1}):
+        same(both, **asked, **more)
+    both[0].insert(table(20, seed=3, first=90_000))
+    both = opened(tmp_path / "d.lance")
+    same(both, **asked)
+    assert len(rows_of(both[1], {}, {"column": "v", "q": vectors(1, 99)[0]} | asked)[0]) == 8
+
+
 def test_rows_with_several_vectors(tmp_path: Path) -> None:
     path = tmp_path / "d.lance"
     flat = vectors(1500, 2)

@@ -6,7 +6,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,9 @@ class Codes(ABC):
 
     nbytes: int = 0
     """Bytes of memory that it holds."""
+
+    are_vectors: ClassVar[bool] = False
+    """Whether they are the vectors themselves, so that their distances are exact."""
 
     @abstractmethod
     def load(self, number: int, at: slice) -> tuple[RowNumbers, Any, int]:

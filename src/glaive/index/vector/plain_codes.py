@@ -6,7 +6,7 @@ Specification: "Codes" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,8 @@ class PlainCodes(Codes):
     CorruptFileError
         They are of a type that has no distance, or of another dimension.
     """
+
+    are_vectors: ClassVar[bool] = True
 
     def __init__(self, storage: Storage, metric: Metric, dimension: int) -> None:
         self._storage = storage

@@ -156,8 +156,7 @@ class NearestScan(RankedScan):
             options=self.nearest,
             candidates=self._candidates,
             allowed=allowed,
-            applies_range=not self.query.kind.several
-            and not (self._rescores and self.query.metric == "cosine"),
+            applies_range=self._index_applies_range,
             meter=meter,
         )
         found = search.find()
@@ -184,6 +183,15 @@ class NearestScan(RankedScan):
         """Whether true distances of the index's rows are wanted: to compare them with others."""
         wanted = self.nearest.refine_factor is not None or self.query.kind.several
         return wanted or self._rest() is not None
+
+    @property
+    def _index_applies_range(self) -> bool:
+        """Whether rows are out of range by what an index knows: codes have twice the cosine's."""
+        if self.index is None or self.query.kind.several:
+            return False
+        if not self._rescores or self.query.metric != "cosine":
+            return True
+        return all(one.opened.codes.are_vectors for one in self.index.segments)
 
     def _rest(self) -> ScanOptions | None:
         """A scan of the fragments that the index does not cover; None: there are none."""
