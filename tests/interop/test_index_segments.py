@@ -107,6 +107,52 @@ def test_zone_maps_of_dictionaries_are_read_by_pylance(tmp_path: Path) -> None:
     check_answers(path, ["x = 'a'", "x is null", "x < 'b'", "x in ('', 'b')", "x = 'c'"])
 
 
+def texts_by(index: pa.DataType, prefix: str, count: int) -> pa.Table:
+    texts = pa.array([f"{prefix}{at:02}" for at in range(count)])
+    values = pa.DictionaryArray.from_arrays(pa.array(range(count), index), texts)
+    return pa.table({"id": range(count), "x": values})
+
+
+@pytest.mark.spec("zonemap-4")
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint16(), pa.int64()], ids=str)
+@pytest.mark.parametrize("first", [glaive, lance], ids=["glaive", "pylance"])
+def test_zone_maps_of_dictionaries_are_of_the_columns_index_type(
+    tmp_path: Path, index: pa.DataType, first: Any
+) -> None:
+    path = str(tmp_path / "d")
+    lance.write_dataset(texts_by(index, "a", 50), path)
+    first.dataset(path).create_scalar_index("x", "ZONEMAP")
+    filters = ["x = 'a07'", "x < 'a10'", "x in ('b01', 'a49')", "x >= 'b30'", "x is null"]
+    check_answers(path, filters)
+    lance.write_dataset(texts_by(index, "b", 50), path, mode="append")
+    glaive.dataset(path).optimize.optimize_indices(num_indices_to_merge=1)
+    assert len(glaive.dataset(path).describe_indices()[0].segments) == 1
+    check_answers(path, filters)
+
+
+@pytest.mark.spec("zonemap-4")
+def test_more_bounds_than_a_dictionary_numbers_pass_all_values(tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    for prefix in ("a", "b", "c"):
+        lance.write_dataset(texts_by(pa.int8(), prefix, 90), path, mode="append")
+    glaive.dataset(path).create_scalar_index("x", "ZONEMAP", rows_per_zone=1)
+    check_answers(path, ["x = 'b07'", "x < 'a10'", "x in ('c01', 'a49')", "x is null"])
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.null()], ids=str)
+def test_zone_maps_without_bounds_that_pylance_made_get_new_rows(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    path, table = str(tmp_path / "d"), pa.table({"id": range(9), "x": pa.nulls(9, kind)})
+    lance.write_dataset(table, path)
+    lance.dataset(path).create_scalar_index("x", "ZONEMAP")
+    lance.write_dataset(table, path, mode="append")
+    glaive.dataset(path).optimize.optimize_indices(num_indices_to_merge=1)
+    statistics = lance.dataset(path).stats.index_stats("x_idx")
+    assert (statistics["num_unindexed_rows"], statistics["num_segments"]) == (0, 1)
+    assert glaive.dataset(path).count_rows("x is null") == 18
+
+
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "BLOOMFILTER", "NGRAM", "INVERTED"])
 def test_other_indices_of_dictionaries_are_refused(tmp_path: Path, kind: str) -> None:
     dataset = coded(str(tmp_path / "d"))

@@ -41,6 +41,7 @@ __all__ = ["ZoneMap"]
 ZONES = "zonemap.lance"
 _ROWS = "rows_per_zone"
 _DEFAULT_ROWS = 8192
+_BOUNDS = ("min", "max")
 _COUNTS = ("null_count", "nan_count")
 
 
@@ -63,11 +64,11 @@ class ZoneMap(IndexKind):
         """Read all zones."""
         file = segment.open(ZONES)
         file.check(min=None, max=None, **dict.fromkeys(_COUNTS, pa.uint32()))
-        kinds = {file.schema.field(name).type for name in ("min", "max")}
+        kinds = {file.schema.field(name).type for name in _BOUNDS}
         if len(kinds) > 1:
             raise file.corrupt("zones of an index", "bounds of one type", f"{kinds}")
-        rows = file.read(["min", "max", *_COUNTS])
-        low, high = (_decoded(rows[name].combine_chunks()) for name in ("min", "max"))
+        rows = file.read([*_BOUNDS, *_COUNTS])
+        low, high = (_decoded(rows[name].combine_chunks()) for name in _BOUNDS)
         if not is_sortable(low.type):
             raise UnsupportedFeatureError(
                 f"{file.path}: values of type {low.type} are not searched"
@@ -83,8 +84,9 @@ class ZoneMap(IndexKind):
         """Read the values once; ``rows_per_zone`` is 8,192 unless it is given."""
         known_parameters("ZONEMAP", parameters, (_ROWS,))
         rows_per_zone = integer(parameters, _ROWS, _DEFAULT_ROWS)
+        check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
         rows, nulls = _zones_of(source, rows_per_zone)
-        return _write(rows, [nulls], rows_per_zone, out)
+        return _write(rows, [nulls], rows_per_zone, source.dictionary_type, out)
 
     def parameters(self, segment: Segment) -> Mapping[str, Any]:
         """The rows of a zone."""
@@ -109,34 +111,50 @@ class ZoneMap(IndexKind):
         """Put the zones of all segments behind each other, and those of the source."""
         files = [segment.open(ZONES) for segment in segments]
         rows_per_zone = shared_setting(files, _ROWS, str(_DEFAULT_ROWS))
-        tables = [file.read() for file in files]
+        tables = [_plain(file.read()) for file in files]
+        kind = self.value_type(segments[-1])
         nulls = [stored_nulls(file) for file in files]
         if source is not None:
             new = _zones_of(source, int(rows_per_zone))
             tables.append(new[0])
             nulls.append(new[1])
-        return _write(joined(tables, files), nulls, int(rows_per_zone), out)
+            kind = source.dictionary_type
+        return _write(joined(tables, files), nulls, int(rows_per_zone), kind, out)
 
 
 def _zones_of(source: IndexSource, rows_per_zone: int) -> tuple[pa.Table, bytes]:
-    """The zones of a source, and the rows that are null."""
-    check_type("ZONEMAP", source.field, supported=is_sortable(source.field.type))
+    """The zones of a source, and the rows that are null; bounds of dictionaries are plain ones.
+
+    Values without an order, of which pylance makes such indices, have bounds that are null.
+    """
     zoned, extremes = Zoned(source, rows_per_zone), Extremes(source.field.type)
+    has_order = is_sortable(source.field.type)
     for batch in zoned.batches():
-        extremes.add(batch)
+        if has_order:
+            extremes.add(batch)
     columns, nulls = zoned.columns()
-    low, high, nans = extremes.finish()
+    if has_order:
+        low, high, nans = extremes.finish()
+    else:
+        kind: Any = source.field.type
+        low = high = pa.nulls(len(nulls), kind)
+        nans = np.zeros(len(nulls), np.int64)
     counts = [pa.array(one.astype(np.uint32)) for one in (nulls, nans)]
-    kind: Any = source.dictionary_type
-    if kind is not None:
-        low, high = (bound.cast(kind.value_type).dictionary_encode() for bound in (low, high))
-    schema = _schema(source.field.type if kind is None else low.type)
+    schema = _schema(source.field.type)
     return pa.table([low, high, *counts, *columns], schema=schema), zoned.nulls()
 
 
 def _write(
-    zones: pa.Table, nulls: Sequence[bytes], rows_per_zone: int, out: SegmentWriter
+    zones: pa.Table,
+    nulls: Sequence[bytes],
+    rows_per_zone: int,
+    kind: pa.DataType | None,
+    out: SegmentWriter,
 ) -> BuiltSegment:
+    """Write zones with plain bounds; ``kind`` is the column's type if it has dictionaries."""
+    if kind is not None and pa.types.is_dictionary(kind):
+        bounds = [_encoded(zones[name].combine_chunks(), kind) for name in _BOUNDS]
+        zones = _with_bounds(zones, bounds)
     metadata, buffers = {_ROWS: str(rows_per_zone)}, {NULLS: union_of_rowsets(nulls)}
     out.write(ZONES, zones, metadata=metadata, buffers=buffers)
     return BuiltSegment(_DETAILS, _details(rows_per_zone, zones.schema.field("min").type))
@@ -155,10 +173,35 @@ def _details(rows_per_zone: int, kind: pa.DataType) -> bytes:
 
 
 def _schema(kind: pa.DataType) -> pa.Schema:
-    bounds = [pa.field("min", kind), pa.field("max", kind)]
+    bounds = [pa.field(name, kind) for name in _BOUNDS]
     counts = [pa.field(name, pa.uint32(), nullable=False) for name in _COUNTS]
     return pa.schema([*bounds, *counts, *ZONE_FIELDS])
 
 
 def _decoded(bounds: Any) -> Any:
     return bounds.dictionary_decode() if pa.types.is_dictionary(bounds.type) else bounds
+
+
+def _plain(zones: pa.Table) -> pa.Table:
+    """The zones of a file; bounds that are dictionaries become plain ones."""
+    return _with_bounds(zones, [_decoded(zones[name].combine_chunks()) for name in _BOUNDS])
+
+
+def _with_bounds(zones: pa.Table, bounds: Sequence[Any]) -> pa.Table:
+    for name, bound in zip(_BOUNDS, bounds, strict=True):
+        at = zones.schema.get_field_index(name)
+        zones = zones.set_column(at, pa.field(name, bound.type), bound)
+    return zones
+
+
+def _encoded(bounds: Any, kind: Any) -> Any:
+    """Bounds as dictionaries with the indices of the column's: pylance finds no rows by others.
+
+    Where these are too narrow for all bounds, nulls, which pass all values, as pylance has them.
+    """
+    encoded = bounds.dictionary_encode()
+    try:
+        indices = encoded.indices.cast(kind.index_type)
+    except pa.ArrowInvalid:
+        indices = pa.nulls(len(bounds), kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
