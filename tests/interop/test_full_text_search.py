@@ -196,6 +196,29 @@ def test_filters_come_before_or_after(tmp_path: Path, history: str, *, prefilter
         assert_alike(tmp_path / "d", MATCHES[name], fast_search=True, limit=20)
 
 
+@pytest.mark.spec("text-search-4")
+@pytest.mark.spec("text-search-6")
+@pytest.mark.parametrize("operator", ["OR", "AND"])
+def test_fuzzy_words_are_stems_in_rows_that_no_index_knows(tmp_path: Path, operator: str) -> None:
+    indexed = ["apples", "the banana", "running apple"]
+    later = ["Apples and bananas", "he was running", "the", "apple applet run"]
+    dataset = lance.write_dataset(pa.table({"id": range(3), "text": indexed}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED")
+    dataset.insert(pa.table({"id": range(3, 7), "text": later}))
+
+    def asked(words: str, edits: int) -> Query:
+        return lambda q: q.MatchQuery(
+            words, "text", fuzziness=edits, operator=q.FullTextOperator[operator]
+        )
+
+    for words in ("apples", "running", "bananas apples", "the apple", "the"):
+        for edits in (1, 2):
+            assert_alike(tmp_path, asked(words, edits))
+    query = glaive.query.MatchQuery("apples", "text", fuzziness=1)
+    found = glaive.dataset(tmp_path).to_table(["id"], full_text_query=query)
+    assert {3, 6} <= set(found["id"].to_pylist())
+
+
 def test_columns_without_an_index_are_read(tmp_path: Path) -> None:
     lance.write_dataset(rows(0, 500), tmp_path / "d")
     for query in (

@@ -129,7 +129,8 @@ class TextSearch:
             return self.hits(alone[0], most)
         together = self._one_leaf(query)
         if together is not None:
-            return self._terms_of(*together, 1.0, most)
+            column, terms = together
+            return self._terms_of(column, terms, terms, 1.0, most)
         found: Hits | None = None
         for part in query.must:
             hits = self.hits(part, None)
@@ -181,9 +182,12 @@ class TextSearch:
     def _leaf(self, query: MatchQuery | PhraseQuery, most: int | None) -> Hits:
         column = self.column(query.column)
         fuzzy = isinstance(query, MatchQuery) and query.fuzziness > 0
-        tokens = column.tokens(query.query, fuzzy=fuzzy)
+        terms = _terms(query, column.tokens(query.query, fuzzy=fuzzy))
+        plain = terms
+        if fuzzy:  # Texts that are read become tokens as those of the index did.
+            plain = terms._replace(tokens=column.tokens(query.query, fuzzy=False), fuzziness=0)
         boost = query.boost if isinstance(query, MatchQuery) else 1.0
-        return self._terms_of(column, _terms(query, tokens), boost, most if boost > 0 else None)
+        return self._terms_of(column, terms, plain, boost, most if boost > 0 else None)
 
     def _one_leaf(self, query: BooleanQuery) -> tuple[TextColumn, TermQuery] | None:
         """The same as tokens of one column, which all have to be there, or any of them."""
@@ -207,20 +211,24 @@ class TextSearch:
         return column, TermQuery(tuple(token for found in tokens for token in found), every)
 
     def _terms_of(
-        self, column: TextColumn, terms: TermQuery, boost: float, most: int | None
+        self,
+        column: TextColumn,
+        terms: TermQuery,
+        plain: TermQuery,
+        boost: float,
+        most: int | None,
     ) -> Hits:
-        """Rows that have tokens of a column."""
-        tokens = terms.tokens
+        """Rows that have tokens of a column; ``plain`` are those of rows that no index knows."""
         if terms.phrase:
             for _, opened in column.segments:
                 opened.check_positions()
         parts: list[Hits] = []
-        if tokens and column.segments:
+        if terms.tokens and column.segments:
             searched = column.searched(self._among)
             parts.append(search_terms(searched, terms, column.statistics, most))
             self.meter.count("documents_indexed", column.statistics.documents)
-        if tokens and not self.options.fast_search:
-            parts += self._unindexed(column, terms, most)
+        if plain.tokens and not self.options.fast_search:
+            parts += self._unindexed(column, plain, most)
         found = Hits.joined(parts)
         return found if boost == 1 else Hits(found.rows, found.scores * np.float32(boost))
 
@@ -232,7 +240,7 @@ class TextSearch:
         indexed = [partition for _, opened in column.segments for partition in opened.partitions]
         yield search_terms(
             [SearchedPartition(texts, texts.rows, None)],
-            terms._replace(fuzziness=0),
+            terms,
             column.statistics | texts.statistics,
             most,
             indexed,
