@@ -88,6 +88,9 @@ def test_a_range_of_distances_is_that_of_the_true_ones(tmp_path: Path, metric: s
     refined = dataset.to_table(["id"], nearest={**within, "refine_factor": 2})
     assert set(refined["id"].to_pylist()) <= set(exact["id"].to_pylist())
     assert refined.num_rows > 150
+    few = dataset.to_table(["id"], nearest={**within, "k": 20, "refine_factor": 4})
+    assert few.num_rows == 20
+    assert len({*few["id"].to_pylist()} & {*exact["id"].to_pylist()[:20]}) > 15
 
 
 def test_an_order_by_a_column_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:

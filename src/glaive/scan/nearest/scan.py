@@ -152,11 +152,11 @@ class NearestScan(RankedScan):
         search = IndexSearch(
             indices=SnapshotIndices.of(self.views.snapshot),
             segments=self.index.segments,
-            query=self.query,
+            query=self._by_codes,
             options=self.nearest,
             candidates=self._candidates,
             allowed=allowed,
-            applies_range=self._index_applies_range,
+            applies_range=not self.query.kind.several,
             meter=meter,
         )
         found = search.find()
@@ -185,13 +185,17 @@ class NearestScan(RankedScan):
         return wanted or self._rest() is not None
 
     @property
-    def _index_applies_range(self) -> bool:
-        """Whether rows are out of range by what an index knows: codes have twice the cosine's."""
-        if self.index is None or self.query.kind.several:
-            return False
-        if not self._rescores or self.query.metric != "cosine":
-            return True
-        return all(one.opened.codes.are_vectors for one in self.index.segments)
+    def _by_codes(self) -> VectorQuery:
+        """The query as an index compares it: where it has codes, with twice the cosine distance."""
+        query, segments = self.query, () if self.index is None else self.index.segments
+        if not self._rescores or query.metric != "cosine":
+            return query
+        exact = {one.opened.codes.are_vectors for one in segments}
+        if exact == {True}:
+            return query
+        # What codes take for too far may be near enough: only what is too near is left out.
+        low = None if query.low is None or True in exact else 2 * query.low
+        return replace(query, low=low, high=None)
 
     def _rest(self) -> ScanOptions | None:
         """A scan of the fragments that the index does not cover; None: there are none."""
