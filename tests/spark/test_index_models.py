@@ -16,7 +16,7 @@ from tests.index.vector.sources import clustered, lists_of
 import glaive
 from glaive.dataset.indexing.create import vector_task
 from glaive.dataset.tasks import Job
-from glaive.errors import NotLanceError, OptionError
+from glaive.errors import GlaiveError, NotLanceError, OptionError
 from glaive.index.segment import Segment
 from glaive.index.vector.stored_model import StoredIndex
 from glaive.spark import LanceTable
@@ -152,6 +152,22 @@ def test_centroids_that_are_given_get_a_codebook_of_all_segments(tmp_path: Path)
     assert np.array_equal(segments[0].model().centroids, vectors[:7])
 
 
+@pytest.mark.parametrize("kind", ["IVF_SQ", "IVF_HNSW_SQ"])
+def test_centroids_that_are_given_get_bounds_of_all_segments(tmp_path: Path, kind: str) -> None:
+    vectors = clustered(900, DIMENSION)
+    vectors[0, 0], vectors[-1, 0] = -90, 70
+    segments = build(written(tmp_path, lists_of(vectors)), kind, ivf_centroids=vectors[:7])
+    assert len(segments) == 3
+    assert len({segment.signature for segment in segments}) == 1
+
+
+def test_rows_of_several_vectors_have_the_default_of_sub_vectors(tmp_path: Path) -> None:
+    flat = lists_of(clustered(900, DIMENSION))
+    rows = pa.ListArray.from_arrays(pa.array(range(0, 901, 3), pa.int32()), flat)
+    segments = build(written(tmp_path, rows), "IVF_PQ", metric="cosine", max_iters=2)
+    assert {segment.parameters().num_sub_vectors for segment in segments} == {1}
+
+
 def test_an_index_for_a_recall_has_the_partitions_of_one_process(tmp_path: Path) -> None:
     uri = written(tmp_path, lists_of(clustered(1024, DIMENSION)))
     segments = build(uri, "IVF_FLAT", recall=0.9)
@@ -217,6 +233,14 @@ def test_wrong_parameters_are_refused_before_any_task(
     with pytest.raises(OptionError, match=message):
         build_with(runner, uri, "IVF_PQ", **options)
     assert runner.rounds == []
+
+
+def test_product_codes_of_a_column_that_has_no_vectors_are_refused_by_its_type(
+    tmp_path: Path,
+) -> None:
+    uri = written(tmp_path, pa.array(range(40)))
+    with pytest.raises(GlaiveError, match=r"int64"):
+        build_with(Pickling(2), uri, "IVF_PQ")
 
 
 def recall(uri: str, queries: Any) -> float:

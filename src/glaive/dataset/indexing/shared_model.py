@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
@@ -106,16 +107,15 @@ def with_shared_model(
     needs_codebook = parameters.codes == "PQ" and parameters.codebook is None
     if not parameters.train or (segments < 2 and not (needs_codebook and runner.parallelism > 1)):
         return task
-    if parameters.centroids is None:
+    trained: dict[str, Any] = {"ivf_centroids": parameters.centroids}
+    if parameters.centroids is None or parameters.codes == "SQ":
         sample = model_sample(source, parameters)
         if not len(sample):
             return task
-        centroids, _ = model_centroids(parameters, sample, source.num_rows)
-        task = _given(task, ivf_centroids=centroids)
+        trained["ivf_centroids"], _ = model_centroids(parameters, sample, source.num_rows)
         if parameters.codes == "SQ":
-            task = _given(task, sq_bounds=model_bounds(parameters, sample))
-    else:
-        task = _given(task, ivf_centroids=parameters.centroids)
+            trained["sq_bounds"] = model_bounds(parameters, sample)
+    task = _given(task, **trained)
     return _with_codebook(opened, task, runner, parameters) if needs_codebook else task
 
 
@@ -145,7 +145,9 @@ def _complete(opened: OpenedVersion, task: IndexTask) -> IndexTask:
     is_product = str(parameters.get("index_type")).upper().endswith("PQ")
     if is_product and parameters.get("num_sub_vectors") is None:
         kind: Any = source.field.type
-        parameters["num_sub_vectors"] = default_parts(getattr(kind, "list_size", 0))
+        vectors = kind.value_type if pa.types.is_list(kind) else kind  # of several in a row
+        if pa.types.is_fixed_size_list(vectors):
+            parameters["num_sub_vectors"] = default_parts(vectors.list_size)
     return replace(task, parameters=parameters)
 
 
