@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +20,8 @@ from glaive.dataset.version import OpenDataset
 from glaive.errors import MissingDependencyError, SchemaError
 from glaive.spark import LanceTable
 from glaive.spark.jobs.job import SparkJob
-from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide
-from glaive.spark.jobs.worker import execute
+from glaive.spark.jobs.runner import MAX_TASKS, SparkRunner, divide, pickled_dataset
+from glaive.spark.jobs.worker import execute, opened_dataset
 from glaive.spark.release import RELEASE
 
 SMALL = pa.table({"id": list(range(12))})
@@ -65,6 +66,16 @@ def test_a_worker_of_another_release_refuses_to_work(uri: str) -> None:
     batch = pa.record_batch(row, names=["slot", "release", "dataset", "tasks"])
     with pytest.raises(MissingDependencyError, match=f"has {RELEASE}, the driver has glaive 0.0"):
         list(execute(iter([batch])))
+
+
+def test_a_worker_sees_the_rows_of_a_dataset_that_was_made_again(uri: str) -> None:
+    """Workers keep what they opened: deleted and made again, it has the same path and version."""
+    for number in range(3):
+        shutil.rmtree(uri, ignore_errors=True)
+        made = glaive.write_dataset({"n": [number]}, uri)
+        seen = opened_dataset(pickled_dataset(made.opened))
+        assert (seen.version, seen.to_table()["n"].to_pylist()) == (1, [number])
+        assert opened_dataset(pickled_dataset(glaive.dataset(uri).opened)) is seen
 
 
 @pytest.mark.parametrize(

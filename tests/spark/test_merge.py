@@ -117,7 +117,7 @@ def test_source_rows_that_change_the_same_row_are_an_error_or_ranked(
     table: LanceTable, changes: DataFrame, uri: str
 ) -> None:
     repeated = changes.union(changes.withColumn("n", F.lit(7))).repartition(3).alias("s")
-    merge = table.merge(repeated, "t.id = s.id")
+    merge = table.merge(repeated, "t.ID = s.Id")
     with pytest.raises(SchemaError, match=r"several rows .* change the row with id = 1[89]"):
         merge.whenMatchedUpdateAll().execute()
     assert glaive.dataset(uri).version == 1
@@ -155,6 +155,12 @@ def test_merges_that_cannot_be_are_refused_before_a_row_is_written(
         merge.whenMatchedUpdate()
     with pytest.raises(ColumnNotFoundError, match="prize"):
         merge.whenMatchedUpdate(set={"prize": "1"}).execute()
+    with pytest.raises(ColumnNotFoundError, match=r"'s\.tex'.*did you mean '[st]\.text'"):
+        merge.whenMatchedUpdate(set={"text": "s.tex"}).execute()
+    with pytest.raises(ColumnNotFoundError, match=r"'t\.tex'.* t\.id, t\.n, t\.text, t\.v"):
+        table.merge(changes.alias("s"), "t.tex = s.id").whenMatchedDelete().execute()
+    with pytest.raises(OptionError, match=r"t\.\*"):
+        merge.whenMatchedDelete("size(array(t.*)) > 2").execute()
     with pytest.raises(SchemaError, match="'v'"):
         merge.whenMatchedUpdate(set={"v": "'word'"}).execute()
     with pytest.raises(SchemaError, match="'v'"):
@@ -303,8 +309,10 @@ def test_columns_that_are_set_may_have_the_name_of_the_table(
     table: LanceTable, changes: DataFrame, uri: str
 ) -> None:
     merge = table.merge(changes.alias("s"), "t.id = s.id")
-    merge.whenMatchedUpdate(set={"t.n": "s.n + t.n", "`T`.text": "'set'"}).execute()
+    merge.whenMatchedUpdate(set={"t.n": "s.n + t.n", "`T`.`text`": "'set'"}).execute()
 
     assert seen(uri)[18] == before()[18] | {"n": 198, "text": "set"}
+    merge.whenMatchedUpdate(set={"`text`": "'quoted'"}).execute()
+    assert seen(uri)[18]["text"] == "quoted"
     with pytest.raises(ColumnNotFoundError, match=r"s\.n"):
         merge.whenMatchedUpdate(set={"s.n": "1"}).execute()

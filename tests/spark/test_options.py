@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from glaive import ColumnOrdering
 from glaive.errors import OptionError
 from glaive.spark.options import from_spark, to_spark
 
@@ -76,6 +77,19 @@ def test_values_survive_the_way_through_spark() -> None:
     assert options.storage == {"aws_region": "eu"}
     assert options.version is None
     assert options.encoding_options == given["encoding_options"]
+
+
+def test_columns_to_sort_by_are_given_in_any_form() -> None:
+    falling = ColumnOrdering("a", ascending=False)
+    mapping = {"column_name": "a", "ascending": False}
+    for given, expected in (
+        ("a,b", ("a", "b")),
+        (["a", falling], ("a", falling)),
+        ([mapping], (falling,)),
+    ):
+        assert from_spark(to_spark({"order_by": given}) | {"path": "/t"}).order_by == expected
+    with pytest.raises(OptionError, match=r"order_by: expected names .*, found 5"):
+        to_spark({"order_by": [5]})
 
 
 def test_an_unknown_option_names_the_closest_and_all() -> None:

@@ -206,6 +206,9 @@ def test_a_transaction_of_an_application_is_applied_once(spark: SparkSession, ur
     spark.range(3).write.format("lance").mode("append").options(
         txnAppId="job", txnVersion="2"
     ).save(uri)
+    for wrong in (("job",), "job", ("job", "3")):
+        with pytest.raises(OptionError, match="txn: expected an application and a number"):
+            glaive.spark.write(spark.range(3), uri, mode="append", txn=wrong)  # type: ignore[arg-type]  # that is tested
 
     assert ids(uri) == [0, 0, 1, 1, 2, 2]
 

@@ -110,6 +110,31 @@ def test_all_but_one_of_equal_rows_are_deleted(table: LanceTable, uri: str) -> N
     assert table.dropDuplicates()["num_deleted_rows"] == 0
     with pytest.raises(ColumnNotFoundError, match="m"):
         table.dropDuplicates(["m"])
+    with pytest.raises(ColumnNotFoundError, match=r"'idd' .*did you mean 'id'"):
+        table.dropDuplicates("n", order_by="idd")
+
+
+@pytest.mark.parametrize(
+    ("keep", "order", "expected"),
+    [
+        ("first", "time", [None, 1]),
+        ("last", "time", [3, 2]),
+        ("first", "time DESC", [3, 2]),
+        ("last", "time desc", [None, 1]),
+        ("first", "time asc nulls last", [2, 1]),
+        ("last", "time nulls last", [None, 2]),
+        ("last", "time desc nulls first", [2, 1]),
+        ("first", "-time desc nulls first", [None, 1]),
+    ],
+)
+def test_the_row_that_stays_is_told_as_in_order_by(
+    spark: SparkSession, uri: str, keep: Any, order: str, expected: list[int | None]
+) -> None:
+    rows = {"key": ["a", "a", "a", "b", "b"], "time": [3, 2, None, 1, 2]}
+    glaive.write_dataset(pa.table(rows), uri)
+    LanceTable.forPath(spark, uri).dropDuplicates("key", keep, order)
+    by_key = lance.dataset(uri).to_table().sort_by("key")
+    assert by_key.to_pydict() == {"key": ["a", "b"], "time": expected}
 
 
 @pytest.mark.parametrize("kind", ["btree", "bitmap", "zonemap"])

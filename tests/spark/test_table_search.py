@@ -112,6 +112,8 @@ def test_a_table_is_exported_through_a_source_of_spark(
     path = str(tmp_path / "out.orc")
     assert table.export("orc", path, columns=["id"], filter="id < 7") == {"num_rows": 7}
     assert spark.read.orc(path).count() == 7
+    with pytest.raises(OptionError, match=r"expected parquet, .*, or the name of a source"):
+        table.export("orcs", path)
 
 
 def test_a_table_is_exported_by_tasks(

@@ -44,7 +44,7 @@ def read(  # noqa: PLR0913  # one keyword for each option
     tag: str | None = None,
     asof: datetime | str | None = None,
     limit: int | None = None,
-    order_by: Sequence[Any] | None = None,
+    order_by: str | Sequence[Any] | None = None,
     nearest: Mapping[str, Any] | None = None,
     full_text_query: str | Mapping[str, Any] | None = None,
     with_row_id: bool = False,
@@ -85,7 +85,8 @@ def read(  # noqa: PLR0913  # one keyword for each option
     limit
         Only the first rows. With a filter, one task looks for them.
     order_by
-        Columns to sort by: names, or :class:`glaive.ColumnOrdering`. One task reads and sorts, with
+        Columns to sort by: names, :class:`glaive.ColumnOrdering`, or mappings such as
+        ``{"column_name": "price", "ascending": False}``. One task reads and sorts, with
         so many rows in memory as ``limit`` says; to sort large results use ``orderBy`` of Spark.
     nearest
         The rows nearest to a vector, as for :meth:`glaive.LanceDataset.scanner`:

@@ -7,13 +7,14 @@ includes two tracebacks; glaive's own error is extracted from it and raised.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from glaive import errors
 from glaive.errors import (
+    ColumnNotFoundError,
     CorruptFileError,
     GlaiveError,
     JobError,
@@ -22,7 +23,13 @@ from glaive.errors import (
     SchemaError,
 )
 
-__all__ = ["as_glaive_errors", "find_glaive_error", "naming_job", "without_inner_frames"]
+__all__ = [
+    "as_glaive_errors",
+    "find_glaive_error",
+    "naming_columns",
+    "naming_job",
+    "without_inner_frames",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,6 +87,41 @@ def as_glaive_errors() -> Iterator[None]:
         if original is None:
             raise
         raise original from error
+
+
+@contextmanager
+def naming_columns(
+    known: Iterable[str], where: str, qualifiers: Container[str] = ()
+) -> Iterator[None]:
+    """Name an unknown column with the closest one of all columns.
+
+    Spark knows of the columns that are read only, and would suggest one of these, or of glaive's.
+
+    Parameters
+    ----------
+    known
+        All columns there are.
+    where
+        Where they are, for the message.
+    qualifiers
+        Names of tables, in lower case, that ``known`` does not have before its columns.
+
+    Raises
+    ------
+    ColumnNotFoundError
+        Spark found no such column.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
+            raise
+        name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "")
+        qualifier, _, rest = name.partition(".")
+        column = rest if rest and qualifier.lower() in qualifiers else name
+        raise ColumnNotFoundError.among(column, known, where=where) from error
 
 
 @contextmanager

@@ -151,7 +151,7 @@ def write(  # noqa: PLR0913  # one keyword for each option
         expected_version = _version_read(frame, uri, branch, storage_options)
     creating = mode in ("errorifexists", "ignore")
     job = str(uuid4()) if job_id is None else job_id
-    app_id, app_version = txn if txn is not None else (None, None)
+    app_id, app_version = _application(txn)
     options = to_spark(
         {
             "branch": branch,
@@ -220,6 +220,18 @@ def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode
     with _active(frame.sparkSession):
         writer = frame.write.format("lance").options(**options)
         writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)
+
+
+def _application(txn: object) -> tuple[str | None, int | None]:
+    """The application and its number, which exclude a second write."""
+    match txn:
+        case None:
+            return None, None
+        case [str() as application, int() as number]:
+            return application, number
+    raise OptionError(
+        f'txn: expected an application and a number, such as ("nightly", 20260512), found {txn!r}'
+    )
 
 
 def _version_read(

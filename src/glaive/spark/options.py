@@ -227,9 +227,8 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
             strings[name] = base64.b64encode(value.serialize()).decode()
         elif name in JSON_OPTIONS and isinstance(value, Mapping):
             strings[name] = json.dumps(dict(value), default=_plain)
-        elif name == "order_by" and isinstance(value, Sequence):
-            order = [entry if isinstance(entry, str) else asdict(entry) for entry in value]
-            strings[name] = json.dumps(order)
+        elif name == "order_by" and isinstance(value, Sequence) and not isinstance(value, str):
+            strings[name] = json.dumps([_column_order(entry) for entry in value])
         elif isinstance(value, datetime):
             strings[name] = value.astimezone().isoformat()
         elif isinstance(value, Mapping):
@@ -239,6 +238,19 @@ def to_spark(options: Mapping[str, object]) -> dict[str, str]:
         else:
             strings[name] = str(value)
     return strings
+
+
+def _column_order(entry: Any) -> str | dict[str, Any]:
+    """One of ``order_by``, for JSON."""
+    if isinstance(entry, str):
+        return entry
+    try:
+        return dict(entry) if isinstance(entry, Mapping) else asdict(entry)
+    except TypeError:
+        raise OptionError(
+            "order_by: expected names of columns, glaive.ColumnOrdering, or mappings "
+            f"{JSON_OPTIONS['order_by']}, found {entry!r}"
+        ) from None
 
 
 def _plain(value: Any) -> Any:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from glaive.errors import ColumnNotFoundError, MissingDependencyError, OptionError
+from glaive.errors import MissingDependencyError, OptionError
 from glaive.spark.api import cluster_cores, read
-from glaive.spark.failures import as_glaive_errors
+from glaive.spark.failures import as_glaive_errors, naming_columns
 from glaive.spark.options import Options, absolute, from_spark, to_spark
 
 if TYPE_CHECKING:
@@ -83,21 +83,10 @@ def sql(
         _refuse_statement(statement, query, given)
         with as_glaive_errors():
             return spark.sql(query)
-    from pyspark.errors import AnalysisException
-
     pieces, frames, columns = _with_frames(spark, query, statement, given)
-    try:
-        with as_glaive_errors():
-            return spark.sql(pieces, **frames)
-    except AnalysisException as error:
-        # Spark knows of the columns that are read only, and would suggest one of these.
-        if not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
-            raise
-        name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "")
-        table, _, rest = name.partition(".")
-        if rest and table in {one.alias_or_name for one in statement.find_all(exp.Table)}:
-            name = rest
-        raise ColumnNotFoundError.among(name, columns, where="the query") from error
+    names = {one.alias_or_name.lower() for one in statement.find_all(exp.Table)}
+    with naming_columns(columns, "the query", names), as_glaive_errors():
+        return spark.sql(pieces, **frames)
 
 
 def tables_in(query: str) -> set[str]:

@@ -128,5 +128,6 @@ def loads(pickled: bytes) -> Any:
 @lru_cache(maxsize=2)
 def opened_dataset(pickled: bytes) -> LanceDataset:
     """The dataset that tasks are for; kept for the next tasks of this worker."""
-    dataset: LanceDataset = loads(pickled)
+    dataset: LanceDataset
+    dataset, _ = loads(pickled)
     return dataset

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from glaive.dataset.rows.rows_by_fragment import RowsByFragment
 from glaive.dataset.rows.selected_rows import commit_deleted, delete_in_tasks
 from glaive.errors import ColumnNotFoundError
+from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.column_rows import CollectRows
 from glaive.spark.jobs.merge_rows import ADDRESS
 from glaive.spark.lance_table.merge_join import target_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from glaive.dataset.tasks import Job
     from glaive.dataset.version import OpenedVersion
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["delete_duplicates"]
 
 _NUMBER = "__glaive_number"
+
+_DIRECTED: Final = re.compile(
+    r"(.*?\S)\s+(?:(asc|desc)(?:\s+nulls\s+(first|last))?|nulls\s+(first|last))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""An expression with the words of ``ORDER BY`` behind it, which alone Spark takes for an alias."""
 
 
 def delete_duplicates(
@@ -45,11 +53,13 @@ def delete_duplicates(
     text = (order_by or "").lower()
     read = [name for name in names if name in compared or name.lower() in text]
     frame = target_frame(spark, opened, read, None)
-    order = [F.col(ADDRESS)] if order_by is None else [F.expr(order_by), F.col(ADDRESS)]
-    ordered = [column.desc() if last else column.asc() for column in order]
+    ordered = [F.col(ADDRESS).desc() if last else F.col(ADDRESS).asc()]
+    if order_by is not None:
+        ordered.insert(0, _ordering(order_by, reverse=last))
     groups = [F.col("`" + name.replace("`", "``") + "`") for name in compared]
     rank = F.row_number().over(Window.partitionBy(*groups).orderBy(*ordered))
-    others = frame.withColumn(_NUMBER, rank).where(F.col(_NUMBER) > 1).select(ADDRESS)
+    with naming_columns(names, opened.uri):
+        others = frame.withColumn(_NUMBER, rank).where(F.col(_NUMBER) > 1).select(ADDRESS)
     runner: Any = job.runner  # that of a session
     rows = RowsByFragment()
     for part in runner.run_on_rows(opened, others, CollectRows()):
@@ -57,3 +67,22 @@ def delete_duplicates(
     deleted = delete_in_tasks(opened, rows, job)
     described = f"duplicates of {', '.join(compared)}"
     return commit_deleted(opened, [deleted], described, job)
+
+
+def _ordering(text: str, *, reverse: bool) -> Column:
+    """What ``ORDER BY text`` sorts by in Spark SQL, or the same from the end."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
+
+    expression, descending, nulls_first = text, False, True
+    directed = _DIRECTED.fullmatch(text.strip())
+    if directed is not None:
+        expression = directed[1]
+        descending = (directed[2] or "asc").lower() == "desc"
+        placed = directed[3] or directed[4]
+        nulls_first = not descending if placed is None else placed.lower() == "first"
+    column = F.expr(expression)
+    if descending != reverse:
+        first, others = column.desc_nulls_first, column.desc_nulls_last
+    else:
+        first, others = column.asc_nulls_first, column.asc_nulls_last
+    return first() if nulls_first != reverse else others()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
+from glaive.errors import OptionError
 from glaive.exporting import FORMATS, ExportMode, export_files
 from glaive.spark.failures import as_glaive_errors, naming_job
 from glaive.spark.jobs.runner import SparkRunner
@@ -64,7 +66,7 @@ class TableExport(TableHandle):
         DatasetExistsError
             There are files, and ``mode`` is ``errorifexists``.
         OptionError
-            An option is wrong; or ``overwrite`` would remove files that no export wrote.
+            A format or option is wrong; or ``overwrite`` would remove files that no export wrote.
         SchemaError
             The format has no values for a column; no task ran.
         JobError
@@ -77,7 +79,7 @@ class TableExport(TableHandle):
         dataset = self._latest()
         target = located(path)
         if format not in FORMATS:
-            with as_glaive_errors():
+            with as_glaive_errors(), _naming_formats(format):
                 frame = self._frame(columns, filter=filter, blobs="bytes")  # type: ignore[arg-type]  # a mapping is read, too
                 frame.write.format(format).mode(mode).options(**options).save(target)
             return {"num_rows": dataset.count_rows(filter)}
@@ -95,3 +97,17 @@ class TableExport(TableHandle):
                 job_id=job_id,
                 runner=SparkRunner(self._spark),
             )
+
+
+@contextmanager
+def _naming_formats(given: str) -> Iterator[None]:
+    """Say which formats there are, where Spark has no source of this name either."""
+    try:
+        yield
+    except Exception as error:
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+            raise
+        raise OptionError(
+            f"format: expected {', '.join(FORMATS)}, or the name of a source of Spark, found "
+            f"{given!r}"
+        ) from error

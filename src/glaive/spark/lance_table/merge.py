@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from glaive.dataclass import dataclass
 from glaive.dataset.merging.clauses import primary_key
 from glaive.errors import ColumnNotFoundError, OptionError, SchemaError
+from glaive.spark.failures import naming_columns
 from glaive.spark.jobs.job import SparkJob
 from glaive.spark.jobs.merge_commit import commit_merge, written_rows
 from glaive.spark.jobs.merge_rows import MergedRows, MergeRows, RowClause
@@ -225,15 +227,24 @@ class MergeBuilder:
         commit: Job,
         keys: pa.Table | None,
     ) -> list[MergedRows]:
-        joined = JoinedRows.of(
-            self.spark, opened, self.name, self._ranked(), self.condition, clauses, keys
-        )
-        frame = joined.frame()
+        with naming_columns(self._known(opened), f"{opened.uri} or the source"):
+            joined = JoinedRows.of(
+                self.spark, opened, self.name, self._ranked(), self.condition, clauses, keys
+            )
+            frame = joined.frame()
         if keys is not None:  # few rows: as many files as are worth their cost
             frame = frame.coalesce(1 + keys.num_rows // _ROWS_PER_TASK)
         actions = tuple(clause.action for clause in clauses)
         task = MergeRows(opened.manifest.version, actions, self._primary_key(opened))
         return written_rows(opened, frame, task, commit)
+
+    def _known(self, opened: OpenedVersion) -> list[str]:
+        """The columns that conditions and values may name."""
+        pairs, _ = equalities(self.condition, self.name)
+        mine = "" if self.name is None else f"{self.name}."
+        others = f"{pairs[0].alias}." if pairs else ""
+        columns = [mine + name for name in opened.manifest.schema.names]
+        return list(dict.fromkeys([*columns, *(others + name for name in self.source.columns)]))
 
     def _ranked(self) -> DataFrame:
         """The source, with one row for each of its keys if it is said which."""
@@ -274,10 +285,14 @@ class MergeBuilder:
         return tuple(resolved)
 
     def _unqualified(self, name: str, spelled: Mapping[str, str]) -> str:
-        """A column that values are for, without the name of the table before it."""
+        """A column that values are for, without quotes and the name of the table before it."""
+        if name.lower() in spelled:
+            return name
+        if (column := _unquoted(name)).lower() in spelled:
+            return column
         table, dot, column = name.partition(".")
         qualified = dot and self.name is not None and table.strip("`").lower() == self.name.lower()
-        return column if qualified and name.lower() not in spelled else name
+        return _unquoted(column) if qualified else name
 
     def _all_of_source(
         self, spelled: Mapping[str, str], clause: Clause, where: str
@@ -306,6 +321,11 @@ class MergeBuilder:
         added = [field.with_nullable(True) for field in stored if field.name.lower() not in known]
         if added:
             self.dataset.add_columns(pa.schema(added))
+
+
+def _unquoted(name: str) -> str:
+    """A name as it is between backticks, if it has them."""
+    return name[1:-1].replace("``", "`") if re.fullmatch(r"`([^`]|``)+`", name) else name
 
 
 def _given(values: Values | None, keyword: str) -> Values:

@@ -5,6 +5,7 @@ Spark evaluates conditions and expressions, so that they mean what they mean in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from glaive.dataclass import dataclass
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.versions.references import branch_of
+from glaive.errors import OptionError
 from glaive.format.flags import Feature
 from glaive.spark.api import read
 from glaive.spark.frame import frame_schema
@@ -88,7 +90,7 @@ class JoinedRows:
 
         ``keys`` are those of the source: only rows that have one are joined.
         """
-        used = _columns_named(opened, condition, clauses)
+        used = _columns_named(opened, name, condition, clauses)
         if keys is None:
             target = target_frame(spark, opened, used, name)
         else:
@@ -190,7 +192,7 @@ def matching_frame(
 
 
 def _columns_named(
-    opened: OpenedVersion, condition: str | Column, clauses: Iterable[Clause]
+    opened: OpenedVersion, name: str | None, condition: str | Column, clauses: Iterable[Clause]
 ) -> list[str]:
     """Columns of the table whose names occur in a text: at least those that are used."""
     texts = [str(condition)]
@@ -198,8 +200,12 @@ def _columns_named(
         texts.append(str(clause.condition))
         texts += map(str, (clause.values or {}).values())
     text = "\n".join(texts).lower()
+    if name is not None and re.search(rf"\b{re.escape(name.lower())}`?\s*\.\s*\*", text):
+        raise OptionError(
+            f"a merge reads the columns that are named only: name those meant by {name}.*"
+        )
     names = opened.manifest.schema.names
-    return [name for name in names if name.lower() in text] or names[:1]
+    return [column for column in names if column.lower() in text] or names[:1]
 
 
 def _column(given: str | Column) -> Column:

@@ -176,14 +176,15 @@ def one_row_per_key(
     from pyspark.sql import functions as F  # noqa: N812  # as everywhere in Spark
 
     pairs, complete = equalities(condition, name)
-    keys = [pair.other for pair in pairs]
-    if not complete or any(key not in source.columns for key in keys):
+    columns = {column.lower() for column in source.columns}
+    if not complete or any(pair.other.lower() not in columns for pair in pairs):
         raise OptionError(
             "onDuplicateSource: the condition of the merge must be a text of equalities of "
             "columns of the table's alias and the source's, such as 't.id = s.id and "
             f"t.day = s.day', found {condition!r}"
         )
     order = F.col(by).asc() if keep == "first" else F.col(by).desc()
+    keys = [F.col(f"`{pair.other}`") for pair in pairs]
     rank = F.row_number().over(Window.partitionBy(*keys).orderBy(order))
     return source.withColumn(_RANK, rank).where(F.col(_RANK) == 1).drop(_RANK)
 

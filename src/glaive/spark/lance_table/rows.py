@@ -120,7 +120,7 @@ class TableRows(TableHandle):
 
     def dropDuplicates(
         self,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         keep: Literal["first", "last"] = "first",
         order_by: str | None = None,
         *,
@@ -131,11 +131,12 @@ class TableRows(TableHandle):
         Parameters
         ----------
         columns
-            The columns to compare; default: all.
+            The columns to compare, or one; default: all.
         keep
             Which row stays, by ``order_by``.
         order_by
-            A column or expression of Spark SQL; default: the order of the table.
+            A column or expression of Spark SQL, as in ``ORDER BY``: ``"time desc"``, too; default:
+            the order of the table.
         job_id
             As for :meth:`delete`.
 
@@ -158,10 +159,11 @@ class TableRows(TableHandle):
         given: object = keep
         if given not in ("first", "last"):
             raise OptionError(f'keep: expected "first" or "last", found {given!r}')
+        compared = [columns] if isinstance(columns, str) else columns
         return SparkJob.of(self._spark, job_id).change(
             self._dataset,
             lambda at, job: delete_duplicates(
-                self._spark, at, columns, job, last=keep == "last", order_by=order_by
+                self._spark, at, compared, job, last=keep == "last", order_by=order_by
             ),
         )
 
