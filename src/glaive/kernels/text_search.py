@@ -139,7 +139,8 @@ def top_any(lists: Sequence[WeightedList], factors: Float32s, search: Search) ->
     _check(lists, factors, search)
     if not lists or not search.most:
         return _found(np.zeros(0, np.uint32), np.zeros(0, np.float32))
-    if not use_compiled(sum(len(one.documents) for one in lists)):
+    # The reference has a number for each document of the partition, be they found or not.
+    if not use_compiled(sum(len(one.documents) for one in lists) + search.limit // 4):
         scores = np.zeros(search.limit, np.float64)
         for one, factor in zip(lists, factors, strict=True):
             inside = one.documents < search.limit

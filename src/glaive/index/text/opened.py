@@ -18,6 +18,7 @@ from glaive.index.queries import HasTokens, IndexQuery
 from glaive.index.row_set import RowSet
 from glaive.index.segment import Segment
 from glaive.index.text.bm25 import TextStatistics
+from glaive.index.text.joined import JoinedPartitions
 from glaive.index.text.opened_partition import OpenedPartition
 from glaive.index.text.params import TextParams
 from glaive.index.text.posting_layout import PostingLayout
@@ -92,7 +93,7 @@ class OpenedInverted(ScalarIndex):
             )
         )
         self.partitions = [OpenedPartition(segment, number, layout) for number in partitions]
-        self._where = segment.where
+        self._segment, self._where = segment, segment.where
 
     @property
     def nbytes(self) -> int:
@@ -106,6 +107,13 @@ class OpenedInverted(ScalarIndex):
         for partition in self.partitions:
             total |= partition.statistics
         return total
+
+    @cached_property
+    def joined(self) -> Sequence[OpenedPartition | JoinedPartitions]:
+        """All partitions as one, where they can be."""
+        if not JoinedPartitions.can_join(self.partitions):
+            return self.partitions
+        return [JoinedPartitions(self._segment, self.partitions)]
 
     def check_positions(self) -> None:
         """Raise ``OptionError`` if documents have no positions: no phrase can be searched."""

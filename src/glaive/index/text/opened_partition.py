@@ -103,6 +103,12 @@ class OpenedPartition:
         return known
 
     @property
+    def stored_rows(self) -> RowNumbers:
+        """Number of the row of each document."""
+        rows: RowNumbers = self.documents.rows
+        return rows
+
+    @property
     def size(self) -> int:
         """Documents."""
         return len(self.documents.rows)
@@ -134,16 +140,20 @@ class OpenedPartition:
         """
 
         def load() -> tuple[WeightedList, int]:
-            place = self._find(token)
-            if place is None:
-                return _EMPTY, 0
-            documents, frequencies = self._read_list(place)
-            shares: Float32s = self._kept(("shares", mean), lambda: self._shares(mean))
-            found = weighted(documents, weights_of(frequencies, shares[documents]))
+            found = self.read_weighted(token, mean)
             return found, found.nbytes
 
         known: WeightedList = self._segment.keep((self.number, "list", token, mean), load)
         return known
+
+    def read_weighted(self, token: str, mean: float) -> WeightedList:
+        """The same, read again: one request."""
+        place = self._find(token)
+        if place is None:
+            return _EMPTY
+        documents, frequencies = self._read_list(place)
+        shares: Float32s = self._kept(("shares", mean), lambda: self._shares(mean))
+        return weighted(documents, weights_of(frequencies, shares[documents]))
 
     @property
     def lengths(self) -> UInt32s:
@@ -171,16 +181,16 @@ class OpenedPartition:
         OptionError
             The index has no positions.
         """
-
-        def load() -> TokenPositions:
-            place = self._find(token)
-            if place is None:
-                return TokenPositions.of(np.zeros(1, np.int64), np.zeros(0, np.uint32))
-            _, frequencies = self._read_list(place)
-            return TokenPositions.of(*self._read_positions(place, frequencies))
-
-        known: TokenPositions = self._kept(("positions", token), load)
+        known: TokenPositions = self._kept(("positions", token), lambda: self.read_positions(token))
         return known
+
+    def read_positions(self, token: str) -> TokenPositions:
+        """The same, read again: two requests."""
+        place = self._find(token)
+        if place is None:
+            return TokenPositions.of(np.zeros(1, np.int64), np.zeros(0, np.uint32))
+        _, frequencies = self._read_list(place)
+        return TokenPositions.of(*self._read_positions(place, frequencies))
 
     def check_positions(self) -> None:
         """Raise ``OptionError`` if there are documents, but no positions of their tokens."""

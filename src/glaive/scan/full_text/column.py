@@ -18,6 +18,7 @@ from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.source import ValueBatch
 from glaive.index.text.bm25 import TextStatistics
 from glaive.index.text.documents import documents_of
+from glaive.index.text.joined import JoinedPartitions
 from glaive.index.text.opened import OpenedInverted
 from glaive.index.text.opened_partition import OpenedPartition
 from glaive.index.text.params import TextParams
@@ -136,22 +137,27 @@ class TextColumn:
         opened = self.segments[0][1]
         return (opened.fuzzy_texts if fuzzy else opened.texts).tokens(text)
 
-    def searched(self, among: RowSet | None) -> list[SearchedPartition]:
+    def searched(self, among: RowSet | None, *, joined: bool = False) -> list[SearchedPartition]:
         """All partitions of the index.
 
         Parameters
         ----------
         among
             Addresses of the rows that may be found; None: all.
+        joined
+            Those of a segment as one, if they can be.
         """
         return [
             self._searched(segment, partition, among)
             for segment, opened in self.segments
-            for partition in opened.partitions
+            for partition in (opened.joined if joined else opened.partitions)
         ]
 
     def _searched(
-        self, segment: IndexedSegment, partition: OpenedPartition, among: RowSet | None
+        self,
+        segment: IndexedSegment,
+        partition: OpenedPartition | JoinedPartitions,
+        among: RowSet | None,
     ) -> SearchedPartition:
         key = ("text rows", segment.entry.uuid.uuid, partition.number)
         rows: _PartitionRows | None = self.snapshot.memo.get(key)
@@ -163,8 +169,10 @@ class TextColumn:
             allowed = inside if allowed is None else inside & allowed
         return SearchedPartition(partition, rows.addresses, allowed)
 
-    def _rows(self, segment: IndexedSegment, partition: OpenedPartition) -> _PartitionRows:
-        stored = partition.documents.rows
+    def _rows(
+        self, segment: IndexedSegment, partition: OpenedPartition | JoinedPartitions
+    ) -> _PartitionRows:
+        stored = partition.stored_rows
         addresses, known = SnapshotIndices.of(self.snapshot).locate(segment, stored)
         ascending = bool((addresses[1:] > addresses[:-1]).all())
         allowed = None if known.all() else known.astype(np.uint8)

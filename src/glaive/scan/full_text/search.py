@@ -18,6 +18,7 @@ from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
+from glaive.kernels.text_search import MAX_TERMS
 from glaive.scan.filter.scan import FilteredScan
 from glaive.scan.filter.search import Search
 from glaive.scan.full_text.column import TextColumn, indexed_columns
@@ -224,7 +225,9 @@ class TextSearch:
                 opened.check_positions()
         parts: list[Hits] = []
         if terms.tokens and column.segments:
-            searched = column.searched(self._among)
+            # Each partition has similar words of its own, and sums of all its documents.
+            joined = most is not None and not terms.fuzziness and len(terms.tokens) <= MAX_TERMS
+            searched = column.searched(self._among, joined=joined)
             parts.append(search_terms(searched, terms, column.statistics, most))
             self.meter.count("documents_indexed", column.statistics.documents)
         if plain.tokens and not self.options.fast_search:

@@ -1,0 +1,110 @@
+"""Partitions of a segment are searched as if they were one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.index.text.sources import RowsInMemory
+from tests.index.text.test_merge_text import built
+
+from glaive.index.source import ValueBatch
+from glaive.index.text.inverted import Inverted
+from glaive.index.text.joined import JoinedPartitions
+from glaive.index.text.opened import OpenedInverted
+from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
+from glaive.testing import force_tier
+
+ROWS = 6000
+MEMORY = 400_000
+
+
+class ScatteredRows(RowsInMemory):
+    """The same texts, in rows of every third number."""
+
+    def batches(self) -> Iterator[ValueBatch]:
+        rows = np.concatenate([np.arange(first, ROWS, 3, dtype=np.uint64) for first in (2, 0, 1)])
+        for values, _ in super().batches():
+            yield ValueBatch(values, rows)
+
+
+def opened(source: type[RowsInMemory]) -> OpenedInverted:
+    # Few words and lengths: many documents have the same score.
+    random = np.random.default_rng(7)
+    texts = pa.array(
+        [
+            " ".join(f"w{number}" for number in random.zipf(1.4, 1 + at % 5) % 40)
+            for at in range(ROWS)
+        ]
+    )
+    index: Any = Inverted().open(built(source([texts], MEMORY), with_position=True))
+    assert len(index.partitions) > 2
+    return index  # type: ignore[no-any-return]  # an opened index
+
+
+def searched(index: OpenedInverted, allowed: Any, *, joined: bool) -> list[SearchedPartition]:
+    found = []
+    for partition in index.joined if joined else index.partitions:
+        rows = partition.stored_rows
+        mask = None if allowed is None else allowed[rows.astype(np.int64)]
+        found.append(SearchedPartition(partition, rows, mask))
+    return found
+
+
+QUERIES = {
+    "one word": TermQuery((("w1", 0),)),
+    "any of three": TermQuery((("w1", 0), ("w7", 1), ("w12", 2))),
+    "all of two": TermQuery((("w1", 0), ("w2", 1)), every=True),
+    "a phrase": TermQuery((("w1", 0), ("w2", 1)), phrase=True),
+    "a phrase with a word twice": TermQuery((("w1", 0), ("w1", 1)), phrase=True, slop=1),
+    "a word that few have": TermQuery((("w39", 0), ("unknown", 1))),
+}
+
+
+@pytest.mark.parametrize("tier", ["numba", "numpy"])
+@pytest.mark.parametrize("source", [RowsInMemory, ScatteredRows])
+def test_the_best_rows_are_those_of_all_partitions_with_ties_by_row(
+    source: type[RowsInMemory], tier: Any
+) -> None:
+    index = opened(source)
+    some = (np.random.default_rng(1).random(ROWS) < 0.3).astype(np.uint8)
+    with force_tier(tier):
+        for name, query in QUERIES.items():
+            for allowed in (None, some):
+                everything = search_terms(
+                    searched(index, allowed, joined=False), query, index.statistics, None
+                )
+                assert len(everything.rows), name
+                for most in (1, 10, 150):
+                    together = searched(index, allowed, joined=True)
+                    assert len(together) == 1
+                    hits = search_terms(together, query, index.statistics, most)
+                    expected = everything.best(most)
+                    assert len(hits.rows) == len(expected.rows)
+                    assert_equal(hits.best(most), expected, name)
+
+
+def assert_equal(found: Hits, expected: Hits, name: str) -> None:
+    assert found.rows.tolist() == expected.rows.tolist(), name
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-6)
+
+
+def test_counts_statistics_and_similar_words_are_those_of_all_partitions() -> None:
+    index = opened(ScatteredRows)
+    (joined,) = index.joined
+    assert isinstance(joined, JoinedPartitions)
+    assert joined.stored_rows.tolist() == list(range(ROWS))
+    assert (joined.size, joined.statistics) == (ROWS, index.statistics)
+    for token in ("w1", "w39", "unknown"):
+        having = [one.count(token) for one in index.partitions]
+        assert joined.count(token) == sum(having) == len(joined.weighted(token, 3.0).documents)
+    assert joined.near("w39", 1, 2, 50) == ["w3", *(f"w3{digit}" for digit in range(10))]
+
+
+def test_a_single_partition_is_searched_as_it_is() -> None:
+    index: Any = Inverted().open(built(RowsInMemory([pa.array(["a word", "a text"])])))
+    assert index.joined is index.partitions
+    assert not JoinedPartitions.can_join(index.partitions)
