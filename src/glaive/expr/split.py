@@ -82,20 +82,25 @@ def _compared(op: str, left: Node, right: Literal) -> Test | None:
     if not isinstance(left, tree.Column) or not _is_flat(left) or right.is_null:
         return None
     column = left
-    scalar = right.scalar()
     match op:
-        case "=":
-            return column.path, IsOneOf(constants([right.value], scalar.type))
+        case "=" | "IS NOT DISTINCT FROM":
+            return column.path, IsOneOf(_alone(right))
         case "!=":
-            return column.path, IsOneOf(constants([right.value], scalar.type), negated=True)
+            return column.path, IsOneOf(_alone(right), negated=True)
         case "<" | "<=":
-            return column.path, InRange(high=scalar, high_included=op == "<=")
+            return column.path, InRange(high=right.scalar(), high_included=op == "<=")
         case ">" | ">=":
-            return column.path, InRange(low=scalar, low_included=op == ">=")
-        case "IS NOT DISTINCT FROM":
-            return column.path, IsOneOf(constants([right.value], scalar.type))
+            return column.path, InRange(low=right.scalar(), low_included=op == ">=")
         case _:
             return None
+
+
+def _alone(constant: Literal) -> Any:
+    """An array of one constant."""
+    value, kind = constant.value, constant.type
+    if isinstance(value, pa.Scalar | tuple):
+        kind = constant.scalar().type
+    return constants([value], kind)
 
 
 def _alternatives(operands: tuple[Node, ...]) -> Test | None:

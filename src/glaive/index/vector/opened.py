@@ -26,7 +26,15 @@ from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.search_defaults import SearchDefaults
 from glaive.index.vector.tensors import read_tensor
 from glaive.kernels.code_scan import CodeRows
-from glaive.kernels.distances import METRICS, Element, Metric, Queries, VectorBlock, measure
+from glaive.kernels.distances import (
+    METRICS,
+    Element,
+    Metric,
+    Queries,
+    VectorBlock,
+    measure,
+    measure_pairs,
+)
 from glaive.kernels.graph_search import MAX_CAPACITY, search_graph
 from glaive.types import Float32s, Int64s
 
@@ -145,13 +153,23 @@ class OpenedVectorIndex(OpenedIndex):
                 made = (made / np.linalg.norm(made)).astype(np.float32)
         return made
 
-    def centroid_distances(self, query: NDArray[Any]) -> Float32s:
-        """Distances of a query of :meth:`query` from all centroids.
+    def queries(self, matrix: NDArray[Any]) -> tuple[NDArray[Any], Float32s]:
+        """Query vectors as of :meth:`query`, and the distances of each from all centroids.
 
         Those of the residual where codes are of residuals: squared ones.
         """
         metric: Metric = "l2" if self.metric == "cosine" else self.metric
-        return measure(self._block, Queries(query[None]), metric)
+        if self.metric == "cosine":
+            vectors = np.stack([self.query(vector) for vector in matrix])
+        else:
+            vectors = self.query(matrix)
+        count, partitions = len(vectors), len(self.centroids)
+        if count == 1:
+            return vectors, measure(self._block, Queries(vectors), metric)[None]
+        rows = np.tile(np.arange(partitions), count)
+        query_of = np.repeat(np.arange(count, dtype=np.int32), partitions)
+        far = measure_pairs(self._block, Queries(vectors), metric, rows, query_of)
+        return vectors, far.reshape(count, partitions)
 
     def ranked(self, distances: Float32s, count: int) -> Int64s:
         """Numbers of the partitions that have rows, the nearest first, so many of them.

@@ -139,7 +139,7 @@ class ScalarCodes(Codes):
         """The query as codes."""
         numbers = query.astype(np.float32)
         wide = numbers.astype(float)
-        total = float(wide.sum())
+        total = float(np.add.reduce(wide))
         if not isfinite(total):  # nothing is near
             return _ScalarQuery(np.zeros(len(numbers), np.uint8), numbers, total)
         with np.errstate(all="ignore"):

@@ -6,9 +6,10 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 from __future__ import annotations
 
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.errors import CorruptFileError
@@ -30,6 +31,9 @@ __all__ = ["IndexSearch", "SearchedSegment", "damaged"]
 
 _SAMPLED: Final = 256
 """Rows of a partition, about, that show how many pass a filter."""
+
+_CENTROIDS_AT_A_TIME: Final = 1 << 16
+"""Distances of queries from centroids that are worked out with one call, about."""
 
 _MIN_CAPACITY: Final = 24
 """Rows that searches in graphs keep, at least: fewer find too little."""
@@ -102,20 +106,30 @@ class IndexSearch:
 
     def find(self) -> Found:
         """The nearest rows of all segments, with distances as far as codes tell them."""
-        count = self.query.queries.count
-        limits = np.empty(count, np.float32)
+        matrix = self.query.queries.matrix
+        limits = np.empty(len(matrix), np.float32)
         limits.fill(self.query.limit if self.applies_range else np.inf)
         top = TopRows(self.candidates, limits)
-        for number in range(count):
-            for segment in self.segments:
-                self._search(segment, number, top)
+        most = max(len(searched.opened.partitions) for searched in self.segments)
+        step = max(1, _CENTROIDS_AT_A_TIME // max(1, most))
+        for start in range(0, len(matrix), step):
+            part = matrix[start : start + step]
+            prepared = [searched.opened.queries(part) for searched in self.segments]
+            for number in range(len(part)):
+                for searched, (vectors, far) in zip(self.segments, prepared, strict=True):
+                    self._search(searched, vectors[number], far[number], start + number, top)
         return top.result()
 
-    def _search(self, searched: SearchedSegment, number: int, top: TopRows) -> None:
+    def _search(
+        self,
+        searched: SearchedSegment,
+        query: NDArray[Any],
+        centroid_distances: Float32s,
+        number: int,
+        top: TopRows,
+    ) -> None:
         """Add the nearest rows of a segment for one query."""
         opened = searched.opened
-        query = opened.query(self.query.queries.matrix[number])
-        centroid_distances = opened.centroid_distances(query)
         wanted = opened.ranked(centroid_distances, NEIGHBOURS)
         effort = effort_of(
             self.options, self.query.count, centroid_distances[wanted], opened.metric,
@@ -173,7 +187,11 @@ class IndexSearch:
         count = sum(part.searched for part in compared)
         limit = float(top.limits[number])
         if compared:
-            top.add(self._nearest(compared, number, limit))
+            first = self._first(compared[0], number, limit) if len(compared) == 1 else None
+            if first is None:
+                top.add(self._nearest(compared, number, limit))
+            else:
+                top.add(first, in_order=True)
         if scanned and code_query is not None:
             low = self.query.low if self.applies_range else None
             near = scan_codes(
@@ -258,6 +276,19 @@ class IndexSearch:
         key = (self.indices.version, segment.uuid, loaded.number)
         self.indices.snapshot.session.index_cache.put(key, located, located.nbytes)
         return located
+
+    def _first(self, part: _Compared, number: int, limit: float) -> Found | None:
+        """The nearest rows of a graph, which come in order; None where two are equally far."""
+        rows, count = part.rows, self.candidates
+        if rows is None or len(rows) <= count:
+            return None
+        # One more than wanted, so that the last is known to be nearer than those behind.
+        far = part.distances[: count + 1]
+        if not bool((far[1:] > far[:-1]).all()) or not far.item(-1) <= limit:
+            return None
+        rows, place = rows[:count], part.places
+        query = np.full(count, number, np.int32)
+        return Found(query, far[:-1], place.key[rows], place.fragment[rows], place.row[rows])
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
         """The nearest rows of some partitions."""

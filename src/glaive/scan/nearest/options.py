@@ -123,8 +123,8 @@ _LEAST: Final = {
 
 
 def _check_keys(given: Mapping[Any, Any]) -> None:
-    unknown = sorted(map(str, given.keys() - _CHECKED.keys()))
-    if unknown:
+    if not given.keys() <= _CHECKED.keys():
+        unknown = sorted(map(str, given.keys() - _CHECKED.keys()))
         from difflib import get_close_matches
 
         close = get_close_matches(unknown[0], sorted(_CHECKED), n=1)

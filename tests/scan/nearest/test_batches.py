@@ -1,0 +1,77 @@
+"""A batch of queries finds by an index what each of its queries finds alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+import glaive
+
+_DIMENSION = 8
+
+
+def _table(rows: int, *, repeats: int = 1) -> pa.Table:
+    """Rows with vectors, each of them ``repeats`` times."""
+    rng = np.random.default_rng(3)
+    vectors = np.repeat(rng.normal(size=(rows // repeats, _DIMENSION)), repeats, axis=0)
+    flat = pa.array(vectors.astype(np.float32).reshape(-1))
+    lists = pa.FixedSizeListArray.from_arrays(flat, _DIMENSION)
+    return pa.table({"v": lists, "id": np.arange(rows)})
+
+
+def _queries(count: int) -> NDArray[np.float32]:
+    return np.random.default_rng(4).normal(size=(count, _DIMENSION)).astype(np.float32)
+
+
+def _found(dataset: glaive.LanceDataset, query: Any, **options: Any) -> list[tuple[int, float]]:
+    nearest = {"column": "v", "q": query, "k": 5, **options}
+    table = dataset.to_table(["id", "_distance"], nearest=nearest)
+    return list(zip(table["id"].to_pylist(), table["_distance"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("kind", ["IVF_SQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_a_batch_finds_what_its_queries_find(
+    tmp_path: Path, kind: str, metric: str, repeats: int
+) -> None:
+    partitions = 1 if kind == "IVF_HNSW_SQ" else 4
+    dataset = glaive.write_dataset(_table(5_200, repeats=repeats), tmp_path / "d")
+    dataset.create_index("v", kind, metric=metric, num_partitions=partitions)
+    dataset.insert(_table(40))
+    dataset.optimize.optimize_indices()  # a second segment
+    queries = _queries(6)
+    for options in ({"nprobes": 2}, {"nprobes": 2, "refine_factor": 2}):
+        alone = [pair for query in queries for pair in _found(dataset, query, **options)]
+        assert _found(dataset, queries, **options) == alone
+
+
+def test_a_graph_without_others_finds_the_nearest_rows_in_order(tmp_path: Path) -> None:
+    table = _table(5_200, repeats=2)
+    dataset = glaive.write_dataset(table, tmp_path / "d")
+    dataset.create_index("v", "IVF_HNSW_SQ", num_partitions=1)
+    vectors = np.asarray(table["v"].combine_chunks().values).reshape(-1, _DIMENSION)
+    for query in _queries(20):
+        found = _found(dataset, query, ef=26)
+        far = [distance for _, distance in found]
+        assert far == sorted(far)
+        assert len(set(found)) == 5
+        # Of two rows with the same vector the first comes first.
+        assert [row % 2 for row, _ in found] == [0, 1, 0, 1, 0]
+        nearest = np.square(vectors - query).sum(axis=1).argsort(kind="stable")[:20]
+        assert {row for row, _ in found} <= set(nearest.tolist())
+
+
+def test_more_queries_than_are_ranked_at_a_time_find_the_same(tmp_path: Path) -> None:
+    dataset = glaive.write_dataset(_table(2_000), tmp_path / "d")
+    dataset.create_index("v", "IVF_FLAT", num_partitions=300)
+    queries = _queries(300)
+    found = _found(dataset, queries, nprobes=3)
+    for number in (0, 217, 218, 219, 299):
+        some = _found(dataset, queries[number], nprobes=3)
+        assert found[5 * number : 5 * number + 5] == some
