@@ -29,6 +29,7 @@ from glaive.index.scalar.ordering import (
 )
 from glaive.index.scalar.sorted_pages import PageBounds, PageSelection
 from glaive.index.segment import IndexFile
+from glaive.memory import items_of
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
@@ -207,6 +208,40 @@ class OpenedBTree(ScalarIndex):
         return RowSet.of(rows)
 
 
+class _Texts(NamedTuple):
+    """Texts, or other bytes, that ascend: looked up where they lie, without a value of Arrow each.
+
+    Text i are the bytes of ``data`` from ``ends[i]`` to ``ends[i + 1]``.
+    """
+
+    ends: memoryview
+    data: memoryview
+
+    @classmethod
+    def of(cls, values: Any) -> _Texts | None:
+        """Those of an array without nulls; None if it has others, or none."""
+        types, kind = pa.types, values.type
+        if not len(values) or not (types.is_binary(kind) or types.is_large_binary(kind)):
+            return None
+        _, offsets, data = values.buffers()
+        dtype = np.dtype("<i4" if types.is_binary(kind) else "<i8")
+        ends: Any = items_of(offsets, dtype, len(values) + 1, values.offset * dtype.itemsize)
+        return cls(memoryview(ends), memoryview(b"" if data is None else data))
+
+    def place(self, key: bytes, side: _Side) -> int:
+        """Where a key belongs: before, or behind those that equal it."""
+        ends, data = self
+        low, high, is_left = 0, len(ends) - 1, side == "left"
+        while low < high:
+            middle = (low + high) >> 1
+            text = data[ends[middle] : ends[middle + 1]].tobytes()
+            if text < key or (text == key and not is_left):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
 class _Page(NamedTuple):
     """The values of neighbouring pages, and their rows.
 
@@ -217,12 +252,15 @@ class _Page(NamedTuple):
         strings.
     is_ascending
         Whether these are in order, as they should be, so that places among them can be looked up.
+    texts
+        The same, where they are bytes in order.
     """
 
     values: Any
     rows: RowNumbers
     present: Any
     is_ascending: bool
+    texts: _Texts | None = None
 
     @classmethod
     def of(cls, values: Any, rows: RowNumbers) -> _Page:
@@ -238,7 +276,9 @@ class _Page(NamedTuple):
 
             present = bytes_of(present)
             descends = np.asarray(pc.less(present[1:], present[:-1]))
-        return cls(values, rows, present, is_ascending=not bool(descends.any()))
+        ascends = not bool(descends.any())
+        texts = _Texts.of(present) if ascends and isinstance(present, pa.Array) else None
+        return cls(values, rows, present, is_ascending=ascends, texts=texts)
 
     @property
     def nbytes(self) -> int:
@@ -287,6 +327,8 @@ class _Page(NamedTuple):
         """Where a key belongs among those of the values that are not null."""
         if isinstance(self.present, np.ndarray):
             return int(self.present.searchsorted(key, side)[0])
+        if self.texts is not None:
+            return self.texts.place(key[0], side)
         bisect = bisect_left if side == "left" else bisect_right
         values, places = self.present, range(len(self.present))
         return bisect(places, key[0], key=lambda at: values[at].as_py())
