@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.interop.filter_cases import ROWS, expressions, table
 
+import glaive
 from glaive.errors import FilterError
 from glaive.expr.filters import bind_filter
 from glaive.format.fields import LanceSchema
@@ -115,3 +116,20 @@ def test_rows_are_those_of_pylance(pairs: list[Pair], text: str, which: int) -> 
         ), ours
     elif not joins_lists(text):
         assert ours == theirs
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "+02:00", "America/New_York"])
+def test_a_date_and_a_moment_around_a_column_of_a_zone_are_those_of_pylance(
+    tmp_path: Path, zone: str | None
+) -> None:
+    hours = pa.array(range(438_000, 438_060)).cast(pa.int64())
+    moments = pa.compute.multiply(hours, 3600).cast(pa.timestamp("s", zone))
+    dataset = lance.write_dataset(pa.table({"h": hours, "t": moments}), tmp_path / "d")
+    bounds = ["date '2019-12-20'", "date '2019-12-21'", "timestamp '2019-12-20 09:00:00'"]
+    ours = glaive.dataset(tmp_path / "d")
+    for low in bounds:
+        for high in bounds:
+            for word in ("", "not "):
+                text = f"t {word}between {low} and {high}"
+                wanted = dataset.to_table(columns=["h"], filter=text)["h"].to_pylist()
+                assert ours.to_table(["h"], text)["h"].to_pylist() == wanted, text

@@ -200,6 +200,11 @@ class _Binder:
 
     def common(self, op: str, sides: Sequence[Bound], node: Node) -> tuple[list[Node], Any]:
         """Operands cast to their common type, and that type."""
+        kind = self.common_type(op, sides, node)
+        return [_cast(side, source, kind) for side, source in sides], kind
+
+    def common_type(self, op: str, sides: Sequence[Bound], node: Node) -> Any:
+        """The type that operands are compared as."""
         kind = sides[0][1]
         for _, other in sides[1:]:
             common = coerce.comparison(kind, other)
@@ -210,7 +215,7 @@ class _Binder:
                     node,
                 )
             kind = common
-        return [_cast(side, source, kind) for side, source in sides], kind
+        return kind
 
     def compare(self, node: tree.Compare) -> Bound:
         sides = [self.bind(node.left), self.bind(node.right)]
@@ -219,7 +224,10 @@ class _Binder:
 
     def between(self, node: tree.Between) -> Bound:
         sides = [self.bind(part) for part in (node.operand, node.low, node.high)]
-        (operand, low, high), _ = self.common("BETWEEN", sides, node)
+        # The type of the operand and each bound first, as the reference has it, then that of both.
+        kinds = [self.common_type("BETWEEN", [sides[0], side], node) for side in sides[1:]]
+        kind = self.common_type("BETWEEN", [(node, one) for one in kinds], node)
+        operand, low, high = (_cast(side, source, kind) for side, source in sides)
         ops = ("<", ">") if node.negated else (">=", "<=")
         tests = (
             tree.Compare(ops[0], operand, low, at=node.at),
