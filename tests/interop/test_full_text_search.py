@@ -219,6 +219,24 @@ def test_fuzzy_words_are_stems_in_rows_that_no_index_knows(tmp_path: Path, opera
     assert {3, 6} <= set(found["id"].to_pylist())
 
 
+@pytest.mark.spec("text-search-4")
+@pytest.mark.parametrize("base", ["simple", "whitespace", "raw", "ngram", "code"])
+def test_fuzzy_words_are_cut_in_one_way_whatever_the_index_does(tmp_path: Path, base: str) -> None:
+    texts = ["alpha", "alpha c", "a-b", "foo_bar", "fooBar x1", "word.with.dots", "beta", "abc foo"]
+    dataset = lance.write_dataset(pa.table({"id": range(8), "text": texts}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED", base_tokenizer=base, max_token_length=6)
+    for words in ("alpho beta", "c++ foo_bar", "a-b", "fooBar", "word.with.dot", "'abd'"):
+        for operator in ("OR", "AND"):
+
+            def asked(q: Any, words: str = words, operator: str = operator) -> Any:
+                chosen = q.FullTextOperator[operator]
+                return q.MatchQuery(words, "text", fuzziness=1, operator=chosen)
+
+            assert_alike(tmp_path, asked)
+    query = glaive.query.MatchQuery("alpho beta", "text", fuzziness=1)
+    assert glaive.dataset(tmp_path).to_table(full_text_query=query).num_rows or base == "ngram"
+
+
 def test_columns_without_an_index_are_read(tmp_path: Path) -> None:
     lance.write_dataset(rows(0, 500), tmp_path / "d")
     for query in (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -63,8 +62,8 @@ class TokenizedTexts:
 class OpenedInverted(ScalarIndex):
     """A segment: its parameters and partitions. Safe to share between threads.
 
-    ``texts`` makes tokens of queries as those of the index were made; ``fuzzy_texts`` leaves them
-    as they stand in the text, as tokens that are looked for with edits.
+    ``texts`` makes tokens of queries as those of the index were made; ``fuzzy_texts`` cuts
+    them at what is neither letter nor digit, and leaves them so, to be looked for with edits.
 
     Parameters
     ----------
@@ -88,10 +87,11 @@ class OpenedInverted(ScalarIndex):
         self.params = params
         self.texts = TokenizedTexts(params)
         self.fuzzy_texts = TokenizedTexts(
-            replace(
-                params, lower_case=False, stem=False, remove_stop_words=False, ascii_folding=False
+            TextParams(
+                lance_tokenizer=params.lance_tokenizer, max_token_length=None, lower_case=False,
+                stem=False, remove_stop_words=False, ascii_folding=False,
             )
-        )
+        )  # fmt: skip
         self.partitions = [OpenedPartition(segment, number, layout) for number in partitions]
         self._segment, self._where = segment, segment.where
 
