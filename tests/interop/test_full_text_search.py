@@ -237,6 +237,36 @@ def test_fuzzy_words_are_cut_in_one_way_whatever_the_index_does(tmp_path: Path, 
     assert glaive.dataset(tmp_path).to_table(full_text_query=query).num_rows or base == "ngram"
 
 
+CUT = {
+    "n-grams": {"base_tokenizer": "ngram"},
+    "shorter n-grams": {"base_tokenizer": "ngram", "min_ngram_length": 2},
+    "code": {"base_tokenizer": "code", "split_identifiers": True, "preserve_original": True},
+    "words": {},
+}
+
+
+@pytest.mark.spec("text-search-1")
+@pytest.mark.spec("text-search-2")
+@pytest.mark.parametrize("name", CUT)
+def test_all_words_have_to_be_there_by_place_not_by_token(tmp_path: Path, name: str) -> None:
+    texts = ["alpha tart", "alpho", "alp gamma", "gamma", "gam tar fooBar", "foo bar foo"]
+    dataset = lance.write_dataset(pa.table({"id": range(6), "text": texts}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED", **CUT[name])
+    dataset.insert(pa.table({"id": range(6, 10), "text": ["alpha", "foo", "tart foo", "gamma"]}))
+    words = ["alpho", "alpha gamma", "tart alpho", "fooBar", "foo gamma", "foo foo", "zzz foo"]
+    for text in words:
+
+        def alone(q: Any, text: str = text) -> Any:
+            return q.MatchQuery(text, "text", operator=q.FullTextOperator.AND)
+
+        def both(q: Any, text: str = text) -> Any:
+            parts = (alone(q, text), alone(q, "gamma"))
+            return q.BooleanQuery([(q.Occur.MUST, part) for part in parts])
+
+        assert_alike(tmp_path, alone)
+        assert_alike(tmp_path, both)
+
+
 def test_columns_without_an_index_are_read(tmp_path: Path) -> None:
     lance.write_dataset(rows(0, 500), tmp_path / "d")
     for query in (

@@ -201,9 +201,14 @@ def _at_most(most: int | None, one: SearchedPartition) -> int:
 
 
 def _groups(query: TermQuery, partition: Partition) -> list[list[str]]:
-    """For each token of the query the tokens of a partition that it stands for."""
-    if not query.fuzziness or query.phrase:
+    """Tokens of a partition of which a document needs one, for each place in the query."""
+    if query.phrase or not (query.fuzziness or query.every):
         return [[token] for token, _ in query.tokens]
+    if not query.fuzziness:
+        places: dict[int, list[str]] = {}
+        for token, position in query.tokens:
+            places.setdefault(position, []).append(token)
+        return list(places.values())
     groups: list[list[str]] = []
     left = query.max_expansions
     for token, _ in query.tokens:

@@ -209,7 +209,12 @@ class TextSearch:
         )
         if not is_one_query:
             return None
-        return column, TermQuery(tuple(token for found in tokens for token in found), every)
+        together = [  # places of one leaf are none of another
+            (token, number << 32 | position)
+            for number, found in enumerate(tokens)
+            for token, position in found
+        ]
+        return column, TermQuery(tuple(together), every)
 
     def _terms_of(
         self,
@@ -228,7 +233,9 @@ class TextSearch:
             # Each partition has similar words of its own, and sums of all its documents.
             joined = most is not None and not terms.fuzziness and len(terms.tokens) <= MAX_TERMS
             searched = column.searched(self._among, joined=joined)
-            parts.append(search_terms(searched, terms, column.statistics, most))
+            # A token counts once for each place, of which n-grams have one; all do in texts read.
+            once = terms._replace(tokens=tuple(dict.fromkeys(terms.tokens)))
+            parts.append(search_terms(searched, once, column.statistics, most))
             self.meter.count("documents_indexed", column.statistics.documents)
         if plain.tokens and not self.options.fast_search:
             parts += self._unindexed(column, plain, most)
