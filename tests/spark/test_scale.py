@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset.columns.add_columns import ColumnsTask
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.plan import compaction_groups
 from glaive.dataset.rows.selected_rows import DeleteTask
+from glaive.dataset.rows.update import UpdateTask
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.version import OpenedVersion
 from glaive.format.manifest import Manifest
@@ -64,6 +66,14 @@ def deletion(opened: OpenedVersion) -> Sequence[Any]:
     return [DeleteTask(part, "id = 7") for part in parts(opened)]
 
 
+def update(opened: OpenedVersion) -> Sequence[Any]:
+    return [UpdateTask(part, {"id": "id + 1"}, "id = 7") for part in parts(opened)]
+
+
+def added_columns(opened: OpenedVersion) -> Sequence[Any]:
+    return [ColumnsTask(part, {"twice": "id * 2"}, None, None) for part in parts(opened)]
+
+
 def merge(opened: OpenedVersion) -> Sequence[Any]:
     schema = pa.schema([("id", pa.int64()), ("address", pa.int64())])
     return [MatchTask(part, schema) for part in parts(opened)]
@@ -79,7 +89,7 @@ def clustering(opened: OpenedVersion) -> Sequence[Any]:
     return [CutRows(1, tuple(ids[start:stop].tolist())) for start, stop in pairwise(cuts)]
 
 
-@pytest.mark.parametrize("plan", [deletion, merge, index_build, clustering])
+@pytest.mark.parametrize("plan", [deletion, update, added_columns, merge, index_build, clustering])
 def test_tasks_for_a_million_fragments_are_few_and_small(plan: Any, opened: OpenedVersion) -> None:
     tracemalloc.start()
     try:
