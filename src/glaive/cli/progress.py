@@ -100,25 +100,20 @@ class Steps:
 def start_spark(
     steps: Steps, master: str | None, app_name: str, log: Path | None, settings: dict[str, str]
 ) -> SparkSession:
-    """Start Spark as a step, and compile the kernels for its workers at the same time.
+    """Start Spark as a step.
+
+    Workers compile the kernels that they need, each once for all of them: all kernels would take
+    a minute of two cores before the first step.
 
     Parameters
     ----------
     log
         File for the log of Spark; standard error when None.
     """
-    from glaive.kernels.warmup import warm_up
     from glaive.spark import session
 
-    def start() -> SparkSession:
-        with ThreadPoolExecutor(1, thread_name_prefix="warmup") as worker:
-            compilation = worker.submit(warm_up)
-            spark = session(app_name, master, **settings)
-            compilation.result()
-        return spark
-
     with nullcontext() if log is None else _log_to(log):
-        steps.spark = steps.run("Start Spark and compile the kernels", start)
+        steps.spark = steps.run("Start Spark", lambda: session(app_name, master, **settings))
     return steps.spark
 
 

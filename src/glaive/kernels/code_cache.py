@@ -20,7 +20,7 @@ from typing import Final
 from glaive.config import settings
 from glaive.kernels.machine import processor
 
-__all__ = ["SHARED_SOURCES", "keep_code", "read_code"]
+__all__ = ["SHARED_SOURCES", "has_code", "keep_code", "read_code", "shared_folder"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -106,6 +106,23 @@ def read_code(module: str, name: str) -> bytes | None:
         if _digest(path, code) == content[:_DIGEST]:
             return code
         _LOG.warning("%s is damaged: compiled again", path)
+    return None
+
+
+def has_code(module: str, name: str) -> bool:
+    """Whether there is code of a kernel, to rely on or not."""
+    return any(_file(folder, module, name).exists() for folder in _folders())
+
+
+def shared_folder() -> Path | None:
+    """The folder in which this process would keep code; None where it cannot."""
+    for folder in _folders():
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if _is_private(folder) and os.access(folder, os.W_OK):
+                return folder
+        except OSError:
+            continue
     return None
 
 

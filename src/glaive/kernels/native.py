@@ -119,12 +119,23 @@ def _compiled(module: str, name: str) -> Any:
 
 
 def _linked(module: str, name: str) -> Any:
-    from glaive.kernels.code_cache import keep_code, read_code
+    from glaive.kernels.code_cache import read_code
 
-    code, symbol = read_code(module, name), f"glaive_{module}_{name}"
-    if code is None:
-        from glaive.kernels.loops.entry import compile_entry
-
-        code = compile_entry(_compiled(module, name), symbol)
-        keep_code(module, name, code)
+    symbol = f"glaive_{module}_{name}"
+    code = read_code(module, name) or _made(module, name, symbol)
     return link(code, symbol, name)
+
+
+def _made(module: str, name: str, symbol: str) -> bytes:
+    """The code of a kernel, compiled and kept; or that of a process which did so just now."""
+    from glaive.kernels.code_cache import has_code, keep_code, read_code, shared_folder
+    from glaive.kernels.code_lock import alone_in
+
+    with alone_in(shared_folder(), lambda: has_code(module, name)):
+        code = read_code(module, name)
+        if code is None:
+            from glaive.kernels.loops.entry import compile_entry
+
+            code = compile_entry(_compiled(module, name), symbol)
+            keep_code(module, name, code)
+        return code

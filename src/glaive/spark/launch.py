@@ -40,7 +40,13 @@ DRIVER_PYTHON = "spark.pyspark.driver.python"
 
 REGISTERED = "spark.glaive.registered"
 
-PASSED_ON = ("NUMBA_CACHE_DIR", "GLAIVE_KERNELS", "GLAIVE_THREADS", "GLAIVE_IO_CONCURRENCY")
+PASSED_ON = (
+    "GLAIVE_KERNEL_CACHE",
+    "GLAIVE_KERNELS",
+    "GLAIVE_THREADS",
+    "GLAIVE_IO_CONCURRENCY",
+    "NUMBA_CACHE_DIR",  # settings of numba are part of the names of kept kernels
+)
 """Environment variables that are passed on to executors of a cluster."""
 
 
