@@ -94,3 +94,34 @@ print(os.environ["PYSPARK_PYTHON"], os.environ.get("PYSPARK_DRIVER_PYTHON"))
     )
 
     assert done.stdout == "/elsewhere None\n"
+
+
+def test_executors_keep_compiled_kernels_where_the_driver_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = """
+import glaive.spark
+from pyspark.sql import SparkSession
+
+def refuse(builder):
+    raise RuntimeError("nothing is started")
+
+given = {}
+with_one = SparkSession.Builder.config
+def config(builder, key=None, value=None, **more):
+    given[key] = value
+    return with_one(builder, key, value, **more)
+
+SparkSession.Builder.config, SparkSession.Builder.getOrCreate = config, refuse
+try:
+    glaive.spark.session(master="spark://127.0.0.1:1")
+except RuntimeError:
+    pass
+print(given.get("spark.executorEnv.GLAIVE_KERNEL_CACHE"))
+"""
+    monkeypatch.setenv("GLAIVE_KERNEL_CACHE", "/kept")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "/kept\n"

@@ -49,7 +49,7 @@ def alone_in(folder: Path | None, is_done: Callable[[], bool]) -> Iterator[None]
 def _open(folder: Path) -> int | None:
     try:
         return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # gone, or not to be read: nothing is shared there
+    except OSError:  # not there, or not to be read: nothing is shared
         return None
 
 
