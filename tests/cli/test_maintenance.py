@@ -69,6 +69,12 @@ def test_a_folder_that_is_missing_is_one_line(
     assert result.stderr.count("\n") == 1
 
 
+def test_convert_names_a_folder_that_is_missing(call: Call, things: str, tmp_path: Path) -> None:
+    result = call("convert", things, str(tmp_path / "nowhere" / "out.parquet"))
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {tmp_path / 'nowhere'} is no folder: make it first\n"
+
+
 def test_json_has_no_nan_and_tables_no_line_breaks(call: Call, tmp_path: Path) -> None:
     uri = str(tmp_path / "a.lance")
     table = pa.table({"x": [float("nan"), float("inf"), 1.5], "t": ["a\nb", "c", "d"]})
@@ -181,6 +187,10 @@ def test_ls_lists_datasets_only(call: Call, things: str, tmp_path: Path) -> None
     assert "no dataset at" in rows[0]["error"]
     assert (rows[1]["version"], rows[1]["rows"]) == (2, 5)
     assert "things.lance" in call("ls", str(tmp_path)).stdout
+    for no_folder in ("nowhere", "file.txt"):
+        result = call("ls", str(tmp_path / no_folder))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"{no_folder} is no folder" in result.stderr
 
 
 def test_ls_lists_datasets_of_an_object_store(call: Call) -> None:

@@ -72,6 +72,8 @@ def command(
     else:
         if not overwrite and Path(target).exists():
             raise click.ClickException(f"{target} exists; --overwrite replaces it")
+        if not Path(target).parent.is_dir():
+            raise click.ClickException(f"{Path(target).parent} is no folder: make it first")
         rows = _write(reader, target, want)
     if as_json:
         print_json({"source": source, "target": target, "rows": rows})

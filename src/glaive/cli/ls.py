@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -58,6 +59,8 @@ def _folders(folder: str) -> Iterator[str]:
     from glaive.io.uri import open_store
 
     store = open_store(folder)
+    if store.is_local and not Path(store.uri).is_dir():
+        raise click.ClickException(f"{folder} is no folder: give one that holds datasets")
     names = store.names("")
     if names is None:  # an object store: its paths show the folders
         parts = (entry.path.split("/") for entry in store.walk(""))
