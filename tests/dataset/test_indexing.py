@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import glaive
+from glaive.dataset.commits.commit import commit_operation
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.create import index_task
 from glaive.dataset.indexing.parameters import IndexConfig
@@ -23,7 +24,9 @@ from glaive.errors import (
     OptionError,
     UnsupportedFeatureError,
 )
+from glaive.format.pb import table_pb2
 from glaive.progress import IndexProgress
+from glaive.table.operations.create_index import CreateIndex
 
 ROWS = 400
 
@@ -301,3 +304,32 @@ def test_an_index_without_vectors_answers_for_no_fragment(tmp_path: Path) -> Non
     assert made.to_table(nearest=nearest).num_rows == 3
     made.optimize.optimize_indices()
     assert made.to_table(nearest=nearest).num_rows == 3
+
+
+def test_segments_are_small_up_to_4096_rows_with_those_that_are_added(tmp_path: Path) -> None:
+    for rows, expected in ((4095, [[0, 1]]), (4096, [[0], [1]])):
+        made = glaive.write_dataset({"id": np.arange(rows)}, tmp_path / str(rows))
+        made.create_scalar_index("id", "BTREE")
+        made.insert({"id": [rows]})
+        made.optimize.optimize_indices()
+        assert segments(made) == expected
+
+
+def test_a_segment_of_a_newer_kind_is_scanned_around_and_left_alone(
+    dataset: glaive.LanceDataset,
+) -> None:
+    dataset.create_scalar_index("id", "BTREE")
+    dataset = appended(dataset, 1000, 10)
+    dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    old = tuple(dataset.manifest.indices)
+    newer = table_pb2.IndexMetadata()
+    newer.CopyFrom(old[1])
+    newer.index_version = 9
+    commit_operation(dataset, CreateIndex(new=(newer,), removed=(old[1],)))
+    for scanned in (1, 0):  # The second time with a segment that glaive has built beside it.
+        made = glaive.dataset(dataset.uri)
+        assert [found(made, number) for number in (0, 399, 1000, 1009, 1010)] == [1] * 4 + [0]
+        plan = made.scanner(filter="id = 1000", use_scalar_index=True).explain_plan()
+        assert f"; {scanned} fragments scanned" in plan
+        assert [one.index_version for one in made.manifest.indices].count(9) == 1
+        made.optimize.optimize_indices()

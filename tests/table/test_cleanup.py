@@ -129,6 +129,21 @@ def test_what_a_writer_left_unfinished_a_week_ago_goes(
     assert not left.exists()
 
 
+@pytest.mark.spec("rel-15")
+def test_what_pylance_left_unfinished_a_week_ago_goes(store: LocalStore, newest: Manifest) -> None:
+    folders = ("data", "_deletions", "_transactions", f"_indices/{UUID(int=7)}")
+    left = [Path(store.root, folder, f".tmp{name}") for folder in folders for name in OTHERS]
+    week_ago = time.time() - 7.5 * 24 * 3600
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"begun")
+        if not path.name.endswith("young1"):
+            os.utime(path, (week_ago, week_ago))
+    delete_planned(store, plan_cleanup(store, store, newest, EVERYTHING))
+    assert [path.name for path in left if path.exists()] == [".tmpyoung1", ".tmp-mine.txt"] * 4
+
+
+OTHERS = ("FO4P9F", "young1", "-mine.txt")
 INDEX, BLOBS = f"_indices/{UUID(int=7)}", "data/" + "01" * 12 + "ab" * 13
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 __all__ = [
     "final_name",
+    "is_others_temporary",
     "is_removed",
     "is_temporary",
     "removal_name",
@@ -23,6 +24,8 @@ __all__ = [
 _END: Final = ".tmp"
 _ASIDE: Final = ".removed.tmp"
 _WRITTEN: Final = r"(?s)\.(.+?)\.(?:[0-9a-f]{4,32}(?:\.removed)?|removal)\.tmp"
+
+_OTHERS: Final = r"\.tmp[0-9A-Za-z]{6}"
 
 
 def temporary_path(full: str) -> str:
@@ -49,6 +52,11 @@ def is_removed(name: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Whether listings omit a file of this name."""
     return name.startswith(".") and name.endswith(_END)
+
+
+def is_others_temporary(name: str) -> bool:
+    """Whether a file has a name that pylance gives to files on local disks while it writes them."""
+    return re.fullmatch(_OTHERS, name) is not None
 
 
 def final_name(name: str) -> str | None:

@@ -23,7 +23,7 @@ from glaive.format.paths import (
     parse_manifest_name,
     transaction_path,
 )
-from glaive.io.temporary import final_name
+from glaive.io.temporary import final_name, is_others_temporary
 from glaive.named_tuple import NamedTuple
 
 __all__ = [
@@ -153,7 +153,8 @@ def is_own_folder(path: str) -> bool:
 def kind_of(path: str, *, named: bool = False) -> FileKind | None:
     """The kind of a file by its name; ``None`` if it is not a dataset file.
 
-    Temporary files of interrupted writers have the kind of their final name. A file that a version
+    Temporary files of interrupted writers have the kind of their final name, and those of pylance,
+    which do not tell it, the kind of their folder. A file that a version
     uses (``named``) may have any valid name; otherwise only names that writers generate count.
     """
     folder, _, rest = path.partition("/")
@@ -163,18 +164,21 @@ def kind_of(path: str, *, named: bool = False) -> FileKind | None:
     if final is not None:
         name, named = final, True
     within = above[0] if len(above) == 1 else None
+    others = is_others_temporary(name)
     match kind:
         case "data":
             is_data = names.is_data_file_name if named else names.is_generated_data_file_name
             blob = within is not None and is_data(f"{within}.lance")
-            known = (blob and names.is_blob_file_name(name)) or (not above and is_data(name))
+            known = (blob and names.is_blob_file_name(name)) or (
+                not above and (is_data(name) or others)
+            )
         case "deletion":
-            known = not above and names.is_deletion_file_name(name)
+            known = not above and (names.is_deletion_file_name(name) or others)
         case "transaction":
-            known = not above and names.is_transaction_file_name(name)
+            known = not above and (names.is_transaction_file_name(name) or others)
         case "index":
             segment = within is not None and names.is_index_folder_name(within)
-            known = segment and names.is_index_file_name(name)
+            known = segment and (names.is_index_file_name(name) or others)
         case "manifest":
             # Manifests with their final name are versions, which are not judged by name alone.
             temporary = final is not None and (

@@ -1,0 +1,28 @@
+"""Processes that are killed while they change one table; ``make nightly`` kills many more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.spec("rel-6", "rel-9", "rel-14", "rel-17")
+def test_killed_processes_find_their_rows_as_their_logs_say() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.proof.kills", "--minutes", "0.08", "--processes", "3"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(result.stdout)
+    assert report["found"] == []
+    assert result.returncode == 0
+    assert report["kills"] > 0
+    assert report["done"] > 0
+    assert report["versions"] > 2  # of the empty table and its index
