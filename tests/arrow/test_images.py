@@ -18,7 +18,7 @@ from glaive.arrow import (
     ImageURIArray,
     ImageURIType,
 )
-from glaive.errors import MissingDependencyError, SchemaError
+from glaive.errors import AccessError, MissingDependencyError, SchemaError
 
 pytestmark = pytest.mark.usefixtures("own_types")
 
@@ -59,6 +59,42 @@ def test_images_are_read_from_where_they_are(tmp_path: Path) -> None:
         ImageURIArray.from_uris([tmp_path / "b.bin"]).read_uris()
     with pytest.raises(SchemaError, match="Download it"):
         ImageURIArray.from_uris(["https://127.0.0.1/a.png"]).read_uris()
+
+
+@pytest.mark.spec("rel-26")
+def test_images_may_be_confined_to_places(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "in-secret"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "a b.bin").write_bytes(folder.name.encode())
+    (inside / "link.bin").symlink_to(outside / "a b.bin")
+
+    def read(uri: str, below: Any) -> Any:
+        found: Any = ImageURIArray.from_uris([None, uri]).read_uris(below=below)
+        return found.to_pylist()
+
+    for uri in (f"{inside}/a b.bin", (inside / "a b.bin").as_uri(), f"{inside}/x/../a b.bin"):
+        for place in (str(inside), [f"{inside}/"], ["s3://bucket/a", inside.as_uri()]):
+            assert read(uri, place) == [None, b"in"]
+    for uri in (
+        f"{outside}/a b.bin",
+        (outside / "a b.bin").as_uri(),
+        f"{inside}/../in-secret/a b.bin",
+        f"{inside}/link.bin",
+        "s3://bucket/ab/c.png",
+        "s3://bucket/a/../c.png",
+        "s3://bucket/a/%2e%2e/c.png",
+        "s3://bucket/a/c.png?endpoint_override=127.0.0.1:9",
+        "s3://name:word@bucket/a/c.png",
+        "gs://bucket/a/c.png",
+        "file:c.png",
+        "file:///%zz",
+        "c\0.png",
+    ):
+        with pytest.raises(AccessError, match=r"is not below .*Add its folder to below="):
+            read(uri, [str(inside), "s3://bucket/a"])
+    with pytest.raises(AccessError, match="is not below any place"):
+        read(str(inside / "a b.bin"), [])
 
 
 def test_images_are_encoded_and_decoded_by_a_function() -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import io
+import os
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from glaive.errors import MissingDependencyError, SchemaError
+from glaive.errors import AccessError, MissingDependencyError, SchemaError
 
-__all__ = ["decode", "encode_png", "open_image", "read"]
+__all__ = ["confined", "decode", "encode_png", "open_image", "read"]
 
 _BY_PROGRAMS = frozenset({"EPS"})
 """Formats for which Pillow starts another program: images come from anybody."""
+
+_LEADS_ELSEWHERE = re.compile(r"(?:^|/)\.\.?(?:/|$)|[?#%\\]")
+"""What part of an address may mean another object, or another server, than it says."""
 
 _DAMAGE = (ArithmeticError, LookupError, OSError, SyntaxError, TypeError, ValueError)
 """What Pillow raises for bytes that are no image, besides an error of its own."""
@@ -31,7 +38,7 @@ def read(uri: str) -> bytes:
     import pyarrow as pa
     from pyarrow import fs
 
-    if "://" in uri or uri.startswith("file:"):
+    if _has_scheme(uri):
         try:
             system, path = fs.FileSystem.from_uri(uri)
         except pa.ArrowInvalid as error:
@@ -42,6 +49,50 @@ def read(uri: str) -> bytes:
         system, path = fs.LocalFileSystem(), uri
     with system.open_input_stream(path) as stream:
         return stream.read()
+
+
+def _has_scheme(uri: str) -> bool:
+    return "://" in uri or uri.startswith("file:")
+
+
+def confined(uri: str, below: Sequence[str]) -> str:
+    """The address without links, if it is below one of the places.
+
+    In a bucket it may have no options: those of pyarrow name the server that is asked.
+
+    Raises
+    ------
+    AccessError
+        It is below none of them.
+    """
+    local = _local_path(uri)
+    for place in below:
+        root = _local_path(place)
+        if local is not None and root is not None:
+            if PurePath(local).is_relative_to(root):
+                return local
+        elif local is None and root is None and uri.startswith(f"{place.rstrip('/')}/"):
+            rest = uri[len(place.rstrip("/")) :]
+            if not _LEADS_ELSEWHERE.search(rest):
+                return uri
+    places = ", ".join(map(repr, below)) or "any place"
+    raise AccessError(
+        f"the image {uri!r:.200} is not below {places}. Add its folder to below= if you trust "
+        "whoever wrote the address."
+    )
+
+
+def _local_path(uri: str) -> str | None:
+    """The path on this machine without links; ``None`` for an address elsewhere, or of no file."""
+    from pyarrow import fs
+
+    if _has_scheme(uri) and not uri.startswith("file:"):
+        return None
+    try:
+        path = fs.FileSystem.from_uri(uri)[1] if uri.startswith("file:") else uri
+        return os.path.realpath(path)
+    except ValueError:  # pyarrow's are of this kind, too
+        return None
 
 
 def decode(images: Any) -> np.ndarray[Any, Any]:

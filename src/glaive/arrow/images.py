@@ -134,23 +134,33 @@ class ImageURIArray(ImageArray):
         made: Any = pa.ExtensionArray.from_storage(kind, storage)
         return made  # type: ignore[no-any-return]  # the type says which class
 
-    def read_uris(self, storage_type: Any = _BINARY) -> EncodedImageArray:
-        """Read the images. Nulls stay null.
+    def read_uris(
+        self, storage_type: Any = _BINARY, *, below: str | Sequence[str] | None = None
+    ) -> EncodedImageArray:
+        """Read the images, from whatever files they name. Nulls stay null.
 
         Parameters
         ----------
         storage_type
             Arrow type of the values: binary, or large_binary for more than 2 GiB in all.
+        below
+            Folders or buckets that the images may be read from. Say it where somebody else wrote
+            the addresses: one may name any file that this process may read.
 
         Raises
         ------
+        AccessError
+            An address is below none of these places. No image was read.
         SchemaError
             An address is of a scheme that pyarrow does not open, such as ``https``.
         FileNotFoundError, OSError
             pyarrow's, for a file that cannot be read.
         """
-        kind = storage_type
-        images = [None if uri is None else image_codecs.read(uri) for uri in _values(self)]
+        kind, uris = storage_type, _values(self)
+        if below is not None:
+            below = [below] if isinstance(below, str) else list(map(str, below))
+            uris = [None if uri is None else image_codecs.confined(uri, below) for uri in uris]
+        images = [None if uri is None else image_codecs.read(uri) for uri in uris]
         wanted: Any = EncodedImageType(kind)
         made: Any = pa.ExtensionArray.from_storage(wanted, pa.array(images, kind))
         return made  # type: ignore[no-any-return]  # the type says which class
