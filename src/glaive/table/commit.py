@@ -51,7 +51,7 @@ from glaive.table.protocol import (
     HiddenLineage,
     TableOperation,
 )
-from glaive.table.put_manifest import emit_committed, put_manifest
+from glaive.table.put_manifest import emit_committed, put_manifest, unknown_until_read
 from glaive.table.registry import read_operation
 from glaive.table.versions import latest, read_hint, was_made, write_hint
 
@@ -100,8 +100,8 @@ def commit_transaction(
         The transaction creates a dataset that exists already.
     UnsupportedFeatureError
         The dataset uses a feature that this writer does not support; nothing was written.
-    StoreError
-        The store failed; no version was created.
+    StoreError, CommitError
+        The store failed; no version was created, or it is not known whether one was.
 
     Notes
     -----
@@ -179,8 +179,8 @@ class _Commit:
             late = options.timeout is not None and monotonic() - started > options.timeout
             if attempt < options.max_retries and not late:
                 _wait(attempt, took)
-            # Also after the last attempt: it may have succeeded, with its response lost.
-            done = None if options.detached else self._catch_up(version, version)
+            with unknown_until_read(self.store, version):  # also after the last attempt
+                done = None if options.detached else self._catch_up(version, version)
             if done is not None:
                 return done
             if late:

@@ -12,8 +12,8 @@ Specification: "Commit" in ``docs/format``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from glaive.errors import (
     CommitConflictError,
@@ -32,7 +32,7 @@ from glaive.table.load import load_numbered, read_transaction
 from glaive.table.manifest_store.steps import register
 from glaive.table.root import lock_of, register_of
 
-__all__ = ["emit_committed", "forget_dataset", "made_by", "put_manifest"]
+__all__ = ["emit_committed", "forget_dataset", "made_by", "put_manifest", "unknown_until_read"]
 
 
 def put_manifest(
@@ -87,13 +87,36 @@ def _put(
         except ObjectNotFoundError:
             raise error from None
         except StoreError as again:
-            raise CommitError(
-                f"version {version} of {store.uri} may or may not have been committed: {error} "
-                f"The check for it failed as well: {again} When the store is available again, "
-                "repeat the commit with the same transaction; an earlier success is recognised."
-            ) from error
+            why = f"{error} The check for it failed as well: {again}"
+            raise _unknown(store, version, why) from error
         return made_by(store, existing, uuid)
     return True
+
+
+def _unknown(store: ObjectStore, version: int, why: object) -> CommitError:
+    return CommitError(
+        f"version {version} of {store.uri} may or may not have been committed: {why} When the "
+        "store is available again, repeat the commit with the same transaction; an earlier "
+        "success is recognised."
+    )
+
+
+@contextmanager
+def unknown_until_read(store: ObjectStore, version: int) -> Iterator[None]:
+    """Look whose a version is that was there when it was to be made.
+
+    It may be our own: a client or a proxy may have repeated the request, and got the answer to
+    the second one.
+
+    Raises
+    ------
+    CommitError
+        The store failed.
+    """
+    try:
+        yield
+    except StoreError as error:
+        raise _unknown(store, version, error) from error
 
 
 def emit_committed(store: ObjectStore, transaction: Transaction, manifest: Manifest) -> None:
