@@ -1,7 +1,7 @@
 """All partitions of a segment as one, so that a search is one call of a kernel.
 
 A partition holds what fitted in memory when the index was built: an index of 10 GB of text has
-thirty. Documents are numbered anew, in the order of their rows, so that the first of equal scores
+thirty. Documents have new numbers, in the order of their rows, so that the first of equal scores
 are the same as in one partition.
 
 Specification: "Searching" in ``docs/format/text-indices.md``.
