@@ -303,7 +303,7 @@ def test_lists_become_vectors(tmp_path: Path) -> None:
         ({"mode": "merge"}, "merge_keys: name the columns"),
         ({"merge_keys": "id"}, "merge_keys: name the columns"),
         ({"format": "xls"}, "format: expected one of csv, json"),
-        ({"format": "avro"}, "avro: read it with Spark"),
+        ({"format": "avro"}, "is not an Avro file"),
         ({"schema_drift": "merge"}, "schema_drift: expected one of"),
         ({"reader_options": {"seperator": ";"}}, "csv: no option 'seperator'"),
         ({"reader_options": {"encoding": "utf-16"}}, "encoding: 'utf-16'"),

@@ -24,6 +24,7 @@ from glaive.spark.jobs.cluster_rows import CutRows
 from glaive.spark.jobs.index_build import segment_tasks
 from glaive.spark.jobs.match_rows import MatchTask
 from glaive.spark.jobs.runner import MAX_TASKS, cut_evenly, divide, dumps
+from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.lance_table.optimize import rewrite_tasks
 
 FRAGMENTS = 1_000_000
@@ -114,3 +115,18 @@ def test_a_compaction_of_a_million_fragments_has_few_and_small_tasks(
 def check(tasks: Sequence[Any]) -> None:
     assert 0 < len(tasks) <= MAX_TASKS
     assert sum(len(dumps([task])) for task in tasks) < MAX_BYTES
+
+
+@pytest.mark.parametrize("plan", [deletion, update, added_columns])
+def test_what_tasks_return_for_a_million_fragments_is_small(
+    plan: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    uri = tmp_path_factory.mktemp("scale") / "t.lance"
+    rows = pa.table({"id": [7] * 1024})  # each fragment is changed
+    dataset = glaive.write_dataset(rows, uri, max_rows_per_file=2)
+    fragments = len(dataset.get_fragments())
+    assert fragments == 512
+    returned = [task.execute(dataset) for task in plan(dataset.opened)]
+    dumped = dump_results(returned)
+    assert len(dumped) * (FRAGMENTS / fragments) < MAX_BYTES
+    assert dumps(load_results(dumped)) == dumps(returned)

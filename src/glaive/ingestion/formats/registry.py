@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.errors import OptionError
+from glaive.ingestion.formats.avro import Avro
 from glaive.ingestion.formats.binary import Binary, Images
 from glaive.ingestion.formats.csv import Csv
 from glaive.ingestion.formats.json import Json
@@ -17,7 +18,7 @@ from glaive.ingestion.sources import SourceFile
 __all__ = ["FORMATS", "format_named", "format_of"]
 
 FORMATS: dict[str, type[SourceFormat]] = {
-    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Text, Images, Binary)
+    kind.name: kind for kind in (Csv, Json, Parquet, Orc, Avro, Text, Images, Binary)
 }
 
 
@@ -28,14 +29,7 @@ def format_named(name: str, options: Mapping[str, object]) -> SourceFormat:
     ------
     OptionError
         There is no such format, or an option is wrong.
-    UnsupportedFeatureError
-        Only Spark reads it.
     """
-    if name == "avro":
-        raise UnsupportedFeatureError(
-            "avro: read it with Spark, where its package is installed, and write the frame: "
-            "glaive.spark.write(spark.read.format('avro').load(path), uri)"
-        )
     kind = FORMATS.get(name)
     if kind is None:
         raise OptionError(f"format: expected one of {', '.join(FORMATS)}, found {name!r}")

@@ -20,7 +20,7 @@ from glaive.spark.jobs.worker import (
     RowTask,
     execute,
     execute_rows,
-    loads,
+    load_results,
     rows_function,
     sharing_function,
 )
@@ -122,7 +122,7 @@ class SparkRunner:
             work = execute if shared is None else sharing_function(dumps(shared), rows=False)
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
         by_slot = dict(zip(*(column.to_pylist() for column in returned.columns), strict=True))
-        return [result for slot in range(slots) for result in loads(by_slot[slot])]
+        return [result for slot in range(slots) for result in load_results(by_slot[slot])]
 
     def rows_of(
         self,
@@ -161,8 +161,8 @@ class SparkRunner:
         work = rows_function(RELEASE, pickled_dataset(dataset), dumps(task))
         with as_glaive_errors():
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
-        pickles: list[Any] = returned.column("results").to_pylist()
-        return [result for part in pickles for result in loads(part)]
+        parts: list[Any] = returned.column("results").to_pylist()
+        return [result for part in parts for result in load_results(part)]
 
 
 def dumps(value: object) -> bytes:

@@ -7,6 +7,7 @@ the task and that of its result. This module is imported by workers: it imports 
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +23,10 @@ __all__ = [
     "RESULTS",
     "RESULTS_DDL",
     "RowTask",
+    "dump_results",
     "execute",
     "execute_rows",
+    "load_results",
     "loads",
     "opened_dataset",
     "rows_function",
@@ -34,7 +37,7 @@ RESULTS: Final[dict[str, pa.DataType]] = {
     "slot": pa.int32(),
     "results": pa.binary(),
 }
-"""Columns of what a worker returns: the number of the Spark task, and pickles of results."""
+"""Columns of what a worker returns: the number of the Spark task, and its results."""
 
 RESULTS_DDL = "slot int, results binary"
 """The same for Spark."""
@@ -53,7 +56,7 @@ def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     for slot, dataset, tasks in _accepted(batches):
         results = [task.execute(dataset) for task in tasks]
-        yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
+        yield pa.record_batch([[slot], [dump_results(results)]], schema=pa.schema(RESULTS))
 
 
 def execute_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +82,7 @@ def sharing_function(
                     yield from task.rows(dataset, value)
             else:
                 results = [task.execute(dataset, value) for task in tasks]
-                yield pa.record_batch([[slot], [pickle.dumps(results)]], schema=pa.schema(RESULTS))
+                yield pa.record_batch([[slot], [dump_results(results)]], schema=pa.schema(RESULTS))
 
     return run
 
@@ -115,9 +118,23 @@ def rows_function(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with in_task(driver):
             result = loads(task).execute(opened_dataset(dataset), batches)
-        yield pa.record_batch([[0], [pickle.dumps([result])]], schema=pa.schema(RESULTS))
+        yield pa.record_batch([[0], [dump_results([result])]], schema=pa.schema(RESULTS))
 
     return run
+
+
+def dump_results(results: list[Any]) -> bytes:
+    """Results of tasks on their way to the driver: a compressed pickle.
+
+    Those of a change have an entry for each fragment, most of it the same as that before.
+    """
+    return zlib.compress(pickle.dumps(results), 1)
+
+
+def load_results(dumped: bytes) -> list[Any]:
+    """The results that a worker returned."""
+    results: list[Any] = loads(zlib.decompress(dumped))
+    return results
 
 
 def loads(pickled: bytes) -> Any:

@@ -1,0 +1,238 @@
+"""Avro: blocks of records become tables; read by the package fastavro."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
+from glaive.ingestion.formats.options import known_options
+from glaive.ingestion.formats.protocol import Piece, Rows, SourceFormat
+from glaive.ingestion.rejects import Rejects
+from glaive.ingestion.sources import SourceFile, open_source
+
+__all__ = ["Avro", "Bounded"]
+
+_PLAIN: Final[dict[str, pa.DataType]] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+}
+
+_LOGICAL: Final[dict[str, pa.DataType]] = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+_WIDER: Final = ("int", "long", "float", "double")
+"""Numbers of a union become the last of these that it has."""
+
+
+class Avro(SourceFormat):
+    """Avro files. No options. A file is one task."""
+
+    name = "avro"
+    suffixes: ClassVar[tuple[str, ...]] = (".avro",)
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        known_options(self.name, options, ())
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """Columns from the header."""
+        with open_source(file) as source:
+            return _columns(_blocks(Bounded(source, file), file), file)
+
+    def read(self, piece: Piece, schema: pa.Schema, rejects: Rejects) -> Iterator[Rows]:
+        """A batch for each block, which is the memory needed."""
+        file = piece.file
+        with open_source(file) as source:
+            blocks = _blocks(Bounded(source, file), file)
+            columns = _columns(blocks, file)
+            names = [name for name in schema.names if name in columns.names]
+            has_uuids = "uuid" in str(blocks.writer_schema)
+            number = 0
+            while True:
+                try:
+                    block = next(blocks, None)
+                    if block is None:
+                        return
+                    batch = _batch(list(block), columns, names, has_uuids=has_uuids)
+                except Exception as error:  # fastavro has no errors of its own
+                    # Where the next block begins is not known.
+                    reason = f"block {number} is damaged: {error!r}"
+                    rejects.add(file, None, reason, None)
+                    return
+                yield batch
+                number += 1
+
+
+class Bounded:
+    """A file of which no more is asked for than there is: lengths in it may be anything."""
+
+    def __init__(self, source: Any, file: SourceFile) -> None:
+        self._source, self._at = source, 0
+        self._most = max(file.size, 1) if file.compression is None else 1 << 30
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, or those that are left."""
+        if not 0 <= size <= self._most:
+            raise EOFError(f"{size} bytes are said to follow")
+        found: bytes = self._source.read(size)
+        self._at += len(found)
+        return found
+
+    def tell(self) -> int:
+        """How many bytes were read."""
+        return self._at
+
+
+def _blocks(source: Any, file: SourceFile) -> Any:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise MissingDependencyError(
+            "Avro files need the package fastavro: pip install 'glaive[avro]'"
+        ) from error
+    try:
+        return fastavro.block_reader(source)
+    except Exception as error:
+        raise FormatError(f"{file.uri} is not an Avro file: {error!r}") from error
+
+
+def _columns(blocks: Any, file: SourceFile) -> pa.Schema:
+    written: Any = blocks.writer_schema
+    if not isinstance(written, dict) or written.get("type") != "record":
+        raise UnsupportedFeatureError(f"{file.uri}: Avro values that are no records")
+    try:
+        return pa.schema(_type_of(written, file.uri, {}, ()))
+    except GlaiveError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{file.uri}: its Avro schema is damaged: {error!r}") from error
+
+
+def _type_of(written: Any, where: str, known: dict[str, Any], within: tuple[str, ...]) -> Any:
+    """The Arrow type of an Avro type.
+
+    Parameters
+    ----------
+    known
+        Types by name: where one is named again, its definition is not repeated.
+    within
+        Names of the records around it.
+    """
+    if isinstance(written, list):
+        return _type_of_union(written, where, known, within)
+    kind = written["type"] if isinstance(written, dict) else written
+    if isinstance(kind, dict | list):
+        return _type_of(kind, where, known, within)
+    if kind in known:
+        if kind in within:
+            raise UnsupportedFeatureError(f"{where}: the Avro record {kind} contains itself")
+        return _type_of(known[kind], where, known, within)
+    if not isinstance(written, dict):
+        return _PLAIN[kind]
+    if "name" in written:
+        known[written["name"]] = written
+    logical = _logical_type(written)
+    if logical is not None:
+        return logical
+    if kind == "fixed":
+        return pa.binary(written["size"])
+    if kind == "array":
+        return pa.list_(_sized(_type_of(written["items"], where, known, within), where))
+    if kind == "map":
+        return pa.map_(pa.string(), _type_of(written["values"], where, known, within))
+    if kind in ("record", "error"):
+        inner = (*within, written["name"])
+        fields = [
+            pa.field(field["name"], _type_of(field["type"], where, known, inner))
+            for field in written["fields"]
+        ]
+        return _sized(pa.struct(fields), where)
+    return _PLAIN[kind]
+
+
+def _logical_type(written: Mapping[str, Any]) -> Any:
+    """The type that values of a logical type become; None: those of the type below."""
+    logical: Any = written.get("logicalType")
+    if logical == "decimal":
+        wide = written["precision"] > 38
+        decimal = pa.decimal256 if wide else pa.decimal128
+        return decimal(written["precision"], written.get("scale", 0))
+    return _LOGICAL.get(logical)
+
+
+def _type_of_union(parts: list[Any], where: str, known: dict[str, Any], within: Any) -> Any:
+    kinds = [part for part in parts if part != "null"]
+    if len(kinds) > 1 and all(kind in _WIDER for kind in kinds):
+        kinds = [max(kinds, key=_WIDER.index)]
+        if kinds == ["float"]:  # with integers, which it cannot hold
+            kinds = ["double"]
+    if not kinds:
+        return pa.null()
+    if len(kinds) > 1:
+        raise UnsupportedFeatureError(
+            f"{where}: an Avro union of {kinds}; write the file with one type and null"
+        )
+    return _type_of(kinds[0], where, known, within)
+
+
+def _sized(kind: Any, where: str) -> Any:
+    """The type, unless its values take no bytes: a file could claim any number of them."""
+    if _takes_no_bytes(kind):
+        raise UnsupportedFeatureError(f"{where}: Avro values that take no bytes ({kind})")
+    return kind
+
+
+def _takes_no_bytes(kind: Any) -> bool:
+    if pa.types.is_struct(kind):
+        return all(_takes_no_bytes(field.type) for field in kind)
+    return pa.types.is_null(kind) or kind == pa.binary(0)
+
+
+def _batch(
+    records: list[Any], columns: pa.Schema, names: list[str], *, has_uuids: bool
+) -> pa.RecordBatch:
+    arrays: list[Any] = []
+    for name in names:
+        kind: Any = columns.field(name).type
+        values = [record[name] for record in records]
+        if has_uuids or _has_map(kind):
+            values = [_for_arrow(value, kind) for value in values]
+        arrays.append(pa.array(values, kind))
+    return pa.record_batch(arrays, names)
+
+
+def _has_map(kind: Any) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _for_arrow(value: Any, kind: Any) -> Any:
+    """A value whose maps are lists of pairs, and UUIDs texts."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return [(key, _for_arrow(one, kind.item_type)) for key, one in value.items()]
+    if pa.types.is_list(kind):
+        return [_for_arrow(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _for_arrow(value[field.name], field.type) for field in kind}
+    return str(value) if isinstance(value, UUID) else value
