@@ -94,9 +94,9 @@ class JoinedPartitions:
         """The documents of a token, with weights; a request for each partition, if not kept."""
 
         def load() -> tuple[WeightedList, int]:
-            lists = [one.read_weighted(token, mean) for one in self.partitions]
-            documents = self._numbered([one.documents for one in lists])
-            weights = np.concatenate([one.weights for one in lists])
+            lists = [one.read_weights(token, mean) for one in self.partitions]
+            documents = self._numbered([documents for documents, _ in lists])
+            weights = np.concatenate([weights for _, weights in lists])
             if self._order.ranks is not None:
                 order = np.argsort(documents, kind="stable")
                 documents, weights = documents[order], weights[order]

@@ -34,7 +34,7 @@ _POSTING, _LENGTH = "_posting", "_length"
 _STREAM, _STREAM_AT = "_compressed_position", "_position_block_offset"
 _POSITION = "_position"
 _SET, _TEXT, _NUMBER = "_token_fst_bytes", "_token", "_token_id"
-_EMPTY = weighted(np.zeros(0, np.uint32), np.zeros(0, np.float32))
+_NO_DOCUMENTS, _NO_WEIGHTS = np.zeros(0, np.uint32), np.zeros(0, np.float32)
 
 
 class Documents(NamedTuple):
@@ -140,20 +140,20 @@ class OpenedPartition:
         """
 
         def load() -> tuple[WeightedList, int]:
-            found = self.read_weighted(token, mean)
+            found = weighted(*self.read_weights(token, mean))
             return found, found.nbytes
 
         known: WeightedList = self._segment.keep((self.number, "list", token, mean), load)
         return known
 
-    def read_weighted(self, token: str, mean: float) -> WeightedList:
-        """The same, read again: one request."""
+    def read_weights(self, token: str, mean: float) -> tuple[UInt32s, Float32s]:
+        """The documents of a token and their weights, read again: one request."""
         place = self._find(token)
         if place is None:
-            return _EMPTY
+            return _NO_DOCUMENTS, _NO_WEIGHTS
         documents, frequencies = self._read_list(place)
         shares: Float32s = self._kept(("shares", mean), lambda: self._shares(mean))
-        return weighted(documents, weights_of(frequencies, shares[documents]))
+        return documents, weights_of(frequencies, shares[documents])
 
     @property
     def lengths(self) -> UInt32s:
