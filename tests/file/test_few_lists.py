@@ -12,6 +12,7 @@ import pytest
 
 import glaive
 from glaive.errors import CorruptFileError
+from glaive.file.v2.reading.list_rows import ListRows
 
 _ROWS = 3_000
 
@@ -71,6 +72,27 @@ def test_lists_are_taken_as_they_were_written(
             assert dataset.take(list(map(int, rows))).equals(table.take(pa.array(rows)))
     for row in range(300, 310):
         assert dataset.take([row]).equals(table.slice(row, 1))
+
+
+def test_lists_of_several_pages_are_taken_each_from_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[int, bool]] = []
+    take = ListRows.take
+
+    def noted(lists: ListRows, rows: Any) -> pa.Array | None:
+        found = take(lists, rows)
+        taken.append((lists.first_row, found is not None))
+        return found
+
+    monkeypatch.setattr(ListRows, "take", noted)
+    # Pages of one encoding are read as one: the labels of the second half are encoded otherwise.
+    halves = [_lists(_texts, pa.list_), _lists(_labels, pa.list_)]
+    table = pa.table({"lists": pa.concat_arrays(halves), "number": np.arange(2 * _ROWS)})
+    dataset = glaive.write_dataset(table, tmp_path / "few", max_page_bytes=4_096)
+    for row in (1, 1_499, _ROWS + 2_000, 2 * _ROWS - 1):
+        assert dataset.take([row]).equals(table.slice(row, 1))
+    assert (_ROWS, True) in taken
 
 
 def test_a_damaged_list_is_reported_with_its_file(tmp_path: Path) -> None:

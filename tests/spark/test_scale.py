@@ -126,7 +126,7 @@ def test_what_tasks_return_for_a_million_fragments_is_small(
     dataset = glaive.write_dataset(rows, uri, max_rows_per_file=2)
     fragments = len(dataset.get_fragments())
     assert fragments == 512
-    returned = [task.execute(dataset) for task in plan(dataset.opened)]
+    returned = [*(task.execute(dataset) for task in plan(dataset.opened)), "the last"]
     dumped = dump_results(returned)
     assert len(dumped) * (FRAGMENTS / fragments) < MAX_BYTES
     assert dumps(load_results(dumped)) == dumps(returned)
