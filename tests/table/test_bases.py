@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from glaive.errors import CorruptFileError
+from glaive.format.manifest import Manifest
 from glaive.io.local import LocalStore
 from glaive.table.bases import locate_data_file
 from glaive.table.deletions import load_deletions
@@ -32,6 +35,25 @@ def test_files_are_found_by_the_id_of_their_base(tmp_path: Path) -> None:
     assert place.full(path) == f"{tmp_path}/b3/{file.path}"
     with pytest.raises(CorruptFileError, match=r"base path of a file: expected one of \[7, 3\]"):
         locate_data_file(store, manifest, replace(file, base_id=1))
+
+
+class _HoldingStore(LocalStore):
+    """A store that refers to what was read from it, as one with a cache does."""
+
+    manifest: Manifest
+
+
+def test_a_version_is_let_go_of_though_its_stores_refer_to_it(tmp_path: Path) -> None:
+    store = _HoldingStore(tmp_path / "t")
+    store.manifest = manifest = Manifest(create(store).wire, where="here")  # not the cached one
+    base = manifest.wire.base_paths.add()
+    base.id, base.path, base.is_dataset_root = 7, str(tmp_path / "b7"), True
+    (file,) = fragment().files
+    locate_data_file(store, manifest, replace(file, base_id=7))
+    alive = weakref.ref(manifest)
+    del store, manifest
+    gc.collect()
+    assert alive() is None
 
 
 @pytest.mark.interop

@@ -34,7 +34,7 @@ from glaive.format.manifest_checksum import compare_manifest, manifest_checksums
 from glaive.format.paths import NamingScheme
 from glaive.format.pb import table_pb2
 from glaive.format.wire import parse
-from glaive.io.store import BytesLike
+from glaive.io.store import BytesLike, ObjectStore
 from glaive.types import FormatVersion
 
 __all__ = ["WRITER", "Manifest", "decode_manifest", "encode_manifest"]
@@ -84,6 +84,9 @@ class Manifest:
         """Numbers of all fragments as stored in the file; see :attr:`columns`."""
         self.read_rows: Callable[[Manifest], table_pb2.ManifestOutline] | None = None
         """Completes the message with row counts from data files; None if that is not needed."""
+        self.opened_bases: dict[int, tuple[ObjectStore, ObjectStore, bool]] = {}
+        """Kept for :mod:`glaive.table.bases`: by id, root store, base store, whether that is a
+        dataset root. Here, since a store may refer to the manifest: both are let go of together."""
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.version}, fragments={self.num_fragments})"

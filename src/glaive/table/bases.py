@@ -5,8 +5,6 @@ Specification: "Base paths" in ``docs/format``.
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 from glaive.errors import CorruptFileError, GlaiveError
 from glaive.format.fragment import DataFile
 from glaive.format.limits import check_file_name
@@ -25,10 +23,6 @@ __all__ = [
     "locate_in_base",
     "open_base",
 ]
-
-_opened: WeakKeyDictionary[Manifest, dict[int, tuple[ObjectStore, ObjectStore, bool]]]
-_opened = WeakKeyDictionary()
-"""Opened base paths by manifest and id: root store, base store, whether it is a dataset root."""
 
 
 def locate_data_file(
@@ -77,7 +71,7 @@ def base_of(store: ObjectStore, manifest: Manifest, base_id: int) -> tuple[Objec
     CorruptFileError
         The manifest has no such base path.
     """
-    known = _opened.setdefault(manifest, {})
+    known = manifest.opened_bases
     entry = known.get(base_id)
     if entry is None or entry[0] is not store:
         base = find_base(manifest, base_id)
