@@ -78,16 +78,18 @@ def history_of(bucket: Bucket) -> History:
 
 
 @pytest.mark.parametrize(
-    ("version", "began", "deleted", "outside"),
+    ("version", "began", "deleted", "content", "outside"),
     [
-        (1, 4.0, True, True),
-        (1, 5.5, True, False),  # it began later, and should have seen version 2
-        (2, 4.0, True, False),  # nobody may delete the newest version
-        (1, 4.0, False, False),  # a store that overwrites
+        (1, 4.0, True, b"second", True),
+        (1, 4.0, True, b"first", True),  # the same request, which is carried out once more
+        (1, 5.5, True, b"second", False),  # it began later, and should have seen version 2
+        (1, 5.5, True, b"first", False),
+        (2, 4.0, True, b"second", False),  # nobody may delete the newest version
+        (1, 4.0, False, b"second", False),  # a store that overwrites
     ],
 )
 def test_only_a_number_that_a_clean_up_freed_under_a_writer_is_outside_of_what_is_assumed(
-    version: int, began: float, deleted: bool, outside: bool
+    version: int, began: float, deleted: bool, content: bytes, outside: bool
 ) -> None:
     bucket = Bucket("memory://simulated/again", careless=True)
     for number in (1, 2):
@@ -95,6 +97,6 @@ def test_only_a_number_that_a_clean_up_freed_under_a_writer_is_outside_of_what_i
     if deleted:
         bucket.delete(manifest_path(version), 5.0)
     late = Change(1, "append", lambda _, __: None, first_began=began)
-    bucket.put(manifest_path(version), b"second", "create", 6.0, late)
+    bucket.put(manifest_path(version), content, "create", 6.0, late)
     with pytest.raises(OutsideOfAssumptionsError if outside else AssertionError):
         history_of(bucket)

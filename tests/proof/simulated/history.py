@@ -74,7 +74,8 @@ class History:
     Raises
     ------
     OutsideOfAssumptionsError
-        A clean-up deleted a version while a request to make one of that number was under way.
+        A clean-up deleted a version while a request to make one of that number, or the same one
+        once more, was under way.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class History:
         self.store = observed_store(bucket)
         self.locations = {one.version: one for one in list_versions(self.past)}
         replaced = [path for path in bucket.replaced() if not path.startswith(_REPLACED)]
+        replaced += [path for path in self._made_again() if path not in replaced]
         if replaced and all(map(self._is_outside_of_assumptions, replaced)):
             raise OutsideOfAssumptionsError(replaced)
         expect(not replaced, f"{replaced} were replaced by other objects")
@@ -93,6 +95,12 @@ class History:
         self.newest = max(self.manifests)
         self.rows = {number: self._rows(self.manifests[number]) for number in self.manifests}
         self._transactions: dict[int, Transaction] = {}
+
+    def _made_again(self) -> list[str]:
+        """Manifests that were there, were deleted, and are there again, of whatever content."""
+        paths = [one.path for one in self.locations.values()]
+        again = self.bucket.written_again
+        return [path for path in paths if any(deleted is not None for deleted, _ in again(path))]
 
     def _is_outside_of_assumptions(self, path: str) -> bool:
         """Whether a version was cleaned up while somebody was about to make one of that number."""
