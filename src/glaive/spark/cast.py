@@ -18,7 +18,7 @@ from glaive.arrow.dictionaries import decode_dictionary
 from glaive.errors import SchemaError
 from glaive.expr.coerce import is_list
 
-__all__ = ["conform"]
+__all__ = ["conform", "validity"]
 
 DECIMAL_ALIGNMENT = 16
 INT32_MAX = 2**31 - 1
@@ -160,7 +160,7 @@ class _Caster:
         else:
             values = self.values_of_equal_length(array, size)
         values = self.field(values, data_type.value_field)
-        buffers = [_validity(array)]
+        buffers = [validity(array)]
         return pa.Array.from_buffers(data_type, len(array), buffers, children=[values])
 
     def values_of_equal_length(self, array: Any, size: int) -> Any:
@@ -212,7 +212,7 @@ def _offsets(array: Any) -> tuple[np.ndarray, int, int]:
     return (offsets - first if first else offsets), first, last
 
 
-def _validity(array: pa.Array) -> pa.Buffer | None:
+def validity(array: pa.Array) -> pa.Buffer | None:
     """The validity bitmap, starting at bit 0; None without nulls."""
     if array.null_count == 0:
         return None
@@ -229,7 +229,7 @@ def _buffer(values: Any) -> pa.Buffer:
 def _with_children(
     array: pa.Array, data_type: pa.DataType, offsets: np.ndarray, child: pa.Array
 ) -> pa.Array:
-    buffers = [_validity(array), _buffer(offsets)]
+    buffers = [validity(array), _buffer(offsets)]
     return pa.Array.from_buffers(data_type, len(array), buffers, children=[child])
 
 

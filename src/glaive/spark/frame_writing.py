@@ -217,6 +217,10 @@ def write(  # noqa: PLR0913  # one keyword for each option
 
 def _save(frame: DataFrame, uri: str, options: Mapping[str, str], mode: SaveMode) -> None:
     """Write a frame with the source, in the modes that it has."""
+    from glaive.spark.unscaled import unscaled_frame
+
+    frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
+    options = {**options, **to_spark({"decimals": decimals or None})}
     with _active(frame.sparkSession):
         writer = frame.write.format("lance").options(**options)
         writer.mode("overwrite" if mode == "overwrite" else "append").save(uri)

@@ -117,6 +117,13 @@ def _object(name: str, text: str) -> Mapping[str, Any]:
     return value
 
 
+def _texts(name: str, text: str) -> Mapping[str, str]:
+    value = _object(name, text)
+    if not all(isinstance(part, str) for part in value.values()):
+        raise OptionError(f"option {name}: expected an object of texts, {JSON_OPTIONS[name]}")
+    return value
+
+
 def _order(name: str, text: str) -> tuple[Any, ...]:
     """Names, or objects with the members of ``ColumnOrdering``."""
     from glaive.scan.run.compare import ColumnOrdering
@@ -151,6 +158,7 @@ JSON_OPTIONS = {
     "base_store_params": 'such as {"s3://bucket/a": {"aws_region": "eu-west-1"}}',
     "columns": 'such as {"total": "price * amount"}',
     "column_types": 'such as {"column": {"lance:arrow_type": "fixed_size_list:float:128"}}',
+    "decimals": 'such as {"price": "15,2"}',
     "encoding_options": 'such as {"column": {"compression": "zstd"}}',
     "full_text_query": 'such as {"query": "red shoes", "columns": ["title"]}',
     "nearest": 'such as {"column": "emb", "q": [0.1, 0.2], "k": 10}',
@@ -181,6 +189,7 @@ READERS: dict[str, Callable[[str, str], object]] = {
     "vector_columns": names_of,
     "blob_columns": names_of,
     "column_types": _mappings,
+    "decimals": _texts,
     "expected_version": positive,
     "overwrite_schema": flag,
     "merge_schema": flag,

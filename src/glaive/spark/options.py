@@ -109,6 +109,9 @@ class Options:
     column_types
         Writing: metadata of columns that Spark's plan has lost, as JSON. Set by
         :func:`glaive.spark.write`.
+    decimals
+        Writing: columns of integers that are decimals without their scale, as JSON:
+        ``{"price": "15,2"}``. Set by :func:`glaive.spark.write`.
     expected_version
         Overwriting: the version that the rows were made from; if there is a newer one when the
         write is planned or committed, it is a conflict.
@@ -160,6 +163,7 @@ class Options:
     vector_columns: tuple[str, ...] = ()
     blob_columns: tuple[str, ...] = ()
     column_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    decimals: Mapping[str, str] = field(default_factory=dict)
     arrow_schema: pa.Schema | None = None
     expected_version: int | None = None
     overwrite_schema: bool = True

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import DecimalType, LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from glaive.entropy import random_bytes
 from glaive.spark.api import is_connect
@@ -25,7 +25,7 @@ from glaive.spark.partial_aggregates import PartialAggregates
 from glaive.spark.reader import LanceReader
 from glaive.spark.sizes import planner_bytes
 from glaive.spark.types import to_spark
-from glaive.spark.unscaled import LONG_DIGITS, SETTING, unscaled
+from glaive.spark.unscaled import SETTING, short_decimals, unscaled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,7 +130,7 @@ def planned_scan(
     parts = [partition.value for partition in reader.partitions()]
     if len(parts) > MAX_PLANNED:
         return None
-    as_integers = frozenset[str]() if is_connect(spark) else _short_decimals(schema)
+    as_integers = frozenset[str]() if is_connect(spark) else short_decimals(schema)
     sent = _as_sent(schema, as_integers)
     numbers = min(planner_bytes(dataset, options) // NUMBER_BYTES, MAX_NUMBERS)
     step = max(1, -(-numbers // max(1, len(parts))))
@@ -154,17 +154,6 @@ def _shown(reader: LanceReader) -> str:
     """The name and filter of a dataset, without options of stores, which may be secret."""
     name = reader.options.uri.rstrip("/").rsplit("/", 1)[-1]
     return name + ("" if reader.filter is None else f" where {reader.filter:.200}")
-
-
-def _short_decimals(schema: StructType) -> frozenset[str]:
-    """Columns to send as integers; none where Spark's names, without case, are ambiguous."""
-    if len({name.lower() for name in schema.names}) < len(schema):
-        return frozenset()
-    return frozenset(
-        field.name
-        for field in schema
-        if isinstance(field.dataType, DecimalType) and field.dataType.precision <= LONG_DIGITS
-    )
 
 
 def _as_sent(schema: StructType, as_integers: frozenset[str]) -> StructType:

@@ -6,8 +6,9 @@ refused here. What tasks and the commit need is a :class:`WriteJob`, which Spark
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ from glaive.spark.options import Options
 from glaive.spark.release import RELEASE
 from glaive.spark.stored_types import frame_types, refuse_other_types
 from glaive.spark.types import spark_arrow_schema
+from glaive.spark.unscaled import restored_schema
 from glaive.table.app_transactions import AppTransaction
 from glaive.table.branches import read_branch
 from glaive.table.load import open_latest
@@ -62,6 +64,8 @@ class WriteJob:
         The types that batches from Spark are cast to, by name.
     allow_truncation
         Truncate times to the unit of their column.
+    decimals
+        Columns of batches from Spark that are decimals without their scale.
     replace_where
         The rows that the written ones replace, and all of these match; a filter.
     applied
@@ -74,6 +78,7 @@ class WriteJob:
     plan: WritePlan
     columns: pa.Schema
     allow_truncation: bool
+    decimals: Mapping[str, str] = field(default_factory=dict)
     replace_where: str | None = None
     applied: bool = False
     release: str = RELEASE
@@ -111,6 +116,7 @@ def plan_job(schema: StructType, options: Options, *, overwrite: bool) -> WriteJ
         As :func:`glaive.dataset.writing.plan.plan_write`; also for a frame that lacks columns of
         the dataset it is appended to, as in Spark's own sources.
     """
+    schema = restored_schema(schema, options.decimals)
     store, base = open_target(options)
     appends = base is not None and _keeps_rows(options, overwrite=overwrite)
     replaced = None if base is None or appends else base.schema.to_arrow()
@@ -187,6 +193,7 @@ def _plan(
         plan=plan,
         columns=columns,
         allow_truncation=options.allow_truncation,
+        decimals=options.decimals,
         replace_where=None if base is None else options.replace_where,
         applied=app is not None and base is not None and app.is_applied(base),
     )

@@ -34,6 +34,7 @@ from glaive.format.paths import VERSIONS, data_file_path
 from glaive.spark.cast import conform
 from glaive.spark.failures import without_inner_frames
 from glaive.spark.task import in_task
+from glaive.spark.unscaled import restored_batch
 from glaive.spark.write_job import WriteJob
 from glaive.table.load import find_transaction
 
@@ -121,6 +122,8 @@ def write_rows(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> tuple[bytes,
     _refuse_missing_dataset(job.plan)
     truncate = job.allow_truncation
     cast = partial(conform, schema=job.columns, allow_truncation=truncate, writing=True)
+    if job.decimals:
+        batches = (restored_batch(batch, job.decimals) for batch in batches)
     rows: Iterator[pa.RecordBatch]
     rows = (part for batch in batches for part in batch_parts(cast, batch))
     if job.replace_where is not None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from glaive.dataclass import dataclass
 from glaive.dataset.tasks import JOB
 from glaive.format.fragment import unpacked_fragments
+from glaive.spark.api import is_connect
 from glaive.spark.frame import open_dataset
 from glaive.spark.jobs.runner import SparkRunner
 from glaive.spark.jobs.worker import RowTask
 from glaive.spark.replacing import commit_replacement
+from glaive.spark.unscaled import unscaled_frame
 from glaive.spark.write_job import WriteJob, plan_job
 from glaive.spark.writer import refuse_missing_files, write_rows
 
@@ -58,7 +60,8 @@ def replace_rows(frame: DataFrame, options: Options, predicate: str) -> None:
     -----
     Rows that others append meanwhile stay. Neither rows nor values pass through this process.
     """
-    job = plan_job(frame.schema, options, overwrite=True)
+    frame, decimals = unscaled_frame(frame, has_jvm=not is_connect(frame.sparkSession))
+    job = plan_job(frame.schema, replace(options, decimals=decimals), overwrite=True)
     dataset = open_dataset(replace(options, version=job.plan.read_version))
     runner = SparkRunner(frame.sparkSession)
     written = runner.run_on_rows(dataset.opened, frame, WriteRows(job))
