@@ -25,6 +25,7 @@ from glaive.table.root import open_root
 
 pytestmark = pytest.mark.interop
 
+ASCII = {"encoding": "ascii"}
 TABLE = pa.table(
     {
         "id": pa.array([1, 2, 3], pa.int64()),
@@ -100,6 +101,29 @@ def test_types_of_csv_are_inferred_although_a_value_is_wrong(tmp_path: Path) -> 
             "job_id": "j",
         }
     ]
+
+
+@pytest.mark.parametrize("texts", [["café", "tea"], ["café", "thé"]])
+@pytest.mark.parametrize(("options", "reason"), [({}, "column s: .*UTF8"), (ASCII, "'ascii'")])
+def test_texts_of_another_encoding_are_named_and_do_not_become_binary(
+    tmp_path: Path, texts: list[str], options: dict[str, Any], reason: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("\n".join(["id,s", f"1,{texts[0]}", f"2,{texts[1]}"]).encode("latin-1"))
+
+    with pytest.raises(FormatError, match=rf"a\.csv, line 2: .*{reason}.*'encoding': 'cp1252'"):
+        ingest(path, tmp_path / "t.lance", reader_options=options)
+
+    ingest(path, tmp_path / "t.lance", reader_options={"encoding": "latin-1"})
+    assert [row["s"] for row in rows_of(tmp_path / "t.lance")] == texts
+
+
+def test_a_header_of_another_encoding_says_how_encodings_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("id,s\n1,x\n".encode("utf-16"))
+
+    with pytest.raises(FormatError, match=r"a\.csv, line 1: .*'encoding': 'cp1252'.*UTF-16"):
+        ingest(path, tmp_path / "t.lance")
 
 
 @pytest.mark.parametrize(

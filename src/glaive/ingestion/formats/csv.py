@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -29,6 +30,10 @@ _AGREEING = 0.8
 """Share of the slices of a sample that agree on a type."""
 _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 _ROW = re.compile(r"Row #\d+: ")
+_ENCODING = (
+    "The encoding of the files is named by reader_options, such as {'encoding': 'cp1252'}; files "
+    "in UTF-16 are to be converted to UTF-8"
+)
 
 
 class Csv(SourceFormat):
@@ -78,10 +83,12 @@ class Csv(SourceFormat):
         names, sample, _ = self._sample(file)
         starts = record_starts(sample, quoted=self._multiline)
         edges = starts[np.linspace(0, len(starts) - 1, _SLICES + 1).astype(np.int64)]
-        inferred = [
-            self._parse(sample.slice(start, stop - start), names, None, file).schema
-            for start, stop in pairwise(np.unique(edges).tolist())
-        ]
+        inferred = []
+        for start, stop in pairwise(np.unique(edges).tolist()):
+            part = sample.slice(start, stop - start)
+            # Records that cannot be decoded are bad ones when they are read, and tell no types.
+            with suppress(UnicodeDecodeError):
+                inferred.append(self._parse(part, names, None, file).schema)
         return pa.schema(
             [
                 pa.field(name, _common_type([one.field(i).type for one in inferred]))
@@ -118,6 +125,8 @@ class Csv(SourceFormat):
                 return self._parse(data, names, types, file)
             except pa.ArrowInvalid as error:
                 raise pa.ArrowInvalid(_reason(error, names)) from None
+            except UnicodeDecodeError as error:
+                raise pa.ArrowInvalid(f"{error}. {_ENCODING}") from None
 
         yield from parse_blocks(
             file,
@@ -148,7 +157,8 @@ class Csv(SourceFormat):
             )
             names = first.column_names
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            raise FormatError(f"{file.uri}, line 1: {error}") from error
+            hint = f". {_ENCODING}" if isinstance(error, UnicodeDecodeError) else ""
+            raise FormatError(f"{file.uri}, line 1: {error}{hint}") from error
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise FormatError(f"{file.uri}, line 1: several columns are called {repeated[0]!r}")
@@ -197,9 +207,13 @@ class Csv(SourceFormat):
 
 
 def _common_type(types: list[Any]) -> Any:
-    """The type that slices of a column agree on, but for a few."""
+    """The type that slices of a column agree on, but for a few.
+
+    Texts of another encoding than the file's are inferred as binary: they are wrong values.
+    """
     known = [data_type for data_type in types if not pa.types.is_null(data_type)]
-    others = [data_type for data_type in known if not pa.types.is_string(data_type)]
+    texts = (pa.types.is_string, pa.types.is_binary)
+    others = [data_type for data_type in known if not any(test(data_type) for test in texts)]
     if len(others) < max(1, _AGREEING * len(known)):
         return pa.string()
     try:
@@ -230,4 +244,5 @@ def _reason(error: Exception, names: list[str]) -> str:
         return _ROW.sub("", str(error))
     number = int(found[1])
     name = names[number] if number < len(names) else str(number)
-    return f"column {name}: {str(error)[found.end() :].removeprefix('CSV conversion error to ')}"
+    reason = str(error)[found.end() :].removeprefix("CSV conversion error to ")
+    return f"column {name}: {reason}{f'. {_ENCODING}' if 'invalid UTF8' in reason else ''}"
