@@ -11,8 +11,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import CorruptFileError
+from glaive.errors import CorruptFileError, RowIndexError
+from glaive.file.open import create_writer, open_reader
+from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.list_rows import ListRows
+from glaive.format.fields import LanceSchema
+from glaive.io.local import LocalStore
+from glaive.testing import Tier, force_tier
 
 _ROWS = 3_000
 
@@ -30,6 +35,10 @@ def _lists(values: Callable[[int], pa.Array], kind: Callable[[Any], pa.DataType]
 
 def _numbers(count: int) -> pa.Array:
     return pa.array(np.arange(count) * 37 % 1000)
+
+
+def _wide_numbers(count: int) -> pa.Array:
+    return pa.array(np.random.default_rng(2).integers(-(1 << 62), 1 << 62, count))
 
 
 def _with_nulls(count: int) -> pa.Array:
@@ -74,25 +83,59 @@ def test_lists_are_taken_as_they_were_written(
         assert dataset.take([row]).equals(table.slice(row, 1))
 
 
-def test_lists_of_several_pages_are_taken_each_from_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def _column(folder: Path, *lists: pa.Array, **options: Any) -> FieldColumns:
+    """A column of a mapped file, given as one array or several."""
+    store = LocalStore(str(folder))
+    schema = LanceSchema.from_arrow(pa.schema([("lists", lists[0].type)]))
+    writer = create_writer(store, "few.lance", schema, "2.2", **options)
+    for array in lists:
+        writer.write(pa.table({"lists": array}))
+    writer.finish()
+    reader = open_reader(store, "few.lance")
+    (column,) = reader.bind(reader.schema.fields).columns
+    assert isinstance(column, FieldColumns)
+    return column
+
+
+@pytest.mark.parametrize("tier", ["numba", "numpy"])
+def test_lists_of_several_pages_are_taken_each_from_its_own(tier: Tier, tmp_path: Path) -> None:
+    # Pages of one encoding are read as one: numbers of the first rows are packed, others are not.
+    parts = [_lists(_numbers, pa.list_).slice(0, 900), _lists(_wide_numbers, pa.list_)]
+    column = _column(tmp_path, *parts, page_bytes=4_096)
+    table = pa.concat_arrays(parts)
+    *firsts, rows = column.segments
+    assert len(firsts) > 1
+    rng = np.random.default_rng(3)
+    for segment, (first, end) in enumerate(zip(firsts, [*firsts[1:], rows], strict=True)):
+        lists = ListRows.of(column, segment)
+        assert lists is not None
+        for wanted in (
+            np.array([first]),
+            np.array([end - 1]),
+            np.arange(first, end),
+            rng.integers(first, end, 50),
+            rng.integers(first, first + 50, 20),
+        ):
+            with force_tier(tier):
+                assert lists.take(wanted).equals(table.take(pa.array(wanted)))
+
+
+def test_only_lists_whose_items_the_kernel_reads_have_a_way_of_their_own(tmp_path: Path) -> None:
+    for values, is_quick in ((_numbers, True), (_labels, True), (_texts, False), (_members, False)):
+        folder = tmp_path / values.__name__
+        folder.mkdir()
+        column = _column(folder, _lists(values, pa.list_))
+        assert (ListRows.of(column, 0) is not None) is is_quick, values.__name__
+
+
+def test_rows_that_a_page_of_lists_does_not_have_are_reported_with_the_file(
+    tmp_path: Path,
 ) -> None:
-    taken: list[tuple[int, bool]] = []
-    take = ListRows.take
-
-    def noted(lists: ListRows, rows: Any) -> pa.Array | None:
-        found = take(lists, rows)
-        taken.append((lists.first_row, found is not None))
-        return found
-
-    monkeypatch.setattr(ListRows, "take", noted)
-    # Pages of one encoding are read as one: the labels of the second half are encoded otherwise.
-    halves = [_lists(_texts, pa.list_), _lists(_labels, pa.list_)]
-    table = pa.table({"lists": pa.concat_arrays(halves), "number": np.arange(2 * _ROWS)})
-    dataset = glaive.write_dataset(table, tmp_path / "few", max_page_bytes=4_096)
-    for row in (1, 1_499, _ROWS + 2_000, 2 * _ROWS - 1):
-        assert dataset.take([row]).equals(table.slice(row, 1))
-    assert (_ROWS, True) in taken
+    lists = ListRows.of(_column(tmp_path, _lists(_numbers, pa.list_)), 0)
+    assert lists is not None
+    for wanted in ([_ROWS], [3, _ROWS], [_ROWS, 3], [-1]):
+        with pytest.raises(RowIndexError, match=r"few\.lance"):
+            lists.take(np.array(wanted))
 
 
 def test_a_damaged_list_is_reported_with_its_file(tmp_path: Path) -> None:

@@ -146,6 +146,11 @@ class ItemListReader:
         )
         return ListPick(shape, lists.items, self.values(lists), lists.places)
 
+    @property
+    def reads_values(self) -> bool:
+        """Whether takes read the items, too; else they say where these are."""
+        return self._page.values != 0
+
     def lists(
         self, data: pa.Buffer, starts: Int64s, rows: Int64s, order: Int64s | None
     ) -> TakenLists | None:

@@ -273,12 +273,12 @@ class MiniBlockReader(PageReader):
     ) -> Fetch[Leaf] | Leaf:
         table = small.table
         if small.lists is not None and table.rows is not None:
-            if int(rows.min()) < 0 or int(rows.max()) >= self.rows:
-                raise self._no_row(rows)
             order = None
             if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
                 order = np.argsort(rows)
                 rows = rows[order]
+            if rows.item(0) < 0 or rows.item(-1) >= self.rows:
+                raise self._no_row(rows)
             leaf = None if chunks is None else self._pick_item_lists(small, rows, order, chunks)
             if leaf is not None:
                 return leaf

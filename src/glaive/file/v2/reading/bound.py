@@ -24,7 +24,7 @@ from glaive.encodings.miniblock.page_run import join_mapped
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError
 from glaive.file.bound import BoundField
-from glaive.file.run_fetch import and_then, join
+from glaive.file.run_fetch import and_then, join, run_fetch
 from glaive.file.v2.reading.columns import Node
 from glaive.file.v2.reading.unshred import Shapes, unshred, unshred_flat
 from glaive.io.store import RangeReader
@@ -334,6 +334,10 @@ class FieldColumns(BoundField):
         steps = [self._take_segment(*pair) for pair in zip(parts, numbers, strict=True)]
         in_order = bool((order[1:] > order[:-1]).all())
         return join(steps, partial(_restore, None if in_order else order))
+
+    def take_within(self, segment: int, rows: Int64s) -> pa.Array:
+        """``take`` of rows, one at least, that all lie in one of the :attr:`segments`."""
+        return run_fetch(self.reader, self._take_segment(rows, segment))
 
     def _take_segment(self, rows: Int64s, segment: int) -> Fetch[pa.Array] | pa.Array:
         begin = self._cuts[segment]

@@ -44,9 +44,6 @@ _MOST_PLANS: Final = 256
 """Combinations of pages that are kept; beyond, all are let go."""
 
 
-_NO_BYTES: Final = pa.py_buffer(b"")
-
-
 class _Part(NamedTuple):
     """A leaf that is taken together with others.
 
@@ -106,17 +103,12 @@ class _Plan(NamedTuple):
     """How rows in one page of each column are taken.
 
     ``parts`` are the leaves of each column that one call takes with all others; none of a column
-    that is taken alone. ``lists`` are those of a column that is taken alone and has some.
+    that is taken alone, as ``alone`` says.
     """
 
     together: RowColumns | None
     parts: Sequence[Sequence[_Part]]
-    lists: Sequence[ListRows | None]
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether no column is taken together with others, but lists quicker than otherwise."""
-        return self.together is None and any(self.lists)
+    alone: Sequence[Callable[[Int64s], pa.Array]]
 
     def is_quick(self, count: int) -> bool:
         """Whether so many rows are taken quicker here than column by column."""
@@ -160,22 +152,21 @@ class ColumnTakes:
             plan = self._plans.get(pages) or self._plan(pages)
             if plan.together is not None and plan.is_quick(count):
                 taken = take_rows(plan.together, rows)
-        if plan is None or (taken is None and not plan.is_apart):
+        if plan is None:
             return [column.take(rows) for column in columns]
-        memory, places = (
-            (_NO_BYTES, iter(())) if taken is None else (taken.memory, iter(taken.parts))
-        )
+        if taken is None:
+            return [take(rows) for take in plan.alone]
+        memory, places = taken.memory, iter(taken.parts)
         shared = len(columns) > 1 and memory.size > _MOST_SHARED
         arrays = []
-        for column, parts, lists in zip(columns, plan.parts, plan.lists, strict=True):
+        for column, parts, take in zip(columns, plan.parts, plan.alone, strict=True):
             if parts and parts[0].type is not None:
                 arrays.append(parts[0].array(memory, next(places), count, shared=shared))
             elif parts and isinstance(column, FieldColumns):
                 leaves = [part.leaf(memory, next(places), count, shared=shared) for part in parts]
                 arrays.append(column.finish(count, leaves))
             else:
-                array = None if lists is None else lists.take(rows)
-                arrays.append(column.take(rows) if array is None else array)
+                arrays.append(take(rows))
         return arrays
 
     @property
@@ -200,20 +191,22 @@ class ColumnTakes:
     def _plan(self, pages: tuple[int, ...]) -> _Plan:
         """The plan for rows in these pages of the columns that have several."""
         remaining = iter(pages)
-        parts, lists = [], []
+        parts, alone = [], []
         for number, column in enumerate(self._columns):
             own: list[_Part] = []
-            own_lists = None
+            take = column.take
             if isinstance(column, FieldColumns):
-                page = next(remaining) if len(column.segments) > 2 else 0
+                page = next(remaining) if len(column.segments) > 2 else len(column.segments) - 2
                 known = self._parts.get((number, page))
                 own = _parts(column, page) if known is None else known
                 self._parts[number, page] = own
-                own_lists = None if own else ListRows.of(column, page)
+                if page >= 0:
+                    lists = None if own else ListRows.of(column, page)
+                    take = partial(column.take_within, page) if lists is None else lists.take
             parts.append(own)
-            lists.append(own_lists)
+            alone.append(take)
         together = [part.pages for own in parts for part in own]
-        plan = _Plan(RowColumns(together) if together else None, parts, lists)
+        plan = _Plan(RowColumns(together) if together else None, parts, alone)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[pages] = plan
