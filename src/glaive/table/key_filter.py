@@ -1,8 +1,8 @@
 """Filters of inserted keys, to detect that two writers inserted the same key.
 
-A filter has the hashes of the keys, or a bloom filter of blocks of eight 32-bit words: each key
-sets one bit in each word of one block. Two filters of the same shape share no key if no block has,
-in each word, a bit that is set in both.
+A filter has the hashes of the keys, or a split-block Bloom filter of them
+(:mod:`glaive.format.split_blocks`). Two filters of the same shape share no key if no block has, in
+each word, a bit that is set in both.
 
 Specification: "Update" in ``docs/format``.
 """
@@ -18,26 +18,13 @@ from numpy.typing import NDArray
 
 from glaive.errors import CorruptFileError
 from glaive.format.pb import table_pb2
+from glaive.format.split_blocks import BLOCK_BYTES, BLOCK_WORDS, block_numbers, word_masks
 from glaive.kernels.strings import Strings
 from glaive.kernels.xxh64 import hash_strings, hash_words
 from glaive.memory import as_buffer
 
 __all__ = ["hash_keys", "key_filter", "may_share_keys"]
 
-_SALT: Final = np.array(
-    [
-        0x47B6137B,
-        0x44974D91,
-        0x8824AD5B,
-        0xA2B7289D,
-        0x705495C7,
-        0x2DF1424B,
-        0x9EFC4947,
-        0x5C6BFB31,
-    ],
-    np.uint32,
-)
-_BLOCK: Final = 32
 _BYTES: Final = 32768
 _ITEMS: Final = 8192
 _PROBABILITY: Final = 0.00057
@@ -107,8 +94,8 @@ def key_filter(field_ids: Sequence[int], hashes: NDArray[np.uint64]) -> Filter:
     hashes
         One hash per key. Shape ``(keys,)``.
     """
-    words = np.zeros((_BYTES // _BLOCK, 8), np.uint32)
-    np.bitwise_or.at(words, _blocks(hashes, len(words)), _bits(hashes))
+    words = np.zeros((_BYTES // BLOCK_BYTES, BLOCK_WORDS), np.uint32)
+    np.bitwise_or.at(words, block_numbers(hashes, len(words)), word_masks(hashes))
     made = Filter(field_ids=field_ids)
     made.bloom.bitmap = words.astype("<u4").tobytes()
     made.bloom.num_bits = _BYTES * 8
@@ -145,26 +132,16 @@ def may_share_keys(mine: Filter, theirs: Filter) -> bool:
 
 def _words(key_filter: Filter) -> NDArray[np.uint32]:
     bitmap = key_filter.bloom.bitmap
-    if not bitmap or len(bitmap) % _BLOCK:
+    if not bitmap or len(bitmap) % BLOCK_BYTES:
         raise CorruptFileError(
             "filter of inserted keys",
-            expected=f"blocks of {_BLOCK} bytes",
+            expected=f"blocks of {BLOCK_BYTES} bytes",
             found=f"{len(bitmap)} bytes",
             where="a transaction",
         )
-    return np.frombuffer(bitmap, "<u4").astype(np.uint32, copy=False).reshape(-1, 8)
-
-
-def _blocks(hashes: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
-    scaled = (hashes >> np.uint64(32)) * np.uint64(count)
-    return (scaled >> np.uint64(32)).astype(np.int64)
-
-
-def _bits(hashes: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    low = hashes.astype(np.uint32)
-    return np.uint32(1) << ((low[:, None] * _SALT) >> np.uint32(27))
+    return np.frombuffer(bitmap, "<u4").astype(np.uint32, copy=False).reshape(-1, BLOCK_WORDS)
 
 
 def _any_in(hashes: NDArray[np.uint64], words: NDArray[np.uint32]) -> bool:
-    bits = _bits(hashes)
-    return bool(((words[_blocks(hashes, len(words))] & bits) == bits).all(axis=1).any())
+    bits = word_masks(hashes)
+    return bool(((words[block_numbers(hashes, len(words))] & bits) == bits).all(axis=1).any())

@@ -1,4 +1,4 @@
-"""Split-block bloom filters: eight words of 32 bits a block, a value sets a bit in each.
+"""Bloom filters of zones of rows, and of what values they are made.
 
 Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 """
@@ -6,12 +6,19 @@ Specification: "BLOOMFILTER" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.format.split_blocks import (
+    BLOCK_BYTES,
+    BLOCK_WORDS,
+    bit_numbers,
+    block_numbers,
+    word_masks,
+)
 from glaive.index.scalar.ordering import bytes_of, is_number
 from glaive.index.scalar.zones import ZoneBatch
 from glaive.kernels.strings import Strings
@@ -19,23 +26,8 @@ from glaive.kernels.xxh64 import hash_strings, hash_words
 from glaive.memory import as_buffer, items_of
 from glaive.types import Flags, UInt64s
 
-__all__ = ["BLOCK_BYTES", "FilterBuilder", "filter_bytes", "hash_values", "is_hashed", "may_have"]
+__all__ = ["FilterBuilder", "filter_bytes", "hash_values", "is_hashed", "may_have"]
 
-BLOCK_BYTES: Final = 32
-_WORDS: Final = 8
-_SALT: Final = np.array(
-    [
-        0x47B6137B,
-        0x44974D91,
-        0x8824AD5B,
-        0xA2B7289D,
-        0x705495C7,
-        0x2DF1424B,
-        0x9EFC4947,
-        0x5C6BFB31,
-    ],
-    np.uint32,
-)
 _MAX_BYTES = 1 << 27
 
 
@@ -107,11 +99,10 @@ class FilterBuilder:
 
     def _set(self, owner: NDArray[np.int64], hashes: UInt64s) -> None:
         flat = self._bits.reshape(-1)
-        blocks = _blocks(hashes, self._size // BLOCK_BYTES)
+        blocks = block_numbers(hashes, self._size // BLOCK_BYTES)
         base = (owner * self._size + blocks * BLOCK_BYTES) * 8
-        low = hashes.astype(np.uint32)
-        for word in range(_WORDS):
-            flat[base + word * 32 + ((low * _SALT[word]) >> np.uint32(27))] = True
+        for word in range(BLOCK_WORDS):
+            flat[base + word * 32 + bit_numbers(hashes, word)] = True
 
     def _open(self, zone: int) -> None:
         """Make room for the filters up to a zone."""
@@ -155,17 +146,11 @@ def may_have(filters: NDArray[np.uint32], hashes: UInt64s) -> Flags:
     numpy.ndarray
         Shape ``(filters, values)``.
     """
-    blocks = _blocks(hashes, filters.shape[1] // _WORDS)
-    words = filters[:, blocks[:, None] * _WORDS + np.arange(_WORDS)]
-    low = hashes.astype(np.uint32)
-    bits = np.uint32(1) << ((low[:, None] * _SALT) >> np.uint32(27))
+    blocks = block_numbers(hashes, filters.shape[1] // BLOCK_WORDS)
+    words = filters[:, blocks[:, None] * BLOCK_WORDS + np.arange(BLOCK_WORDS)]
+    bits = word_masks(hashes)
     flags: Flags = ((words & bits) == bits).all(axis=2)
     return flags
-
-
-def _blocks(hashes: UInt64s, count: int) -> NDArray[np.int64]:
-    scaled = (hashes >> np.uint64(32)) * np.uint64(count)
-    return (scaled >> np.uint64(32)).astype(np.int64)
 
 
 @cache
@@ -184,4 +169,4 @@ def _false_positives(items: int, blocks: int) -> float:
     counts = np.arange(most + 1)
     logs = np.concatenate((np.zeros(1), np.cumsum(np.log(counts[1:]))))
     chances = np.exp(counts * np.log(mean) - mean - logs)
-    return float((chances * (1 - (1 - 1 / 32) ** counts) ** _WORDS).sum())
+    return float((chances * (1 - (1 - 1 / 32) ** counts) ** BLOCK_WORDS).sum())

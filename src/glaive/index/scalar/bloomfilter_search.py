@@ -12,10 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.arrow.conditions import InRange, IsNull, IsOneOf
+from glaive.format.split_blocks import BLOCK_BYTES
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery
 from glaive.index.row_set import RowSet
-from glaive.index.scalar.block_filters import BLOCK_BYTES, hash_values, is_hashed, may_have
+from glaive.index.scalar.block_filters import hash_values, is_hashed, may_have
 from glaive.index.scalar.zones import StoredZones
 from glaive.index.segment import IndexFile
 from glaive.memory import items_of
