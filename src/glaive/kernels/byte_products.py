@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import byte_products as compiled
-from glaive.kernels.products import CHUNK, LANES, ROWS, NearPairs, check_products
+from glaive.kernels.products import CHUNK, LANES, ROWS, NearPairs, check_products, padded_to_step
 from glaive.kernels.vector_records import SelectLikely
 from glaive.types import Float32s
 
@@ -95,12 +95,7 @@ def select_likely(
         raise ValueError(f"from row {start} of {count}, {capacity} pairs")
     if not use_compiled(count * queries.codes.size // _PRODUCTS_PER_VALUE):
         return _select_numpy(rows, queries, offsets, factors, limits, start, capacity)
-    if count < ROWS:
-        rows = np.concatenate([rows, np.zeros((ROWS - count, rows.shape[1]), np.float32)])
-        offsets, factors = (
-            np.concatenate([numbers, np.zeros(ROWS - count, np.float32)])
-            for numbers in (offsets, factors)
-        )
+    rows, offsets, factors = padded_to_step(rows, offsets, factors)
     lanes = queries.lanes.copy()
     lanes[4, : len(limits)] = limits
     codes = np.empty((CHUNK + ROWS, queries.line), np.uint8)

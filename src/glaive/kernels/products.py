@@ -15,7 +15,15 @@ from glaive.kernels.vector_records import SelectNear
 from glaive.named_tuple import NamedTuple
 from glaive.types import Float32s
 
-__all__ = ["CHUNK", "NearPairs", "QueryTable", "check_products", "exercise", "select_near"]
+__all__ = [
+    "CHUNK",
+    "NearPairs",
+    "QueryTable",
+    "check_products",
+    "exercise",
+    "padded_to_step",
+    "select_near",
+]
 
 Int32s = NDArray[np.int32]
 
@@ -99,12 +107,7 @@ def select_near(
         raise ValueError(f"from row {start} of {count}, {capacity} pairs")
     if not use_compiled(count * queries.rows.size // _PRODUCTS_PER_VALUE):
         return _select_numpy(rows, queries, offsets, factors, limits, start, capacity)
-    if count < ROWS:
-        rows = np.concatenate([rows, np.zeros((ROWS - count, rows.shape[1]), np.float32)])
-        offsets, factors = (
-            np.concatenate([numbers, np.zeros(ROWS - count, np.float32)])
-            for numbers in (offsets, factors)
-        )
+    rows, offsets, factors = padded_to_step(rows, offsets, factors)
     blocks = queries.blocks
     padded = np.zeros(len(blocks) * LANES, np.float32)
     padded[: len(limits)] = limits
@@ -164,6 +167,21 @@ def check_products(
     for numbers in (rows, offsets, factors, limits):
         if numbers.dtype != np.float32 or not numbers.flags.c_contiguous:
             raise ValueError(f"numbers of type {numbers.dtype} with strides {numbers.strides}")
+
+
+def padded_to_step(
+    rows: Float32s, offsets: Float32s, factors: Float32s
+) -> tuple[Float32s, Float32s, Float32s]:
+    """Rows and their numbers, with zeros behind if they are fewer than one step of the kernels."""
+    missing = ROWS - len(rows)
+    if missing <= 0:
+        return rows, offsets, factors
+    zeros = np.zeros(missing, np.float32)
+    return (
+        np.concatenate([rows, np.zeros((missing, rows.shape[1]), np.float32)]),
+        np.concatenate([offsets, zeros]),
+        np.concatenate([factors, zeros]),
+    )
 
 
 def exercise() -> None:
