@@ -8,7 +8,8 @@ import operator
 import re
 import subprocess
 import sys
-from collections import defaultdict
+import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -616,6 +617,33 @@ def test_every_folder_is_on_the_map() -> None:
     }
     missing = sorted(folder for folder in folders if f"`{folder}/`" not in text)
     assert not missing, "say in ARCHITECTURE.md what these folders are for"
+
+
+def test_the_map_names_each_folder_once_and_none_that_is_missing() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    tree = text.partition("## The tree")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in tree.splitlines() if line.startswith("| `")]
+    named = Counter(name for cell in cells for name in re.findall(r"`([\w/]+/)`", cell))
+    assert [name for name, times in named.items() if times > 1] == []
+    assert [name for name in named if not (ROOT / name).is_dir()] == []
+
+
+def test_the_map_draws_the_layers_that_are_checked() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    drawing = text.partition("## Layers\n\n```\n")[2].partition("```")[0]
+    # The names end where at least two blanks and their meaning begin, in column 43.
+    drawn = [line[:43].split() for line in drawing.splitlines()]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (rows,) = (
+        contract["layers"]
+        for contract in settings["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    )
+    checked = [re.findall(r"\w+", row) for row in rows if row != "(__main__)"]
+    assert len(drawn) == len(checked)
+    for names, row in zip(drawn, checked, strict=True):
+        shown = set(names) - {"…"}
+        assert shown <= set(row) if "…" in names else shown == set(row)
 
 
 def test_modules_that_the_map_names_are_there() -> None:
