@@ -330,6 +330,16 @@ def test_settings_are_documented(field: str) -> None:
     assert f"`GLAIVE_{field.upper()}`" in (DOCS / "guide" / "settings.md").read_text("utf-8")
 
 
+def test_every_command_is_in_the_list() -> None:
+    commands = {
+        path.stem
+        for path in (PACKAGE / "cli").glob("*.py")
+        for node in parse(path).body
+        if isinstance(node, ast.FunctionDef) and node.name == "command"
+    }
+    assert commands == set(COMMANDS), "name it in COMMANDS of glaive.cli.main"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_are_documented(name: str) -> None:
     assert f"`glaive {name}" in (DOCS / "guide" / "commands.md").read_text("utf-8")

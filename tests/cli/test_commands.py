@@ -15,6 +15,7 @@ import pytest
 from click.testing import Result
 
 from glaive.cli.main import COMMANDS
+from glaive.ingestion import FORMATS
 
 Call = Callable[..., Result]
 
@@ -30,6 +31,24 @@ def test_every_command_has_help_and_an_example(call: Call, name: str) -> None:
 
     assert result.exit_code == 0
     assert f"Examples:\n    glaive {name}" in result.stdout
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_can_be_named_to_ingest(call: Call, name: str, tmp_path: Path) -> None:
+    assert name in call("ingest", "--help").stdout
+
+    result = call("ingest", str(tmp_path / "none"), str(tmp_path / "t.lance"), "--format", name)
+
+    assert result.exit_code == 1
+    assert "none" in result.output
+
+
+def test_a_format_that_does_not_exist_is_refused_with_those_that_do(call: Call) -> None:
+    result = call("ingest", "a", "t.lance", "--format", "xml")
+
+    assert result.exit_code == 2
+    assert "'xml' is not one of" in result.output
+    assert "avro" in result.output
 
 
 def test_help_waits_for_nothing_heavy() -> None:

@@ -7,6 +7,7 @@ import pytest
 from glaive.format.pb import table_pb2
 from glaive.index.protocol import IndexKind
 from glaive.index.registry import index_kind, index_kinds, kind_by_files, kind_of
+from glaive.table.index_coverage import holds_addresses
 
 KINDS = index_kinds()
 
@@ -48,6 +49,13 @@ def test_files_tell_the_kind_of_entries_without_details() -> None:
     assert kind_of(entry(), ["something.else"]) is None
     assert kind_of(entry()) is None
     assert kind_by_files([""]) is None
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_tables_know_which_kinds_store_addresses(kind: str) -> None:
+    # An index that is taken for one of row ids is left as it is where rows are relocated.
+    newest = entry(f"/lance.table.{kind}IndexDetails", KINDS[kind].newest)
+    assert holds_addresses(newest) is KINDS[kind].stores_addresses
 
 
 def test_each_kind_has_a_file_of_its_own() -> None:

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pytest
 
 import glaive
-from glaive.errors import FormatError, GlaiveError, MissingDependencyError, UnsupportedFeatureError
+from glaive.errors import (
+    FormatError,
+    GlaiveError,
+    MissingDependencyError,
+    SchemaError,
+    UnsupportedFeatureError,
+)
 from glaive.ingestion.formats.avro import Bounded
 from glaive.ingestion.sources import SourceFile
 
@@ -115,6 +121,12 @@ def test_rows_have_the_types_that_files_state(tmp_path: Path, codec: str) -> Non
     glaive.ingest(tmp_path / "in", tmp_path / "t.lance")
     found = glaive.dataset(tmp_path / "t.lance").to_table().sort_by("id")
     assert found.cast(expected(rows).schema).equals(expected(rows))
+
+
+def test_columns_in_names_of_folders_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    written(tmp_path / "in" / "region=north" / "a.avro", SCHEMA, [record(1)])
+    with pytest.raises(SchemaError, match="'region'"):
+        glaive.ingest(tmp_path / "in", tmp_path / "t.lance")
 
 
 def test_a_damaged_block_is_a_bad_record_and_those_before_it_are_kept(tmp_path: Path) -> None:

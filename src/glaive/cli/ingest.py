@@ -17,7 +17,28 @@ if TYPE_CHECKING:
     from glaive.ingestion import DriftRule, IngestMode, IngestResult
 
 MODES = ["create", "append", "overwrite", "merge"]
-FORMATS = ["csv", "json", "parquet", "orc", "text", "images", "binary"]
+
+
+class _FormatName(click.ParamType):
+    """The name of a format; those that exist are looked up when they are needed."""
+
+    name = "format"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All names, for the help."""
+        return f"[{'|'.join(_formats())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, if there is such a format."""
+        if value not in _formats():
+            self.fail(f"{value!r} is not one of {', '.join(_formats())}.", param, ctx)
+        return str(value)
+
+
+def _formats() -> list[str]:
+    from glaive.ingestion import FORMATS
+
+    return list(FORMATS)
 
 
 @click.command(
@@ -34,7 +55,7 @@ FORMATS = ["csv", "json", "parquet", "orc", "text", "images", "binary"]
 @click.argument("dataset")
 @click.option(
     "--format",
-    type=click.Choice(FORMATS),
+    type=_FormatName(),
     help="Derived from the file names when omitted.",
 )
 @click.option(

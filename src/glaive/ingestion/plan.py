@@ -33,9 +33,6 @@ __all__ = ["TASK_BYTES", "IngestMode", "IngestPlan", "Sources", "find_sources", 
 TASK_BYTES = 128 << 20
 """Bytes of the sources of one task, about."""
 
-_WITH_COLUMNS = ("csv", "json", "orc", "parquet")
-"""Formats whose files have columns of their own."""
-
 _READERS = 16
 """Threads that read footers and samples."""
 
@@ -107,7 +104,7 @@ def find_sources(
     )
     if existing is None:
         columns = Reconciled(with_vectors(columns.schema, vectors))
-    if source_format.name in _WITH_COLUMNS and not any(map(is_pattern, names)):
+    if source_format.has_columns and not any(map(is_pattern, names)):
         refuse_partition_folders((file.path for file in files), columns.schema.names, names[0])
     source_format.check(columns.schema)
     return Sources(tuple(files), source_format, columns)
