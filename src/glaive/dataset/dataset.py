@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from glaive.dataset.opening import find, version_of_manifest
 from glaive.dataset.pylance_members import with_pylance_members
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.dataset.versions.history import describe, describe_all, find_version
-from glaive.errors import GlaiveError, NotFoundError, OptionError, UnsupportedFeatureError
+from glaive.errors import GlaiveError, UnsupportedFeatureError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -549,26 +549,15 @@ class LanceDataset:
 
     def get_fragments(self, filter: object = None) -> list[LanceFragment]:
         """All fragments, in order. ``filter`` is not supported."""
-        if filter is not None:
-            raise UnsupportedFeatureError(
-                "get_fragments() does not support filter yet. Leave it out, and filter the rows."
-            )
-        from glaive.dataset.fragments.fragment import LanceFragment
+        from glaive.dataset.fragments.fragment import all_fragments
 
-        views = self._at.views
-        return [LanceFragment.of(views, at) for at in range(views.snapshot.manifest.num_fragments)]
+        return all_fragments(self._at.views, filter)
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id; ``None`` if there is none."""
-        from glaive.dataset.fragments.fragment import LanceFragment
+        from glaive.dataset.fragments.fragment import fragment_with_id
 
-        if not isinstance(fragment_id, SupportsIndex):
-            raise OptionError(f"fragment_id: expected an integer, found {fragment_id!r:.60}")
-        views = self._at.views
-        try:
-            return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
-        except NotFoundError:
-            return None
+        return fragment_with_id(self._at.views, fragment_id)
 
     # ------------------------------------------------------------ changing rows
 
@@ -835,8 +824,6 @@ class LanceDataset:
 
     def replace_schema(self, schema: object) -> NoReturn:
         """Not offered: use :meth:`alter_columns` or :meth:`replace_schema_metadata`."""
-        from glaive.errors import UnsupportedFeatureError
-
         raise UnsupportedFeatureError(
             "Cannot replace the schema of a dataset as a whole. Use add_columns, "
             "drop_columns and alter_columns, or replace_schema_metadata."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from glaive.dataset.fragments.data_files import DataFile
 from glaive.dataset.fragments.metadata import FragmentMetadata
 from glaive.dataset.scanner import Scanner
 from glaive.dataset.versions.history import find_version
-from glaive.errors import OptionError, RowIndexError, UnsupportedFeatureError
+from glaive.errors import NotFoundError, OptionError, RowIndexError, UnsupportedFeatureError
 from glaive.format.paths import deletion_file_path
 from glaive.io.store import ObjectStore
 from glaive.scan.keywords import FragmentScanKeywords, HeadKeywords, shows_options
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from glaive.dataset.fragments.inner import InnerFragment
     from glaive.dataset.version import OpenDataset
 
-__all__ = ["FragmentSession", "LanceFragment"]
+__all__ = ["FragmentSession", "LanceFragment", "all_fragments", "fragment_with_id"]
 
 
 class LanceFragment(FragmentChanges):
@@ -259,6 +259,37 @@ class FragmentSession:
     def take(self, indices: object) -> pa.Table:
         """Rows by position among the live rows of the fragment, in the order given."""
         return self._fragment.take(indices, self._columns)
+
+
+def all_fragments(views: Views, filter: object = None) -> list[LanceFragment]:
+    """All fragments of a version, in order.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A filter is given.
+    """
+    if filter is not None:
+        raise UnsupportedFeatureError(
+            "get_fragments() does not support filter yet. Leave it out, and filter the rows."
+        )
+    return [LanceFragment.of(views, at) for at in range(views.snapshot.manifest.num_fragments)]
+
+
+def fragment_with_id(views: Views, fragment_id: int) -> LanceFragment | None:
+    """A fragment of a version; None if there is none with this id.
+
+    Raises
+    ------
+    OptionError
+        The id is no integer.
+    """
+    if not isinstance(fragment_id, SupportsIndex):
+        raise OptionError(f"fragment_id: expected an integer, found {fragment_id!r:.60}")
+    try:
+        return LanceFragment.of(views, views.snapshot.manifest.position_of(fragment_id))
+    except NotFoundError:
+        return None
 
 
 def _reopen(kind: Any, store: ObjectStore, version: int, fragment_id: int) -> Any:
