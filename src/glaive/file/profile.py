@@ -63,4 +63,4 @@ class FormatProfile(VersionProfile, PageOptions):
     stable: bool = True
 
     def __hash__(self) -> int:
-        return hash(self.version)  # no two have the same, and every write looks things up by it
+        return hash(self.version)  # unique, and quick: every write looks things up by profile

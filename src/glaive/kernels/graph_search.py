@@ -226,7 +226,7 @@ def compare(comparison: Comparison, codes: NDArray[Any], query: NDArray[Any]) ->
 
 
 def _far(nodes: NodeCodes, chosen: Int64s) -> Float32s:
-    """What nodes are ordered by."""
+    """Distances of nodes from the query, up to a constant: nodes are ordered by them."""
     compared = compare(nodes.comparison, nodes.codes[chosen], nodes.query)
     if nodes.comparison in _PRODUCTS:
         return -compared

@@ -26,7 +26,7 @@ class _Object:
 
 
 def _differ(past: list[_Object]) -> bool:
-    """Whether the states of an object that have a content differ in it."""
+    """Whether an object has had different contents."""
     contents = [state.data for state in past if state.data is not None]
     return any(not contents[0].equals(content) for content in contents[1:])
 

@@ -95,7 +95,7 @@ def _tensor(name: str, column: Any, hf_converter: Any, *, uint64_as_int64: bool)
 
 
 def _vectors(column: Any, shape: tuple[int, ...], *, uint64_as_int64: bool) -> Any:
-    """Fixed-size lists of numbers, as one tensor; None if they are none."""
+    """Fixed-size lists of numbers, as one tensor; None for other types."""
     if not pa.types.is_fixed_size_list(column.type):
         return None
     size = column.type.list_size
@@ -126,7 +126,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _objects(name: str, column: Any, *, uint64_as_int64: bool) -> Any:
-    """Values that no tensor holds: texts, lists of several lengths, structs; None if others."""
+    """Values that no tensor holds (texts, structs, lists of several lengths); None for others."""
     kind = column.type
     if _is_text(kind):
         return column.to_pylist()

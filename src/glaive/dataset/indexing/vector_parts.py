@@ -134,7 +134,7 @@ def _is_of_vectors(index: LogicalIndex) -> bool:
 
 
 def _index_of(snapshot: Snapshot, name: str) -> LogicalIndex:
-    """The vector index of a name."""
+    """The vector index with this name."""
     if all(entry.name != name for entry in snapshot.manifest.indices):
         raise missing_index(snapshot.manifest, name)
     index = next((one for one in SnapshotIndices.of(snapshot).all if one.name == name), None)

@@ -20,7 +20,7 @@ from glaive.kernels.symbols import SymbolTable
 __all__ = ["Coding", "PageSymbols", "SharedSymbols", "train"]
 
 WORSE = 1.01
-"""Factor by which a page may compress worse than the first page with the table of that."""
+"""Factor by which a page may compress worse with the first page's table than that page does."""
 
 
 @dataclass(frozen=True, slots=True)

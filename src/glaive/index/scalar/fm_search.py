@@ -1,6 +1,6 @@
-"""FM, searched: rows whose text has a word, whatever the word.
+"""FM, searched: rows whose text contains a given text.
 
-Nulls are not known, so that the opposite of an answer is not.
+The index does not say which rows are null, so it cannot answer negated conditions.
 """
 
 from __future__ import annotations

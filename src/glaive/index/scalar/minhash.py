@@ -264,7 +264,7 @@ def _write_bands(
 
 
 def _in_order(batches: Iterator[ValueBatch]) -> Iterator[tuple[UInt64s, RowNumbers]]:
-    """Keys, which ascend, and texts: those of one key ascend, too."""
+    """Batches of ascending keys, with texts; texts of one key come ascending, too."""
     last: list[tuple[UInt64s, RowNumbers]] = []  # of one key, of which more texts may follow
     for values, texts in batches:
         keys = np.asarray(values)
@@ -278,7 +278,7 @@ def _in_order(batches: Iterator[ValueBatch]) -> Iterator[tuple[UInt64s, RowNumbe
 
 
 def _ascending(parts: Sequence[tuple[UInt64s, RowNumbers]]) -> tuple[UInt64s, RowNumbers]:
-    """Keys, and texts of equal keys in their order."""
+    """Keys and texts of several batches as one; texts of equal keys are sorted."""
     keys, texts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     same = np.concatenate(([False], keys[1:] == keys[:-1]))
     shared = np.flatnonzero(same | np.append(same[1:], False))

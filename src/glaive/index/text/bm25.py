@@ -1,4 +1,4 @@
-"""How much a document counts for a term, and a term for a query: BM25.
+"""BM25: the weight of a term in a document, and that of the term in a query.
 
 Specification: "Scores" in ``docs/format/text-indices.md``.
 """
@@ -36,13 +36,13 @@ class TextStatistics(NamedTuple):
 
 
 def rarity(documents: int, having: int) -> float:
-    """What a term counts that ``having`` of the documents have."""
+    """Inverse document frequency of a term that ``having`` of the documents have."""
     # Where statistics are damaged, more documents than there are have a term.
     return float(np.log1p(max(0.0, documents - having + 0.5) / (having + 0.5)))
 
 
 def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
-    """How much the length of each document takes from its weights."""
+    """The denominator of BM25 without the frequency: it grows with the length of the document."""
     share = lengths.astype(np.float32)
     share *= _K1 * _B / np.float32(max(mean, _SHORTEST))
     share += _K1 * (np.float32(1) - _B)
@@ -50,7 +50,7 @@ def length_shares(lengths: Int64s | UInt32s, mean: float) -> Float32s:
 
 
 def weights_of(frequencies: UInt32s, shares: Float32s) -> Float32s:
-    """Weights of documents that have a term so often.
+    """Weights of a term in documents that have it so often.
 
     Parameters
     ----------

@@ -94,7 +94,7 @@ def _numbers(message: Any) -> dict[str, int]:
 
 
 def options_of(content: bytes, where: object) -> dict[str, Any]:
-    """Parameters of ``create_index`` that a message says; for entries without files.
+    """Parameters of ``create_index`` that a message states; for entries without files.
 
     Raises
     ------

@@ -29,7 +29,7 @@ class MinHashQuery:
 
 
 def minhash_query_of(given: object) -> MinHashQuery | None:
-    """A query as users give it, pylance's included; None for what is none.
+    """A query as users give it, pylance's included; None for other values.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def stream(run: ScanRun) -> Iterator[pa.RecordBatch]:
 
 
 def tables(run: ScanRun, *, keep_dictionaries: bool) -> Iterator[pa.RecordBatch | pa.Table]:
-    """The rows of a scan as they come, in order: for those who need no batches of a size.
+    """The rows of a scan as they are read, in order: for callers that do not mind sizes of batches.
 
     Runs of small fragments are tables. Memory: that of :func:`stream`, or about 50 MB for
     such a run. With ``keep_dictionaries``, strings may have a dictionary; see
