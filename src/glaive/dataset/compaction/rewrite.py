@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from glaive.arrow.chunked import join_batches
-from glaive.arrow.dictionaries import has_dictionary
+from glaive.arrow.coalesce import coalesced
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.writing.fragments import write_fragments
 from glaive.dataset.writing.options import WriteOptions
 from glaive.dataset.writing.plan import plan_write
-from glaive.dataset.writing.source import Rows
 from glaive.file.comparison import has_checksums
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
@@ -88,7 +85,7 @@ def rewrite(
     # Writers of such pages accept dictionary-encoded strings as they were read.
     keep_dictionaries = getattr(plan.profile, "pages", None) == "layouts"
     query = make_query(Views(dataset.snapshot), reading)
-    batches = _coalesced(query.tables(keep_dictionaries=keep_dictionaries))
+    batches = coalesced(query.tables(keep_dictionaries=keep_dictionaries))
     stable, addressed = manifest.uses(Feature.STABLE_ROW_IDS), any_holds_addresses(manifest)
     if stable or addressed:  # fail before the rows are written
         for fragment in old:
@@ -115,35 +112,6 @@ def _has_checksums(snapshot: Snapshot, fragments: Sequence[Fragment]) -> bool:
     files = (file for fragment in fragments for file in fragment.files)
     first = next(files, None)
     return first is not None and has_checksums(snapshot.open_file(first))
-
-
-_BATCH_ROWS = 64 * 1024
-_BATCH_BYTES = 16 * 1024 * 1024
-
-
-def _coalesced(parts: Iterator[Rows]) -> Iterator[Rows]:
-    """The same rows in fewer batches: small batches cost more than the rows in them."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in parts:
-        if isinstance(batch, pa.Table):
-            yield from _joined(waiting)
-            waiting, rows, size = [], 0, 0
-            yield batch
-            continue
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield from _joined(waiting)
-            waiting, rows, size = [], 0, 0
-    yield from _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
-        return batches
-    return join_batches(pa.Table.from_batches(batches))
 
 
 def live_addresses(dataset: OpenedVersion, fragments: Iterable[Fragment]) -> bytes:

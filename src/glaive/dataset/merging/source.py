@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_batches
-from glaive.arrow.dictionaries import has_dictionary
+from glaive.arrow.coalesce import BATCH_BYTES, coalesced
 from glaive.dataset.merging.clauses import MergeClauses
 from glaive.dataset.merging.spilled_rows import SpilledRows
 from glaive.dataset.writing.conform import conform, match_schema
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
 
 __all__ = ["MergeSource", "check_source", "read_rows"]
-
-_BATCH_ROWS: Final = 64 * 1024
-_BATCH_BYTES: Final = 16 * 1024 * 1024
-"""Rows and bytes of the batches of a stream, once they are joined: many small ones are slow."""
 
 HELD_SHARE: Final = 2
 """The part of the memory limit for rows of the source; as much is for their keys."""
@@ -91,8 +87,8 @@ def read_rows(
     same = all(given.field(field.name).type.equals(field.type) for field in wanted)
     if len(first) < 2 and same:
         return MergeSource(_in_place(first, wanted), limit)
-    size = max(1, min(_BATCH_BYTES, limit // 16))
-    batches = _joined(_conformed(chain(first, rows), wanted, size), size)
+    size = max(1, min(BATCH_BYTES, limit // 16))
+    batches = coalesced(_conformed(chain(first, rows), wanted, size), size)
     return _held(batches, wanted, limit)
 
 
@@ -101,7 +97,7 @@ def _in_place(parts: list[Rows], wanted: pa.Schema) -> pa.Table:
     if not parts:
         return wanted.empty_table()
     table = pa.Table.from_arrays([parts[0].column(name) for name in wanted.names], schema=wanted)
-    if table.nbytes <= _BATCH_BYTES:
+    if table.nbytes <= BATCH_BYTES:
         return pa.Table.from_batches(join_batches(table), wanted)
     return table
 
@@ -118,26 +114,6 @@ def _conformed(parts: Iterable[Rows], wanted: pa.Schema, most: int) -> Iterator[
         for start in range(0, part.num_rows, step):
             fitted = conform(part.slice(start, step), wanted)
             yield from fitted.to_batches() if isinstance(fitted, pa.Table) else [fitted]
-
-
-def _joined(batches: Iterable[pa.RecordBatch], enough: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches, of about ``enough`` bytes."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _BATCH_ROWS or size >= enough:
-            yield from _one(waiting)
-            waiting, rows, size = [], 0, 0
-    yield from _one(waiting)
-
-
-def _one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) < 2 or any(map(has_dictionary, batches[0].schema.types)):
-        return batches
-    return join_batches(pa.Table.from_batches(batches))
 
 
 def _held(batches: Iterator[pa.RecordBatch], schema: pa.Schema, limit: int) -> MergeSource:

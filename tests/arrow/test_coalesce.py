@@ -1,0 +1,44 @@
+"""Small batches are joined; their rows, and what must not be joined, stay."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from glaive.arrow.coalesce import coalesced
+
+
+def batches(*sizes: int) -> list[pa.RecordBatch]:
+    """Batches of numbers that go on from one to the next."""
+    numbers = iter(range(sum(sizes)))
+    columns = [pa.array([next(numbers) for _ in range(size)], pa.int64()) for size in sizes]
+    return [pa.record_batch({"n": column}) for column in columns]
+
+
+def test_small_batches_become_one_with_their_rows_in_order() -> None:
+    (joined,) = coalesced(batches(3, 1, 0, 5))
+    assert joined["n"].to_pylist() == list(range(9))
+
+
+def test_a_batch_ends_with_the_one_that_reaches_the_bytes_or_the_rows() -> None:
+    assert [part.num_rows for part in coalesced(batches(4, 4, 4, 4, 1), enough=64)] == [8, 8, 1]
+    large = pa.record_batch({"n": pa.nulls(40_000)})
+    assert [part.num_rows for part in coalesced([large, large, large])] == [80_000, 40_000]
+
+
+def test_tables_pass_between_the_rows_before_and_after_them() -> None:
+    first, second, third, fourth = batches(1, 2, 3, 4)
+    table = pa.Table.from_batches([third])
+    assert list(coalesced([first, second, table, fourth])) == [
+        *pa.Table.from_batches([first, second]).combine_chunks().to_batches(),
+        table,
+        fourth,
+    ]
+
+
+def test_batches_with_dictionaries_stay_as_they_are() -> None:
+    parts = [pa.record_batch({"s": pa.array([text]).dictionary_encode()}) for text in "ab"]
+    assert list(coalesced(parts)) == parts
+
+
+def test_of_no_batches_there_are_none() -> None:
+    assert list(coalesced([])) == []
