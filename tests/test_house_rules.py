@@ -688,7 +688,18 @@ def test_every_decision_is_in_the_index() -> None:
     folder = DOCS / "adr"
     index = (folder / "README.md").read_text("utf-8")
     records = {path.name for path in folder.glob("[0-9]*.md")}
-    assert set(re.findall(r"\((\d{4}-[\w-]+\.md)\)", index)) == records
+    listed = dict(re.findall(r"\((\d{4}-[\w-]+\.md)\) \| (.*?) \|", index))
+    titles = {name: (folder / name).read_text("utf-8").partition("\n")[0] for name in records}
+    assert listed == {name: title.partition(". ")[2] for name, title in titles.items()}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    names = {re.split(r"[^\w.-]", needed)[0] for needed in settings["project"]["dependencies"]}
+    text = (DOCS / "adr" / "0008-dependencies.md").read_text("utf-8")
+    cells = {line.split("|")[2].strip() for line in text.splitlines() if line.startswith("|")}
+    listed = {name for cell in cells for name in cell.split(", ")} - {"package", "---"}
+    assert listed == names
 
 
 def test_links_between_documents_lead_somewhere() -> None:
