@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from glaive.named_tuple import NamedTuple
 
-__all__ = ["DecodePositions", "DecodePostings", "TopAll", "TopAny"]
+__all__ = ["DecodePositions", "DecodePostings", "PhraseEntry", "TermEntry", "TopAll", "TopAny"]
 
 
 class DecodePostings(NamedTuple):
@@ -42,13 +42,40 @@ class DecodePositions(NamedTuple):
     into: int
 
 
+class TermEntry(NamedTuple):
+    """A posting list to be searched: ``length`` documents with weights, and bounds of blocks.
+
+    ``documents`` and ``lasts`` are ``uint32`` arrays, ``weights`` and ``bests`` ``float32``.
+    """
+
+    documents: int
+    weights: int
+    lasts: int
+    bests: int
+    length: int
+
+
+class PhraseEntry(NamedTuple):
+    """A term of a phrase: its list, and where it stands in each document.
+
+    Document i has ``positions`` from ``starts[i]`` to ``starts[i + 1]``, of ``total``; ``offset``
+    is the place of the term in the phrase.
+    """
+
+    list: int
+    starts: int
+    positions: int
+    total: int
+    offset: int
+
+
 class TopAny(NamedTuple):
     """A search for the ``most`` best documents with any of some terms.
 
-    ``lists`` has five words for each term. ``factors``, ``bounds`` and ``sums`` are ``float64``
-    arrays; after the factors comes the score that has to be exceeded. ``allowed`` has a byte for
-    each of ``limit`` documents, or is 0. ``window`` has a ``float64`` of 0 for each document of a
-    window; of ``sums`` there is one more than there are terms.
+    ``lists`` has a :class:`TermEntry` for each term. ``factors``, ``bounds`` and ``sums`` are
+    ``float64`` arrays; after the factors comes the score that has to be exceeded. ``allowed`` has
+    a byte for each of ``limit`` documents, or is 0. ``window`` has a ``float64`` of 0 for each
+    document of a window; of ``sums`` there is one more than there are terms.
     """
 
     lists: int
@@ -69,8 +96,8 @@ class TopAny(NamedTuple):
 class TopAll(NamedTuple):
     """A search for the ``most`` best documents with all of some terms, or with a phrase.
 
-    As :class:`TopAny`. ``phrase`` has five words for each of ``phrase_terms``; ``reached``, twice
-    ``capacity``.
+    As :class:`TopAny`. ``phrase`` has a :class:`PhraseEntry` for each of ``phrase_terms``;
+    ``reached``, room for twice ``capacity`` numbers.
     """
 
     lists: int

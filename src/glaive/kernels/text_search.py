@@ -13,7 +13,7 @@ import numpy as np
 from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import text_search as compiled
-from glaive.kernels.text_records import TopAll, TopAny
+from glaive.kernels.text_records import PhraseEntry, TermEntry, TopAll, TopAny
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Float32s, Int64s, UInt8s, UInt32s
 
@@ -218,8 +218,10 @@ def top_all(
     reached = np.empty(2 * capacity, np.int64)
     followed = np.array(
         [
-            (place[term.of], address(term.starts), address(term.positions), len(term.positions),
-             term.offset)
+            PhraseEntry(
+                list=place[term.of], starts=address(term.starts),
+                positions=address(term.positions), total=len(term.positions), offset=term.offset,
+            )
             for term in phrase
         ], np.int64,
     )  # fmt: skip
@@ -237,8 +239,10 @@ def top_all(
 def _table(lists: Sequence[WeightedList]) -> tuple[Int64s, list[WeightedList]]:
     """Addresses and lengths of lists; and what has to be kept alive with them."""
     rows = [
-        (address(one.documents), address(one.weights), address(one.lasts), address(one.bests),
-         len(one.documents))
+        TermEntry(
+            documents=address(one.documents), weights=address(one.weights),
+            lasts=address(one.lasts), bests=address(one.bests), length=len(one.documents),
+        )
         for one in lists
     ]  # fmt: skip
     return np.array(rows, np.int64), list(lists)

@@ -1,8 +1,7 @@
 """Compiled search for the best documents; the wrappers are in ``glaive.kernels.text_search``.
 
-A list is five words of the table ``lists``: addresses of its documents, weights, last documents
-and best weights of blocks, and its number of documents. The best documents found so far are a
-heap: ``best_documents``.
+The table ``lists`` has a ``TermEntry`` for each term. The best documents found so far are a heap:
+``best_documents``.
 
 Scores are summed in ``float64``, where the product of a factor and a weight is exact, and compared
 in ``float32``. Sums of bounds are made a little larger, so that the order of additions plays
@@ -25,7 +24,8 @@ from glaive.kernels.loops.memory import (
     store_f64,
     store_u64,
 )
-from glaive.kernels.text_records import TopAll, TopAny
+from glaive.kernels.records import offsets_of
+from glaive.kernels.text_records import PhraseEntry, TermEntry, TopAll, TopAny
 
 BLOCK = 64
 """Documents of a block that has a bound."""
@@ -33,8 +33,10 @@ WINDOW = 1024
 """Documents whose scores are summed at a time."""
 NEAR = 12
 """Documents that are looked at one by one before others are passed over."""
-ENTRY = 40
-"""Bytes of a list in the table."""
+TERM = offsets_of(TermEntry)
+TERM_BYTES = 8 * len(TERM)
+PHRASE = offsets_of(PhraseEntry)
+PHRASE_BYTES = 8 * len(PHRASE)
 SPARSE = 6
 """A window with fewer documents than one in so many is searched document by document."""
 FEW = 4
@@ -53,7 +55,8 @@ def put(target: int, value: int) -> None:
 @kernel
 def seek(entry: int, cursor: int, document: int) -> int:
     """The place of the first document of a list from ``cursor`` on that is not before one."""
-    documents, lasts, length = load_i64(entry), load_i64(entry + 16), load_i64(entry + 32)
+    documents, lasts = load_i64(entry + TERM.documents), load_i64(entry + TERM.lasts)
+    length = load_i64(entry + TERM.length)
     near = min(length, cursor + NEAR)
     while cursor < near:
         if np.int64(load_u32(documents + cursor * 4)) >= document:
@@ -76,21 +79,22 @@ def seek(entry: int, cursor: int, document: int) -> int:
 @kernel
 def document_at(entry: int, cursor: int) -> int:
     """The document at a place of a list; past its end, more than any."""
-    if cursor >= load_i64(entry + 32):
+    if cursor >= load_i64(entry + TERM.length):
         return NONE
-    return np.int64(load_u32(load_i64(entry) + cursor * 4))
+    return np.int64(load_u32(load_i64(entry + TERM.documents) + cursor * 4))
 
 
 @kernel
 def weight_at(entry: int, cursor: int) -> float:
     """The weight of the document at a place of a list."""
-    return np.float64(load_f32(load_i64(entry + 8) + cursor * 4))
+    return np.float64(load_f32(load_i64(entry + TERM.weights) + cursor * 4))
 
 
 @kernel
 def best_between(entry: int, cursor: int, stop: int) -> float:
     """The best weight of the blocks from that of ``cursor`` on that begin before ``stop``."""
-    documents, bests, length = load_i64(entry), load_i64(entry + 24), load_i64(entry + 32)
+    documents, bests = load_i64(entry + TERM.documents), load_i64(entry + TERM.bests)
+    length = load_i64(entry + TERM.length)
     best = np.float32(0)
     if cursor >= length:
         return np.float64(best)
@@ -120,7 +124,7 @@ def rest_of(
         if np.float32((score + load_f64(sums + (i + 1) * 8)) * MORE) <= threshold:
             return 0.0
         term = load_i64(order + i * 8)
-        entry = lists + term * ENTRY
+        entry = lists + term * TERM_BYTES
         cursor = seek(entry, load_i64(cursors + term * 8), document)
         put(cursors + term * 8, cursor)
         if document_at(entry, cursor) == document:
@@ -150,7 +154,7 @@ def is_sparse(lists: int, order: int, least: int, terms: int, limit: int) -> boo
     """Whether the terms from ``least`` on in the order have few documents, by their average."""
     room = limit // SPARSE
     for i in range(least, terms):
-        length = load_i64(lists + load_i64(order + i * 8) * ENTRY + 32)
+        length = load_i64(lists + load_i64(order + i * 8) * TERM_BYTES + TERM.length)
         if length > room:
             return False
         room -= length
@@ -174,7 +178,7 @@ def top_any(
     while True:
         start = NONE
         for term in range(terms):
-            entry = lists + term * ENTRY
+            entry = lists + term * TERM_BYTES
             cursor = seek(entry, load_i64(cursors + term * 8), low)
             put(cursors + term * 8, cursor)
             start = min(start, document_at(entry, cursor))
@@ -183,7 +187,7 @@ def top_any(
         low = start
         stop = low + WINDOW
         for term in range(terms):
-            entry, cursor = lists + term * ENTRY, load_i64(cursors + term * 8)
+            entry, cursor = lists + term * TERM_BYTES, load_i64(cursors + term * 8)
             bound = 0.0
             if document_at(entry, cursor) < stop:
                 bound = load_f64(factors + term * 8) * best_between(entry, cursor, stop)
@@ -195,9 +199,9 @@ def top_any(
         rest = load_f64(sums + least * 8)
         if least == terms - 1:
             term = load_i64(order + least * 8)
-            entry, factor = lists + term * ENTRY, load_f64(factors + term * 8)
+            entry, factor = lists + term * TERM_BYTES, load_f64(factors + term * 8)
             cursor = load_i64(cursors + term * 8)
-            weights, bests = load_i64(entry + 8), load_i64(entry + 24)
+            weights, bests = load_i64(entry + TERM.weights), load_i64(entry + TERM.bests)
             stop_at = seek(entry, cursor, stop)
             while cursor < stop_at:
                 end = min(stop_at, (cursor // BLOCK + 1) * BLOCK)
@@ -229,13 +233,13 @@ def top_any(
                 for i in range(least, terms):
                     term = load_i64(order + i * 8)
                     cursor = load_i64(cursors + term * 8)
-                    document = min(document, document_at(lists + term * ENTRY, cursor))
+                    document = min(document, document_at(lists + term * TERM_BYTES, cursor))
                 if document >= stop:
                     break
                 score = 0.0
                 for i in range(least, terms):
                     term = load_i64(order + i * 8)
-                    entry, cursor = lists + term * ENTRY, load_i64(cursors + term * 8)
+                    entry, cursor = lists + term * TERM_BYTES, load_i64(cursors + term * 8)
                     if document_at(entry, cursor) == document:
                         score += load_f64(factors + term * 8) * weight_at(entry, cursor)
                         put(cursors + term * 8, cursor + 1)
@@ -253,9 +257,9 @@ def top_any(
         elif least < terms:
             for i in range(least, terms):
                 term = load_i64(order + i * 8)
-                entry, factor = lists + term * ENTRY, load_f64(factors + term * 8)
-                own, weights = load_i64(entry), load_i64(entry + 8)
-                length = load_i64(entry + 32)
+                entry, factor = lists + term * TERM_BYTES, load_f64(factors + term * 8)
+                own, weights = load_i64(entry + TERM.documents), load_i64(entry + TERM.weights)
+                length = load_i64(entry + TERM.length)
                 cursor = load_i64(cursors + term * 8)
                 while cursor < length:
                     place = np.int64(load_u32(own + cursor * 4)) - low
@@ -292,16 +296,15 @@ def has_phrase(
 ) -> bool:
     """Whether the terms follow each other in a document, with at most ``slop`` gaps between two.
 
-    ``phrase`` has five words for each term, in the order of the query: its list, addresses of
-    the starts and of the positions, how many there are, and its position in the query.
-    ``reached`` has room for ``capacity`` places at which the terms so far can end, twice.
+    ``phrase`` has a ``PhraseEntry`` for each term, in the order of the query. ``reached`` has room
+    for ``capacity`` places at which the terms so far can end, twice.
     """
     count = 0
     for i in range(terms):
-        entry = phrase + i * ENTRY
-        cursor = load_i64(cursors + load_i64(entry) * 8)
-        starts, positions = load_i64(entry + 8), load_i64(entry + 16)
-        total = load_i64(entry + 24)
+        entry = phrase + i * PHRASE_BYTES
+        cursor = load_i64(cursors + load_i64(entry + PHRASE.list) * 8)
+        starts, positions = load_i64(entry + PHRASE.starts), load_i64(entry + PHRASE.positions)
+        total = load_i64(entry + PHRASE.total)
         begin, end = load_i64(starts + cursor * 8), load_i64(starts + cursor * 8 + 8)
         if begin < 0 or end > total or begin >= end or capacity < end - begin:
             return False
@@ -310,7 +313,7 @@ def has_phrase(
             before, after = after, before
         at, new = 0, 0
         for place in range(begin, end):
-            here = np.int64(load_u32(positions + place * 4)) - load_i64(entry + 32)
+            here = np.int64(load_u32(positions + place * 4)) - load_i64(entry + PHRASE.offset)
             if i > 0:
                 while at < count and load_i64(before + at * 8) < here - slop:
                     at += 1
@@ -337,7 +340,7 @@ def top_all(
     size = 0
     floor = np.float32(load_f64(factors + terms * 8))
     threshold = floor
-    own, length = load_i64(lists), load_i64(lists + 32)
+    own, length = load_i64(lists + TERM.documents), load_i64(lists + TERM.length)
     lead = load_f64(factors)
     first = 0
     while first < length:
@@ -347,14 +350,14 @@ def top_all(
         bound = 0.0
         store_f64(bounds + (terms - 1) * 8, bound)
         for term in range(terms - 1, 0, -1):
-            entry = lists + term * ENTRY
+            entry = lists + term * TERM_BYTES
             cursor = seek(entry, load_i64(cursors + term * 8), low)
-            if cursor >= load_i64(entry + 32):
+            if cursor >= load_i64(entry + TERM.length):
                 return size
             put(cursors + term * 8, cursor)
             bound += load_f64(factors + term * 8) * best_between(entry, cursor, high + 1)
             store_f64(bounds + (term - 1) * 8, bound)
-        best = np.float64(load_f32(load_i64(lists + 24) + (first // BLOCK) * 4))
+        best = np.float64(load_f32(load_i64(lists + TERM.bests) + (first // BLOCK) * 4))
         if np.float32((lead * best + bound) * MORE) <= threshold:
             first = end
             continue
@@ -365,7 +368,7 @@ def top_all(
             for term in range(1, terms):
                 if not found:
                     break
-                entry = lists + term * ENTRY
+                entry = lists + term * TERM_BYTES
                 cursor = seek(entry, load_i64(cursors + term * 8), document)
                 put(cursors + term * 8, cursor)
                 if document_at(entry, cursor) != document:
