@@ -82,6 +82,67 @@ print(sum(name.startswith("glaive") for name in sys.modules))
     assert int(count) <= MOST_MODULES
 
 
+SEARCHES = {
+    "text": (
+        "dataset.to_table(full_text_query='number', limit=3, columns=['n'])",
+        ("pandas", "glaive.expr", "glaive.index.text.building", "glaive.scan.filter.search"),
+        310,
+    ),
+    "point": (
+        "dataset.to_table(filter='n = 777', columns=['n', 't'])",
+        ("pandas", "glaive.index.scalar.sorted_runs", "glaive.index.text.opened"),
+        310,
+    ),
+    "range": (
+        "dataset.to_table(filter='n between 5 and 7 and f > 2', columns=['n', 't'])",
+        ("pandas", "glaive.index.scalar.sorted_runs", "glaive.index.text.opened"),
+        330,
+    ),
+    "vectors": (
+        "dataset.to_table(nearest={'column': 'v', 'q': [1.0] * 8, 'k': 3}, columns=['n'])",
+        ("pandas", "pyarrow.compute", "glaive.expr", "glaive.index.vector.index_writer"),
+        300,
+    ),
+}
+"""A first search, what it has no use for, and how many modules it may load at most."""
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A dataset with an index of texts, one of numbers and one of vectors."""
+    place = f"{tmp_path_factory.mktemp('searched')}/t"
+    rows = 3000
+    vectors = pa.array([float(n * 7919 % 997) for n in range(8 * rows)], pa.float32())
+    table = pa.table(
+        {
+            "n": range(rows),
+            "f": [float(n) for n in range(rows)],
+            "t": [f"text number {n} of some length" for n in range(rows)],
+            "v": pa.FixedSizeListArray.from_arrays(vectors, 8),
+        }
+    )
+    dataset = glaive.write_dataset(table, place)
+    dataset.create_scalar_index("t", "INVERTED")
+    dataset.create_scalar_index("n", "BTREE")
+    dataset.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+    return place
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_first_search_loads_what_it_uses(name: str, searched: str) -> None:
+    search, unused, most = SEARCHES[name]
+    code = f"""
+import sys, glaive
+dataset = glaive.dataset({searched!r})
+assert {search}.num_rows > 0
+print([name for name in {unused!r} if name in sys.modules])
+print(sum(name.startswith("glaive") for name in sys.modules))
+"""
+    loaded, count = run(code).splitlines()
+    assert loaded == "[]"
+    assert int(count) <= most
+
+
 UNUSED_TO_APPEND = (
     "llvmlite",
     "pyarrow.compute",

@@ -23,7 +23,7 @@ CASES: list[tuple[Any, pa.DataType]] = [
     (False, pa.bool_()),
     *[("Grüße", kind) for kind in (pa.string(), pa.large_string(), pa.string_view())],
     ("", pa.string()),
-    (b"\x00", pa.binary()),
+    *[(value, kind) for value in (b"\x00", b"") for kind in (pa.binary(), pa.large_binary())],
     (5, pa.date32()),
     (5, pa.time32("ms")),
     (-7, pa.timestamp("us", "UTC")),

@@ -24,6 +24,16 @@ _FORMATS: Final = {
     pa.float64(): "d",
 }
 
+_OFFSETS: Final = {
+    pa.string(): ("i", str),
+    pa.large_string(): ("q", str),
+    pa.binary(): ("i", bytes),
+    pa.large_binary(): ("q", bytes),
+}
+
+_FEW: Final = 10_000
+"""Values that are made one by one; more take longer than pandas."""
+
 
 def scalar(value: object, kind: pa.DataType) -> Any:
     """A value of a type, as ``pyarrow.scalar`` makes it; raises what that raises."""
@@ -42,6 +52,8 @@ def constants(values: Sequence[Any], kind: pa.DataType) -> Any:
 
 def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
     """An array without nulls; None where ``pyarrow`` has to make it, or to say what is wrong."""
+    if len(values) > _FEW:
+        return None
     types = set(map(type, values))
     form = _FORMATS.get(kind)
     if form is None and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
@@ -54,15 +66,16 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> Any:
             return None
     elif kind == pa.bool_() and types == {bool} and len(values) == 1:
         buffers.append(pa.py_buffer(bytes(values)))
-    elif kind in (pa.string(), pa.large_string()) and types == {str}:
+    elif kind in _OFFSETS and types == {_OFFSETS[kind][1]}:
         try:
-            raw = [value.encode() for value in values]
+            raw = [value if isinstance(value, bytes) else value.encode() for value in values]
         except UnicodeEncodeError:
             return None
         ends = list(accumulate(map(len, raw), initial=0))
-        if kind == pa.string() and ends[-1] >= 2**31:
+        form, _ = _OFFSETS[kind]
+        if form == "i" and ends[-1] >= 2**31:
             return None
-        offsets = struct.pack(f"<{len(ends)}{'i' if kind == pa.string() else 'q'}", *ends)
+        offsets = struct.pack(f"<{len(ends)}{form}", *ends)
         buffers += [pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
     else:
         return None

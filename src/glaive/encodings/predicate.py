@@ -16,6 +16,7 @@ import pyarrow as pa
 from glaive.arrow.blocks import Block, Constant, Dictionary, FixedWidth
 from glaive.arrow.buffers import all_set
 from glaive.arrow.build import all_null, offset_bits, to_array
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, HasText, IsNull, IsOneOf
 from glaive.arrow.slices import slice_bits
 from glaive.dataclass import dataclass
@@ -93,7 +94,7 @@ class PagePredicate:
         """Evaluate the condition on the entries of a dictionary, and on a null."""
         null = all_null(entries.type, 1)
         mask: Any = self.passing(pa.concat_arrays([entries, null]))
-        flags = np.asarray(mask)
+        flags = as_numpy(mask)
         return EntryTest(flags[:-1], bool(flags[-1]))
 
     def null_passes(self) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.buffers import integer_array
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.scalars import FALSE
 from glaive.arrow.slices import slice_bits
 from glaive.expr.rows import map_constants
@@ -133,11 +135,11 @@ def prefiltered(strings: Any, word: str, test: Any) -> Any:
     If few do, only those are tested.
     """
     candidates = containing(strings, word)
-    rows = np.flatnonzero(np.asarray(pc.fill_null(candidates, FALSE)))
+    rows = np.flatnonzero(as_numpy(pc.fill_null(candidates, FALSE)))
     if len(rows) * _RARE > len(strings):
         return test(strings)
     flags = np.zeros(len(strings), np.bool_)
     if len(rows):
-        flags[rows] = np.asarray(test(strings.take(pa.array(rows))))
-    nulls = np.asarray(strings.is_null()) if strings.null_count else None
+        flags[rows] = as_numpy(test(strings.take(integer_array(rows))))
+    nulls = as_numpy(strings.is_null()) if strings.null_count else None
     return pa.array(flags, mask=nulls)

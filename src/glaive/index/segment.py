@@ -6,7 +6,7 @@ Specification: "Segments" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import numpy as np
@@ -20,7 +20,6 @@ from glaive.errors import (
     ObjectNotFoundError,
 )
 from glaive.file.open import create_writer
-from glaive.file.v2.writing.writer import FileV2Writer
 from glaive.format.fields import LanceSchema
 from glaive.format.manifest import Manifest
 from glaive.format.paths import INDICES, index_file_path
@@ -30,6 +29,9 @@ from glaive.index.keeping import Keep, keep_nothing
 from glaive.io.store import ObjectStore
 from glaive.table.bases import locate_in_base
 from glaive.types import FormatVersion, Int64s
+
+if TYPE_CHECKING:
+    from glaive.file.v2.writing.writer import FileV2Writer
 
 __all__ = [
     "STAGING",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 
 from glaive.arrow.chunked import join_large
 from glaive.arrow.extensions import to_type
 from glaive.dataclass import dataclass
-from glaive.expr.filters import Value, bind_value
-from glaive.expr.tree import Column
 from glaive.format.extension import storage_type
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
@@ -21,6 +19,9 @@ from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
 from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection, Views
 from glaive.types import Int64s
+
+if TYPE_CHECKING:
+    from glaive.expr.filters import Value
 
 __all__ = ["AddedColumns", "FoundColumns", "FoundRows", "FoundValues"]
 
@@ -223,6 +224,9 @@ class _Maker:
             if column in added:
                 return column
         elif any(name in column[1] for name in added):
+            from glaive.expr.filters import bind_value
+            from glaive.expr.tree import Column
+
             schema = self._views.snapshot.manifest.schema
             value = bind_value(column[1], schema, system=self._added.types)
             if isinstance(value.expression, Column) and value.expression.path in added:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import dataclass
 from glaive.scan.found_columns import AddedColumns, FoundColumns, FoundRows, FoundValues
 from glaive.scan.metrics import Meter
@@ -115,7 +116,7 @@ class RankedScan(ABC):
             with meter.step("filter"):
                 values = FoundValues.of(self.views, self.postfilter.columns, self.columns.added)
                 mask = self.postfilter.mask(values.batch(found, meter))
-                found = found.take(np.asarray(mask.to_numpy(zero_copy_only=False)))
+                found = found.take(as_numpy(mask))
         if options.order_by and found.size:
             with meter.step("sort"):
                 names = [order.column_name for order in options.order_by]

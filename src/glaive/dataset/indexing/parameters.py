@@ -13,7 +13,7 @@ from typing import Any
 from glaive.dataclass import dataclass
 from glaive.errors import IndexKindError, OptionError
 from glaive.index.protocol import IndexKind
-from glaive.index.registry import index_kinds
+from glaive.index.registry import index_kinds, kind_by_name
 
 __all__ = ["IndexConfig", "SupportedDistributedIndices", "kind_named"]
 
@@ -70,11 +70,12 @@ def kind_named(
     name = _ALIASES.get(name, name)
     if name.startswith(("ivf", "hnsw")):
         name, given["index_type"] = "vector", index_type.upper()
-    kinds = index_kinds()
-    if name not in kinds:
-        expected = ", ".join(sorted(known.upper() for known in kinds if known != "vector"))
+    kind = kind_by_name(name)
+    if kind is None:
+        names = (known.upper() for known in index_kinds() if known != "vector")
+        expected = ", ".join(sorted(names))
         raise IndexKindError(
             f"index_type: no kind of index is named {index_type!r}. Known: {expected}, IVF_FLAT, "
             "IVF_SQ, IVF_PQ, IVF_RQ, IVF_HNSW_FLAT, IVF_HNSW_SQ, IVF_HNSW_PQ"
         )
-    return kinds[name], given
+    return kind, given

@@ -19,7 +19,6 @@ from glaive.expr.rows import broadcast, count_rows
 __all__: list[str] = []
 
 is_kind = pa.types
-_ONE = pa.scalar(1, pa.int64())
 
 
 def _range_types(call: Call) -> Types:
@@ -33,7 +32,7 @@ def _range_types(call: Call) -> Types:
 def _ranges(name: str, inclusive: int, *arguments: Any) -> Any:
     if len(arguments) == 1:
         arguments = (pa.scalar(0, pa.int64()), arguments[0])
-    step = arguments[2] if len(arguments) == 3 else _ONE
+    step = arguments[2] if len(arguments) == 3 else pa.scalar(1, pa.int64())
     rows = count_rows(arguments)
     columns = [broadcast(argument, rows) for argument in (*arguments[:2], step)]
     valid = reduce(pc.and_, [column.is_valid() for column in columns])

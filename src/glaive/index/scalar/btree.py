@@ -6,12 +6,12 @@ Specification: "BTREE" in ``docs/format/indices.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.python_values import python_values
+from glaive.arrow.chunked import as_numpy
 from glaive.dataclass import dataclass
 from glaive.errors import IndexKindError, UnsupportedFeatureError
 from glaive.format.extension import JSON
@@ -19,13 +19,12 @@ from glaive.format.logical_types import EXTENSION_NAME
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
-from glaive.index.scalar.btree_search import OpenedBTree
-from glaive.index.scalar.ordering import is_sortable
-from glaive.index.scalar.parameters import check_same_type, check_type, integer, known_parameters
-from glaive.index.scalar.sorted_pages import PageBounds
-from glaive.index.scalar.sorted_runs import SortedRun, merged, sorted_runs
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource, ValueBatch
+
+if TYPE_CHECKING:
+    from glaive.index.scalar.btree_search import OpenedBTree
+    from glaive.index.scalar.sorted_runs import SortedRun
 
 __all__ = ["BTree"]
 
@@ -66,6 +65,10 @@ class BTree(IndexKind):
 
     def open(self, segment: Segment) -> OpenedBTree:
         """Read the bounds of all pages."""
+        from glaive.index.scalar.btree_search import OpenedBTree
+        from glaive.index.scalar.ordering import is_sortable
+        from glaive.index.scalar.sorted_pages import PageBounds
+
         lookup, pages = _open_lookup(segment, "search"), _open_pages(segment)
         per_page = lookup.number("batch_size", _PAGE_ROWS, least=1)
         kind = pages.schema.field("values").type
@@ -76,12 +79,12 @@ class BTree(IndexKind):
         for name in ("null_count", "page_idx"):
             lookup.check_present(rows[name])
         count = -(-pages.num_rows // per_page)
-        if not np.array_equal(rows["page_idx"].to_numpy(), np.arange(count)):
+        if not np.array_equal(as_numpy(rows["page_idx"]), np.arange(count)):
             expected = f"page_idx from 0 to {count - 1}, for {pages.num_rows} rows"
             raise lookup.corrupt("pages of an index", expected, f"{lookup.num_rows} other pages")
         sizes = np.minimum(np.full(count, per_page), pages.num_rows - per_page * np.arange(count))
         lowest, highest = (rows[name].combine_chunks() for name in ("min", "max"))
-        nulls = rows["null_count"].to_numpy().astype(np.int64)
+        nulls = as_numpy(rows["null_count"]).astype(np.int64)
         bounds = PageBounds.of(lowest, highest, nulls, sizes)
         if bounds is None:
             expected = "bounds in ascending order, nulls first"
@@ -97,6 +100,10 @@ class BTree(IndexKind):
 
         ``zone_size`` is the number of rows of a page, by default 4,096.
         """
+        from glaive.index.scalar.ordering import is_sortable
+        from glaive.index.scalar.parameters import check_type, integer, known_parameters
+        from glaive.index.scalar.sorted_runs import sorted_runs
+
         known_parameters("BTREE", parameters, (_ZONE_SIZE,))
         per_page = integer(parameters, _ZONE_SIZE, _PAGE_ROWS)
         kind, name = source.field.type, source.field.name
@@ -132,6 +139,9 @@ class BTree(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Merge the sorted values of all segments and of the source."""
+        from glaive.index.scalar.parameters import check_same_type
+        from glaive.index.scalar.sorted_runs import sorted_runs
+
         runs: list[SortedRun] = [_StoredRun.of(segment) for segment in segments]
         kind = _type_of(segments)
         per_page = _page_rows(segments[0])
@@ -149,6 +159,8 @@ _DETAILS = "/lance.table.BTreeIndexDetails"
 
 def _shown(value: Any) -> str:
     """A value as pylance shows it."""
+    from glaive.arrow.python_values import python_values
+
     if value is None or not value.is_valid:
         return "NULL"
     if pa.types.is_boolean(value.type):
@@ -229,6 +241,8 @@ def _write(
     out: SegmentWriter,
 ) -> None:
     """Write the rows of some runs in order, and the bounds of their pages."""
+    from glaive.index.scalar.sorted_runs import merged
+
     schema = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
     file = out.create(PAGES, schema)
     lookup = _LookupBuilder(kind, per_page)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.buffers import spread
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, InRange, IsNull, IsOneOf
 from glaive.index.keeping import Keep, keep_nothing
 from glaive.index.protocol import Candidates, ScalarIndex
@@ -193,7 +194,7 @@ class OpenedBTree(ScalarIndex):
 
     def _numbers(self, ids: Any) -> RowNumbers:
         self._pages.check_present(ids)
-        return np.asarray(ids)
+        return as_numpy(ids)
 
     def _few(self, rows: RowNumbers) -> RowSet:
         """The rows of a set: those of one value are ascending."""
@@ -275,7 +276,7 @@ class _Page(NamedTuple):
             import pyarrow.compute as pc
 
             present = bytes_of(present)
-            descends = np.asarray(pc.less(present[1:], present[:-1]))
+            descends = as_numpy(pc.less(present[1:], present[:-1]))
         ascends = not bool(descends.any())
         texts = _Texts.of(present) if ascends and isinstance(present, pa.Array) else None
         return cls(values, rows, present, is_ascending=ascends, texts=texts)
@@ -350,4 +351,4 @@ def _has_places(condition: Condition) -> bool:
 
 
 def _passing(condition: Condition, values: pa.Array) -> Flags:
-    return np.asarray(condition.mask(values))
+    return as_numpy(condition.mask(values))

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import Condition, HasText, InRange, IsNull, IsOneOf
 from glaive.dataclass import dataclass
 from glaive.errors import UnsupportedFeatureError
@@ -154,7 +155,7 @@ class KeySets:
         if isinstance(condition, InRange):
             return np.arange(*self._range(condition))
         mask: Any = condition.mask(self.keys)
-        return np.flatnonzero(np.asarray(mask))
+        return np.flatnonzero(as_numpy(mask))
 
     def _one_of(self, condition: IsOneOf) -> Int64s:
         nulls = int(self.keys.null_count)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from glaive.arrow.blocks import Variable
 from glaive.arrow.build import block_from_array
+from glaive.arrow.scalars import scalar
 from glaive.errors import SchemaError
 from glaive.index.scalar.minhash_parameters import MinHashParams
 from glaive.index.text.tokenizers.token_numbers import TokenChain, TokenNumbers
@@ -27,7 +28,7 @@ __all__ = ["SignedTexts", "TextSigner", "band_keys"]
 
 _SEED: Final = 42
 _SEPARATOR: Final = b"\x1f"
-_JOINT, _NOTHING = (pa.scalar(part, pa.large_binary()) for part in (_SEPARATOR, b""))
+_JOINT, _NOTHING = (scalar(part, pa.large_binary()) for part in (_SEPARATOR, b""))
 _BAND_SHIFT: Final = 56
 _KEY_BITS: Final = np.uint64((1 << _BAND_SHIFT) - 1)
 _STEP, _FIRST_MIX, _SECOND_MIX = (

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.chunked import as_numpy
 from glaive.errors import UnsupportedFeatureError
 from glaive.index.address_map import AddressMap
 from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
@@ -75,7 +76,7 @@ class ZoneMap(IndexKind):
             )
         for name in _COUNTS:
             file.check_present(rows[name])
-        nulls, nans = (rows[name].to_numpy() for name in _COUNTS)
+        nulls, nans = (as_numpy(rows[name]) for name in _COUNTS)
         return OpenedZoneMap(StoredZones.read(file), low, high, nulls, nans > 0)
 
     def build(

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from glaive.arrow.chunked import as_numpy
 from glaive.arrow.conditions import HasText, InRange, IsNull, IsOneOf
 from glaive.index.protocol import Candidates, ScalarIndex
 from glaive.index.queries import IndexQuery
@@ -42,7 +43,7 @@ class OpenedZoneMap(ScalarIndex):
         self._zones, self._kind = zones, low.type
         self._low, self._high = sort_keys(low), sort_keys(high)
         self._has_null = nulls > 0
-        self._bounded = np.asarray(low.is_valid()) & np.asarray(high.is_valid()) & ~has_nan
+        self._bounded = as_numpy(low.is_valid()) & as_numpy(high.is_valid()) & ~has_nan
         # Of some types pylance writes no bounds, so that their absence says nothing.
         self._any = ~self._bounded & (nulls < zones.stops - zones.starts)
         self._own_bytes = int(low.nbytes + high.nbytes) * 4 + 3 * len(nulls)

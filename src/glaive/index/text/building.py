@@ -15,12 +15,11 @@ from glaive.index.source import IndexSource, ValueBatch
 from glaive.index.text.collecting import Collector
 from glaive.index.text.documents import documents_of
 from glaive.index.text.partition_write import PartitionContent, write_partition
-from glaive.index.text.text_format import TextFormat
+from glaive.index.text.text_format import METADATA, TextFormat
 from glaive.index.text.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["METADATA", "build_partitions", "collect_partitions", "write_metadata"]
+__all__ = ["build_partitions", "collect_partitions", "write_metadata"]
 
-METADATA = "metadata.lance"
 _IGNORED = "deleted_fragments"
 
 _TEXT_BYTES = 4 << 20

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from glaive.arrow.capacity import MAX_OFFSET
-from glaive.arrow.chunked import one_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import CapacityError
 from glaive.index.segment import IndexFile
 from glaive.index.text.postings import Elements
@@ -26,7 +26,7 @@ def numbers_of(file: IndexFile, rows: pa.Table, name: str, kind: pa.DataType) ->
     file.check(**{name: kind})
     if rows[name].null_count:
         raise file.corrupt_column(name, "values", "nulls")
-    return rows[name].to_numpy().astype(np.int64)
+    return as_numpy(rows[name]).astype(np.int64)
 
 
 def elements_of(array: Any, name: str, file: IndexFile) -> Elements:
@@ -52,7 +52,7 @@ def lists_of(rows: pa.Table, name: str, file: IndexFile) -> tuple[Int64s, Any]:
         raise file.corrupt_column(name, "values", "nulls")
     if not len(array):
         return np.zeros(1, np.int64), array.flatten()
-    offsets = array.offsets.to_numpy().astype(np.int64)
+    offsets = as_numpy(array.offsets).astype(np.int64)
     return offsets - offsets[0], array.flatten()
 
 

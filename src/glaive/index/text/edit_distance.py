@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.buffers import integer_array
+from glaive.arrow.chunked import as_numpy
 from glaive.memory import as_array
 from glaive.types import Flags, Int64s
 
@@ -41,10 +42,10 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
     Time is proportional to the tokens that have about that length.
     """
     kept = wanted[:prefix_length]
-    lengths = pc.utf8_length(tokens).to_numpy(zero_copy_only=False)
+    lengths = as_numpy(pc.utf8_length(tokens))
     near = abs(lengths - len(wanted)) <= distance
     if kept:
-        near &= pc.starts_with(tokens, kept).to_numpy(zero_copy_only=False)
+        near &= as_numpy(pc.starts_with(tokens, kept))
     candidates = np.flatnonzero(near)
     found: list[Int64s] = []
     count = 0
@@ -52,7 +53,7 @@ def near_tokens(tokens: Any, wanted: str, distance: int, prefix_length: int, mos
     while start < len(candidates):
         places = candidates[start : start + step]
         start, step = start + step, min(2 * step, _MOST_AT_A_TIME)
-        within = _within(tokens.take(pa.array(places)), wanted, distance)
+        within = _within(tokens.take(integer_array(places)), wanted, distance)
         found.append(places[within])
         count += len(found[-1])
         if count >= most:
@@ -66,7 +67,7 @@ def _within(tokens: Any, wanted: str, distance: int) -> Flags:
     ends = as_array(offsets, np.int64)[tokens.offset : tokens.offset + len(tokens) + 1]
     joined = data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes().decode()
     characters = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
-    lengths = pc.utf8_length(tokens).to_numpy().astype(np.int64)
+    lengths = as_numpy(pc.utf8_length(tokens)).astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     columns = np.arange(len(wanted) + 1, dtype=np.int32)
     goal = np.array([ord(character) for character in wanted], np.uint32)

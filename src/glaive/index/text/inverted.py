@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from glaive.errors import CorruptFileError, UnsupportedFeatureError
 from glaive.format.pb import table_pb2
@@ -17,21 +17,13 @@ from glaive.index.protocol import BuiltSegment, IndexKind, RebuiltSegment
 from glaive.index.registry import index_kind
 from glaive.index.segment import IndexFile, Segment, SegmentWriter
 from glaive.index.source import IndexSource
-from glaive.index.text.building import (
-    METADATA,
-    build_partitions,
-    collect_partitions,
-    write_metadata,
-)
-from glaive.index.text.documents import check_column
-from glaive.index.text.merging import merge_partitions
-from glaive.index.text.opened import OpenedInverted
 from glaive.index.text.params import TextParams
-from glaive.index.text.partition import remap_partition
-from glaive.index.text.partition_read import StoredPartition
-from glaive.index.text.partition_write import partition_files
 from glaive.index.text.posting_layout import read_posting_layout
-from glaive.index.text.text_format import TOKEN_SETS, TextFormat, details_by_name
+from glaive.index.text.text_format import METADATA, TOKEN_SETS, TextFormat, details_by_name
+
+if TYPE_CHECKING:
+    from glaive.index.text.opened import OpenedInverted
+    from glaive.index.text.partition_read import StoredPartition
 
 __all__ = ["MERGE_MEMORY", "Inverted", "form_of", "read_format", "stored_partitions"]
 
@@ -52,6 +44,8 @@ class Inverted(IndexKind):
 
     def open(self, segment: Segment) -> OpenedInverted:
         """Read the parameters; partitions are opened when they are searched."""
+        from glaive.index.text.opened import OpenedInverted
+
         file = segment.open(METADATA)
         layout = read_posting_layout(file)
         known = file.metadata.get("token_set_format", "arrow") in TOKEN_SETS
@@ -66,6 +60,8 @@ class Inverted(IndexKind):
         self, segment: Segment, address_map: AddressMap, out: SegmentWriter
     ) -> RebuiltSegment | None:
         """Remove deleted documents from all partitions."""
+        from glaive.index.text.partition import remap_partition
+
         if not segment.has(METADATA):
             return None
         file = segment.open(METADATA)
@@ -87,6 +83,8 @@ class Inverted(IndexKind):
         self, source: IndexSource, parameters: Mapping[str, Any], out: SegmentWriter
     ) -> BuiltSegment:
         """Tokenize the texts of a source and write the lists of their tokens."""
+        from glaive.index.text.building import build_partitions, write_metadata
+
         form = form_of(source, parameters)
         write_metadata(out, form, build_partitions(source, form, out))
         return form.built()
@@ -95,6 +93,10 @@ class Inverted(IndexKind):
         self, segments: Sequence[Segment], source: IndexSource | None, out: SegmentWriter
     ) -> BuiltSegment:
         """Join the partitions of segments as far as memory allows, and those of a source."""
+        from glaive.index.text.building import collect_partitions, write_metadata
+        from glaive.index.text.documents import check_column
+        from glaive.index.text.merging import merge_partitions
+
         form = read_format(segments[0])
         if source is not None:
             is_json = check_column(source.field, by_element=form.by_element)
@@ -126,6 +128,8 @@ class Inverted(IndexKind):
 
     def statistics(self, segment: Segment) -> dict[str, Any]:
         """How texts became tokens; tokens and documents of all partitions."""
+        from glaive.index.text.partition_write import partition_files
+
         file = segment.open(METADATA)
         params = read_format(segment).params
         names = [partition_files(number) for number in _partitions(file)]
@@ -146,6 +150,8 @@ def form_of(source: IndexSource, parameters: Mapping[str, Any]) -> TextFormat:
     UnsupportedFeatureError
         The column has no texts.
     """
+    from glaive.index.text.documents import check_column
+
     form = TextFormat.of(parameters)
     if check_column(source.field, by_element=form.by_element):
         form = replace(form, params=replace(form.params, lance_tokenizer="json"))
@@ -160,6 +166,8 @@ def read_format(segment: Segment, name: str = METADATA) -> TextFormat:
     CorruptFileError, DataFileMissingError
         Its metadata is damaged or absent.
     """
+    from glaive.index.text.partition_write import partition_files
+
     file = segment.open(name)
     numbers = _partitions(file) if "partitions" in file.metadata else []
     return TextFormat.read(file, segment.open(partition_files(numbers[0])[0]) if numbers else None)
@@ -175,6 +183,8 @@ def stored_partitions(
     UnsupportedFeatureError
         Postings or tokens have an unknown form, or documents are ignored by their fragment.
     """
+    from glaive.index.text.partition_read import StoredPartition
+
     file = segment.open(name)
     layout = read_posting_layout(file)
     if layout != form.layout or form.token_set not in TOKEN_SETS:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.chunked import one_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import CorruptFileError
 from glaive.index.index_file import IndexFile
 from glaive.index.text.columns import elements_of, lists_of, numbers_of
@@ -114,7 +114,7 @@ def read_steps(file: IndexFile, rows: pa.Table, blocks: Blocks, frequencies: Int
     of_list, array = lists_of(rows, column, file)
     if array.null_count or (np.diff(of_list) != blocks.of_list).any():
         raise wrong_lists(file, column)
-    within = array.to_numpy().astype(np.int64)
+    within = as_numpy(array).astype(np.int64)
     offsets = np.append(within + np.repeat(streams.offsets[:-1], blocks.of_list), 0)
     offsets[-1] = streams.offsets[-1]
     list_begins = np.cumsum(blocks.of_list) - blocks.of_list

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.chunked import one_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import OptionError
 from glaive.index.row_set import RowNumbers
 from glaive.index.segment import IndexFile, Segment
@@ -228,7 +228,7 @@ class OpenedPartition:
         table = file.read(["_rowid", "_num_tokens"])
         for column in table.columns:
             file.check_present(column)
-        rows, lengths = (one_array(column).to_numpy() for column in table.columns)
+        rows, lengths = (as_numpy(column) for column in table.columns)
         total = file.number("total_tokens", int(lengths.sum(dtype=np.int64)))
         if not self._layout.scored:
             lengths = quantized_lengths(lengths)
@@ -278,7 +278,7 @@ class OpenedPartition:
         file.check_lists(_posting=pa.large_binary())
         column = file.read([_LENGTH])[_LENGTH]
         file.check_present(column)
-        return one_array(column).to_numpy()
+        return as_numpy(column)
 
     def _read_positions(self, place: int, frequencies: UInt32s) -> tuple[Int64s, UInt32s]:
         file = self._lists
@@ -290,7 +290,7 @@ class OpenedPartition:
         _, begins = lists_of(table, _STREAM_AT, file)
         if begins.type != pa.uint32() or begins.null_count:
             raise file.corrupt_column(_STREAM_AT, "lists of uint32", f"{begins.type}")
-        offsets = np.append(begins.to_numpy().astype(np.int64), len(stream.data))
+        offsets = np.append(as_numpy(begins).astype(np.int64), len(stream.data))
         return decode_list_positions(
             stream.data, offsets, frequencies, block=self._layout.block, where=file.path
         )

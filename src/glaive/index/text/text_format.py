@@ -21,7 +21,19 @@ from glaive.index.protocol import BuiltSegment
 from glaive.index.text.params import TextParams
 from glaive.index.text.posting_layout import PostingLayout
 
-__all__ = ["ELEMENT", "LIST_ELEMENT", "ROW", "TOKEN_SETS", "TextFormat", "details_by_name"]
+__all__ = [
+    "ELEMENT",
+    "LIST_ELEMENT",
+    "METADATA",
+    "ROW",
+    "TOKEN_SETS",
+    "TextFormat",
+    "details_by_name",
+]
+
+METADATA: Final = "metadata.lance"
+"""File with the parameters, and the numbers of the partitions."""
+
 
 ROW: Final = "row"
 LIST_ELEMENT: Final = "list_element"

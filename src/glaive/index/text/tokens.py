@@ -11,11 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glaive.arrow.chunked import one_array
+from glaive.arrow.chunked import as_numpy, one_array
 from glaive.errors import CorruptFileError
 from glaive.index.segment import IndexFile
-from glaive.index.text.fst_read import read_fst
-from glaive.index.text.fst_write import write_fst
 from glaive.named_tuple import NamedTuple
 from glaive.types import Flags, Int64s
 
@@ -60,7 +58,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
         if rows[_TEXT].null_count or rows[_NUMBER].null_count:
             raise _corrupt(file, count, "nulls")
         strings: Any = one_array(rows[_TEXT]).cast(pa.large_binary())
-        tokens = Tokens(strings, rows[_NUMBER].to_numpy().astype(np.int64))
+        tokens = Tokens(strings, as_numpy(rows[_NUMBER]).astype(np.int64))
     numbered = np.zeros(count, np.bool_)
     if len(tokens.numbers) != count or (count and tokens.numbers.max() >= count):
         raise _corrupt(file, count, f"{len(tokens.numbers)}")
@@ -72,7 +70,7 @@ def read_tokens(file: IndexFile, count: int) -> Tokens:
     except pa.ArrowInvalid as error:
         raise file.corrupt("tokens of an index", "UTF-8", str(error)) from error
     order = pc.sort_indices(tokens.strings)
-    return Tokens(tokens.strings.take(order), tokens.numbers[order.to_numpy()])
+    return Tokens(tokens.strings.take(order), tokens.numbers[as_numpy(order)])
 
 
 def _from_set(file: IndexFile, count: int) -> Tokens:
@@ -83,6 +81,8 @@ def _from_set(file: IndexFile, count: int) -> Tokens:
     data = rows[_SET][0].as_buffer()
     if count and rows[_BYTES][0].as_py() > data.size * 1024:
         raise _corrupt(file, count, f"{rows[_BYTES][0].as_py()} bytes of tokens")
+    from glaive.index.text.fst_read import read_fst
+
     return Tokens(*read_fst(data, count, file.path))
 
 
@@ -96,6 +96,8 @@ def write_tokens(tokens: Tokens, schema: pa.Schema) -> pa.Table:
             .select(schema.names)
             .cast(schema)
         )
+    from glaive.index.text.fst_write import write_fst
+
     size = _bytes_of(tokens.strings)
     columns = {
         _SET: pa.array([write_fst(tokens.strings, tokens.numbers)], pa.large_binary()),

@@ -17,7 +17,6 @@ from glaive.format.field import Field
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.source import ValueBatch
 from glaive.index.text.bm25 import TextStatistics
-from glaive.index.text.documents import documents_of
 from glaive.index.text.joined import JoinedPartitions
 from glaive.index.text.opened import OpenedInverted
 from glaive.index.text.opened_partition import OpenedPartition
@@ -90,6 +89,8 @@ class TextColumn:
         """The text of each row: as it is stored, or those of its list joined, as in an index."""
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.storage
+        from glaive.index.text.documents import documents_of
+
         return documents_of(ValueBatch(values, addresses), by_element=False).texts
 
     @classmethod

@@ -8,21 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from glaive.arrow.chunked import join_large
+from glaive.arrow.chunked import as_numpy, join_large
 from glaive.dataclass import dataclass
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.index.row_set import RowNumbers, RowSet
 from glaive.index.text.term_search import Hits, SearchedPartition, TermQuery, search_terms
-from glaive.index.text.tokenizers.tokenizer import Tokenizer
 from glaive.kernels.text_search import MAX_TERMS
-from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import Search
 from glaive.scan.full_text.column import TextColumn, indexed_columns
-from glaive.scan.full_text.combined import CombinedColumn, DocumentPart, combined_hits
 from glaive.scan.full_text.queries import (
     BooleanQuery,
     BoostQuery,
@@ -34,12 +30,16 @@ from glaive.scan.full_text.queries import (
     PhraseQuery,
 )
 from glaive.scan.full_text.text_query import TextQuery
-from glaive.scan.full_text.texts import TextsInMemory
 from glaive.scan.indices import SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
-from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.views import Views
+
+if TYPE_CHECKING:
+    from glaive.index.text.tokenizers.tokenizer import Tokenizer
+    from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.full_text.combined import CombinedColumn
+    from glaive.scan.full_text.texts import TextsInMemory
 
 __all__ = ["TextSearch"]
 
@@ -149,6 +149,8 @@ class TextSearch:
         return found
 
     def _combined(self, query: CombinedFieldsQuery) -> Hits:
+        from glaive.scan.full_text.combined import combined_hits
+
         columns = [self.column(path) for path in query.columns]
         indexed = [column for column in columns if column.segments]
         if not indexed:
@@ -171,6 +173,8 @@ class TextSearch:
     def _combined_column(
         self, column: TextColumn, weight: float, tokenizer: Tokenizer, tokens: Sequence[str]
     ) -> CombinedColumn:
+        from glaive.scan.full_text.combined import CombinedColumn, DocumentPart
+
         known = column.searched(self._among) if column.segments else []
         parts = [DocumentPart(one.partition, one.rows, one.allowed) for one in known]  # type: ignore[arg-type]  # of an index
         total = column.statistics
@@ -264,9 +268,11 @@ class TextSearch:
         fragments = [one for one in self._fragments if one not in covered]
         if not fragments:
             return None
+        from glaive.scan.full_text.texts import TextsInMemory
+
         rows = self._filtered((column.path,), tuple(fragments))
         read = (
-            (column.texts_of(join_large([values]), addresses.to_numpy()), addresses.to_numpy())
+            (column.texts_of(join_large([values]), as_numpy(addresses)), as_numpy(addresses))
             for values, addresses in rows.chunks(stream=True)
         )
         texts = TextsInMemory(read, tokenizer, tokens)
@@ -302,6 +308,10 @@ class TextSearch:
         self, columns: tuple[str, ...], fragments: tuple[int, ...] | None
     ) -> FilteredScan:
         """Rows of fragments that pass the filter, if it comes first: columns, then addresses."""
+        from glaive.scan.filter.scan import FilteredScan
+        from glaive.scan.filter.search import Search
+        from glaive.scan.run.scheduler import ScanRun
+
         condition = None if self.prefilter is None else self.views.filter(self.prefilter)
         source = self.views.scan(
             columns, with_row_address=bool(columns),

@@ -7,14 +7,12 @@ and cut by limit and offset; columns are taken of those that remain.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import numpy as np
 
 from glaive.dataclass import dataclass
-from glaive.scan.filter.scan import FilteredScan
-from glaive.scan.filter.search import Search
 from glaive.scan.found_columns import FoundColumns
 from glaive.scan.indexed.steps import index_steps
 from glaive.scan.indices import FragmentIds, SnapshotIndices
@@ -22,7 +20,6 @@ from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
 from glaive.scan.nearest.choice import ChosenIndex, choose_index
 from glaive.scan.nearest.effort import effort_of
-from glaive.scan.nearest.exact import ExactSearch
 from glaive.scan.nearest.indexed import IndexSearch
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.rescore import rescore
@@ -33,11 +30,14 @@ from glaive.scan.nearest.vectors import VectorType, vector_type
 from glaive.scan.options import ScanOptions
 from glaive.scan.plan import plan_searched
 from glaive.scan.ranked import RankedScan, filters_of
-from glaive.scan.run.scheduler import ScanRun
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ID
 from glaive.scan.take import take_physical
 from glaive.scan.views import Views
+
+if TYPE_CHECKING:
+    from glaive.scan.filter.scan import FilteredScan
+    from glaive.scan.nearest.exact import ExactSearch
 
 __all__ = ["NearestScan"]
 
@@ -234,12 +234,18 @@ class NearestScan(RankedScan):
 
     def _exact(self, options: ScanOptions, meter: Meter) -> ExactSearch:
         """The search that looks at all vectors of some fragments."""
+        from glaive.scan.nearest.exact import ExactSearch
+
         column = self.nearest.column
         scan = self._passing(options, meter, column, ROW_ID)
         return ExactSearch(scan, scan.run.source.projection.inputs[column], self.query)
 
     def _passing(self, options: ScanOptions, meter: Meter, *columns: str) -> FilteredScan:
         """The rows of some fragments that pass the filter, if it comes first."""
+        from glaive.scan.filter.scan import FilteredScan
+        from glaive.scan.filter.search import Search
+        from glaive.scan.run.scheduler import ScanRun
+
         inputs = () if self.prefilter is None else self.prefilter.columns
         source = self.views.scan((), inputs=tuple(dict.fromkeys((*inputs, *columns))))
         rows = replace(options, limit=None, offset=0, order_by=(), late_materialization=None)

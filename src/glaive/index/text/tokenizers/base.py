@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from importlib.util import find_spec
 from typing import TypeVar
 
 import pyarrow as pa
@@ -85,6 +85,8 @@ def base_tokenizer(*names: str) -> Callable[[T], T]:
 
 @cache
 def _tokenizers() -> dict[str, type[BaseTokenizer]]:
+    from pkgutil import iter_modules
+
     from glaive.index.text import tokenizers
 
     for module in iter_modules(tokenizers.__path__, f"{tokenizers.__name__}."):
@@ -103,9 +105,16 @@ def base_tokenizer_of(params: TextParams) -> BaseTokenizer:
         The package that it needs is not installed.
     """
     name = params.base_tokenizer.partition("/")[0]
-    if name not in _tokenizers():
+    known = _REGISTERED.get(name)
+    if known is None and name.isidentifier():
+        # The module that bears the name is looked for first: others need not be imported.
+        home = f"{__name__.rpartition('.')[0]}.{name}"
+        if find_spec(home) is not None:
+            import_module(home)
+        known = _REGISTERED.get(name)
+    if known is None and name not in _tokenizers():
         raise OptionError(
             f"base_tokenizer {params.base_tokenizer!r} is not supported; there are "
             f"{', '.join(sorted(_tokenizers()))}"
         )
-    return _tokenizers()[name](params)
+    return (known or _tokenizers()[name])(params)

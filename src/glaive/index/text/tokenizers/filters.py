@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from glaive.arrow.scalars import constants, scalar
 from glaive.errors import MissingDependencyError
 from glaive.index.text.params import TextParams
 from glaive.index.text.tokenizers.case import lower_case
@@ -78,7 +79,7 @@ class TokenFilters:
         if params.remove_stop_words:
             words = params.custom_stop_words
             chosen = stop_words(params.language) if words is None else frozenset(words)
-            self._stop_words = pa.array(sorted(chosen), pa.large_string())
+            self._stop_words = constants(sorted(chosen), pa.large_string())
         self._language = params.language.lower() if params.stem else None
         if params.stem:
             _stemmer(params.language.lower())
@@ -96,20 +97,20 @@ class TokenFilters:
         pyarrow.Array
             ``large_string``.
         """
-        none: Any = pa.scalar(None, pa.large_string())
+        none: Any = scalar(None, pa.large_string())
         long = None
         if self._max_bytes is not None:
             sizes: Any = pc.binary_length(tokens)
-            limit: Any = pa.scalar(self._max_bytes, pa.int64())
+            limit: Any = scalar(self._max_bytes, pa.int64())
             long = pc.greater_equal(sizes, limit)
             # They are dropped in the end: until then they are empty, and cost nothing.
-            tokens = pc.if_else(long, pa.scalar(b"", pa.large_binary()), tokens)
+            tokens = pc.if_else(long, scalar(b"", pa.large_binary()), tokens)
         words = _decoded(tokens)
         if self._lower_case:
             words = _mapped(lower_case, pc.ascii_lower(words))
         if self._language is not None:
             # Stemmers are not safe to share between threads.
-            words = pa.array(_stemmer(self._language)(words.to_pylist()), pa.large_string())
+            words = constants(_stemmer(self._language)(words.to_pylist()), pa.large_string())
         stopped = None
         if self._stop_words is not None and len(self._stop_words):
             stopped = pc.is_in(words, value_set=self._stop_words)
@@ -136,7 +137,7 @@ def _mapped(change: Callable[[str], str], words: Any) -> Any:
     changed = [change(word) for word in words.filter(wide).to_pylist()]
     if not changed:
         return words
-    return pc.replace_with_mask(words, wide, pa.array(changed, pa.large_string()))
+    return pc.replace_with_mask(words, wide, constants(changed, pa.large_string()))
 
 
 def _stemmer(language: str) -> Callable[[list[str]], list[str]]:

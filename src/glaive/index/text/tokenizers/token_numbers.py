@@ -144,7 +144,8 @@ class TokenNumbers:
         if known == len(self._pieces):
             return
         tokens = self._chain.filter(self._pieces.strings(known))
-        kept = tokens.is_valid().to_numpy(zero_copy_only=False)
+        valid = validity_flags(tokens)
+        kept = slice(None) if valid is None else valid
         self._of_piece = np.concatenate((self._of_piece, np.full(len(tokens), -1, np.int32)))
         self._of_piece[known:][kept] = self._number_tokens(tokens.drop_null())
 

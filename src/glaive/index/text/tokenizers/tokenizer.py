@@ -9,8 +9,8 @@ from typing import Self
 
 import pyarrow as pa
 
+from glaive.arrow.scalars import constants
 from glaive.index.text.params import TextParams
-from glaive.index.text.tokenizers.json_numbers import JsonNumbers, split_query
 from glaive.index.text.tokenizers.token_numbers import TokenChain, TokenNumbers
 
 __all__ = ["Tokenizer"]
@@ -45,6 +45,8 @@ class Tokenizer:
         """
         if not self._is_json:
             return self._words(text)
+        from glaive.index.text.tokenizers.json_numbers import split_query
+
         path, kind, value = split_query(text)
         if kind != "str":
             return [(text, 0)]
@@ -55,11 +57,15 @@ class Tokenizer:
 
         Of a JSON column: for its documents, some steps per value.
         """
-        return JsonNumbers(self._chain) if self._is_json else TokenNumbers(self._chain)
+        if not self._is_json:
+            return TokenNumbers(self._chain)
+        from glaive.index.text.tokenizers.json_numbers import JsonNumbers
+
+        return JsonNumbers(self._chain)
 
     def _words(self, text: str) -> list[tuple[str, int]]:
         numbers = TokenNumbers(self._chain)
-        found = numbers.number(pa.array([text], pa.large_string()))
+        found = numbers.number(constants([text], pa.large_string()))
         named = numbers.tokens
         pairs = zip(found.numbers.tolist(), found.positions.tolist(), strict=True)
         return [(named[number], position) for number, position in pairs]
