@@ -123,6 +123,26 @@ def test_a_key_given_twice_far_apart_is_refused_if_it_matches(tmp_path: Path) ->
     assert insert.execute(in_batches(source))["num_inserted_rows"] == 10_000
 
 
+@pytest.mark.parametrize("mode", ["rewrite_rows", "rewrite_columns"])
+def test_the_condition_chooses_one_of_the_rows_of_a_key_far_apart(
+    mode: Any, tmp_path: Path
+) -> None:
+    dataset = glaive.write_dataset({"id": [5, 6], "w": [3, 3], "v": [1, 2]}, tmp_path / "d")
+
+    def update(first: int, last: int) -> int:
+        keys, weights = [5, *range(10_000, 30_000), 5], [first, *[9] * 20_000, last]
+        builder = dataset.merge_insert("id").when_matched_update_all("source.w > target.w")
+        builder = builder.write_mode(mode).memory_limit(LIMIT)
+        counts = builder.execute(in_batches(pa.table({"id": keys, "w": weights})))
+        return counts["num_updated_rows"]
+
+    assert (update(1, 4), update(5, 1), update(5, 5)) == (1, 1, 0)
+    with pytest.raises(SchemaError, match=r"several rows of the source .*id = 5"):
+        update(6, 7)
+    rows = sorted(dataset.to_table().to_pylist(), key=lambda row: row["id"])
+    assert rows == [{"id": 5, "w": 5, "v": 1}, {"id": 6, "w": 3, "v": 2}]
+
+
 @pytest.mark.parametrize(
     "kind",
     [

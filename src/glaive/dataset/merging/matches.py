@@ -10,7 +10,7 @@ within a struct or a list is a value like any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.arrow.buffers import spread
 from glaive.arrow.conditions import IsOneOf
 from glaive.arrow.python_values import python_values
 from glaive.dataclass import dataclass
@@ -71,6 +72,15 @@ class Matches:
         addresses = self.addresses[kept]
         ids = addresses if self.ids is self.addresses else self.ids[kept]
         return Matches(addresses, ids, self.source[kept])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Matches]) -> Matches:
+        """Matches one after the other; at least one part."""
+        return cls(
+            np.concatenate([part.addresses for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.source for part in parts]),
+        )
 
     def in_order_of_source(self, rows: int) -> Matches:
         """The same in the order of the source, which has ``rows`` rows."""
@@ -216,6 +226,26 @@ class SourceKeys:
         repeated = np.zeros(len(first), np.bool_)
         repeated[known] = counts[first[known]] > 1
         return repeated
+
+    def pairs(self, matches: Matches, most: int) -> Iterator[Matches]:
+        """All pairs of a matched row and a source row with its key, ``most`` or a row's at a time.
+
+        The pairs of a matched row are in one part.
+        """
+        rows = np.flatnonzero(self.first_rows >= 0)
+        first = self.first_rows[rows]
+        order = rows[np.argsort(first, kind="stable")]
+        counts = np.bincount(first, minlength=self.rows)
+        starts = np.cumsum(counts) - counts
+        sizes = counts[matches.source]
+        ends = np.cumsum(sizes)
+        begin = done = 0
+        while begin < len(sizes):
+            end = max(begin + 1, int(np.searchsorted(ends, done + most, side="right")))
+            part = matches.only(np.repeat(np.arange(begin, end), sizes[begin:end]))
+            sources = order[spread(starts[matches.source[begin:end]], sizes[begin:end])]
+            yield replace(part, source=sources)
+            begin, done = end, int(ends[end - 1])
 
     def find(self, columns: Sequence[Any]) -> Int64s:
         """The first source row with the key of each row; -1 for none."""

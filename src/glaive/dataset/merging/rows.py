@@ -61,6 +61,9 @@ _KEY_BYTES: Final = 96
 _MIN_BLOCK_ROWS: Final = 1024
 """Rows of a block at least: every block reads the key columns of the dataset."""
 
+_PAIRS: Final = 1 << 20
+"""Pairs of a matched row and a source row for which a condition is evaluated at a time."""
+
 _OLD_VALUES_SHARE: Final = 8
 """The part of the memory limit for rows that keep some of their values: the longer the windows,
 the fewer pages are read several times."""
@@ -199,17 +202,17 @@ class _Merge:
                 f"{keys.text(int(matches.source[0]))}: such a row exists already, which "
                 f"when_matched_fail() forbids ({len(matches.source)} rows match)"
             )
-        if clauses.update or clauses.delete:
-            self._refuse_ambiguous(keys, matches, alone=alone)
-        if clauses.delete_by_source or not alone:
+        if clauses.delete_by_source:
             self.matched.add(matches.addresses)
-        changed = matches
+        changed = matches if clauses.update or clauses.delete else matches.only(slice(0))
+        repeats = len(changed.source) > 0 and bool(keys.repeated[changed.source].any())
         if clauses.update and clauses.update_condition is not None:
             with meter.step("condition"):
-                held = holds(self.dataset, clauses.update_condition, matches, rows)
-            changed = matches.only(held)
-        if not (clauses.update or clauses.delete):
-            changed = matches.only(slice(0))
+                changed = self._held(keys, changed, rows, repeats=repeats)
+        elif repeats:
+            self._refuse(keys, changed.source[keys.repeated[changed.source]])
+        if not alone:
+            self._refuse(keys, changed.source[self.deleted.overlap(changed.addresses)])
         if clauses.insert:
             self._insert(_unmatched(keys, matches.source), keys)
         self.deleted.add(changed.addresses)
@@ -217,17 +220,29 @@ class _Merge:
         self.source.let_go()
         return _Block(start, stop, changed)
 
-    def _refuse_ambiguous(self, keys: SourceKeys, matches: Matches, *, alone: bool) -> None:
-        """Several rows of the source must not match one of the dataset."""
-        source = matches.source
-        twice = source[keys.repeated[source]]
-        if not len(twice) and not alone:
-            twice = source[self.matched.overlap(matches.addresses)]
+    def _held(
+        self, keys: SourceKeys, matches: Matches, rows: pa.Table, *, repeats: bool
+    ) -> Matches:
+        """Matches for which the condition holds: of rows with the same key it may choose one."""
+        condition = str(self.clauses.update_condition)
+        if not repeats:
+            return matches.only(holds(self.dataset, condition, matches, rows))
+        parts: list[Matches] = []
+        for pairs in keys.pairs(matches, _PAIRS):
+            held = pairs.only(holds(self.dataset, condition, pairs, rows))
+            # Those of a row of the dataset are behind each other.
+            self._refuse(keys, held.source[1:][held.addresses[1:] == held.addresses[:-1]])
+            parts.append(held)
+        return Matches.joined(parts)
+
+    def _refuse(self, keys: SourceKeys, twice: Int64s) -> None:
+        """Several rows of the source must not change one of the dataset."""
         if len(twice):
             raise SchemaError(
                 "Ambiguous merge inserts are prohibited: multiple source rows match the same "
                 "target row: several rows of the source match the same row of the dataset: those "
-                f"with {keys.text(int(twice[0]))}. Keep one row per key in the source."
+                f"with {keys.text(int(twice[0]))}. Keep one row per key in the source, or have the "
+                "condition of when_matched_update_all choose one."
             )
 
     def _insert(self, inserted: NDArray[np.bool_], keys: SourceKeys) -> None:
