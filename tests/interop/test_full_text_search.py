@@ -237,6 +237,27 @@ def test_fuzzy_words_are_cut_in_one_way_whatever_the_index_does(tmp_path: Path, 
     assert glaive.dataset(tmp_path).to_table(full_text_query=query).num_rows or base == "ngram"
 
 
+@pytest.mark.spec("text-search-4")
+def test_similar_words_of_all_segments_are_counted_together(tmp_path: Path) -> None:
+    first = ["hen and the fox", "bee", "don eel", "hen", "fen"]
+    dataset = lance.write_dataset(pa.table({"id": range(5), "text": first}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED", stem=False, remove_stop_words=False)
+    for at, texts in enumerate((["the eel", "bye dog", "been"], ["fox dot", "ben"])):
+        ids = range(10 * at + 10, 10 * at + 10 + len(texts))
+        dataset.insert(pa.table({"id": ids, "text": texts}))
+        dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    for most in (1, 2, 3, 5, 50):
+        for operator in ("OR", "AND"):
+
+            def asked(q: Any, most: int = most, operator: str = operator) -> Any:
+                return q.MatchQuery(
+                    "bee dog", "text", fuzziness=2, max_expansions=most,
+                    operator=q.FullTextOperator[operator],
+                )  # fmt: skip
+
+            assert_alike(tmp_path, asked)
+
+
 CUT = {
     "n-grams": {"base_tokenizer": "ngram"},
     "shorter n-grams": {"base_tokenizer": "ngram", "min_ngram_length": 2},
@@ -265,6 +286,53 @@ def test_all_words_have_to_be_there_by_place_not_by_token(tmp_path: Path, name: 
 
         assert_alike(tmp_path, alone)
         assert_alike(tmp_path, both)
+
+
+@pytest.mark.spec("text-search-3")
+@pytest.mark.parametrize("name", CUT)
+def test_a_phrase_of_tokens_that_have_one_place_needs_any_of_them(
+    tmp_path: Path, name: str
+) -> None:
+    texts = ["cat", "cat dog", "dog cat", "cat x cat", "catdog", "hello", "fooBar baz", "foobar"]
+    dataset = lance.write_dataset(pa.table({"id": range(8), "text": texts}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED", with_position=True, **CUT[name])
+    dataset.insert(pa.table({"id": range(8, 12), "text": ["cat dog", "cat", "dog cat", "hello"]}))
+    for phrase in ("cat", "cat dog", "cat cat", "catdog", "hello", "fooBar baz"):
+        for slop in (0, 2):
+
+            def asked(q: Any, phrase: str = phrase, slop: int = slop) -> Any:
+                return q.PhraseQuery(phrase, "text", slop=slop)
+
+            assert_alike(tmp_path, asked)
+
+
+@pytest.mark.spec("text-search-1")
+@pytest.mark.spec("text-search-6")
+@pytest.mark.parametrize("segments", [1, 2])
+def test_an_index_whose_rows_are_all_deleted_still_makes_tokens_and_counts_for_scores(
+    tmp_path: Path, segments: int
+) -> None:
+    texts = ["the apple", "bananas", "apples and the pear", "a pear"] * 3
+    dataset = lance.write_dataset(pa.table({"id": range(12), "text": texts}), tmp_path)
+    dataset.create_scalar_index("text", "INVERTED")
+    dataset.insert(pa.table({"id": range(12, 16), "text": texts[:4]}))
+    if segments == 2:
+        dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    dataset.delete("id < 12")
+    dataset.insert(pa.table({"id": [20, 21], "text": ["banana apple", "the"]}))
+    for words in ("apple", "the", "banana pear"):
+
+        def asked(q: Any, words: str = words) -> Any:
+            return q.MatchQuery(words, "text")
+
+        def of_all(_: Any, words: str = words) -> Any:
+            return words
+
+        assert_alike(tmp_path, asked)
+        assert_alike(tmp_path, of_all)
+        assert_alike(tmp_path, of_all, fast_search=True)
+    found = glaive.dataset(tmp_path).to_table(["id"], full_text_query="apple", fast_search=True)
+    assert found.num_rows == (2 if segments == 2 else 0)
 
 
 def test_columns_without_an_index_are_read(tmp_path: Path) -> None:

@@ -136,25 +136,38 @@ class SnapshotIndices:
     @cached_property
     def all(self) -> tuple[LogicalIndex, ...]:
         """Indices of known kinds that answer for a fragment, in the order of the manifest."""
-        if self.snapshot.manifest.index_section is None:
-            return ()
         by_name: dict[str, list[IndexedSegment]] = {}
-        live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
-        answered: dict[str, FragmentIds] = {}
-        for entry in followed(self.snapshot.manifest.indices):
-            covered = covered_fragments(entry)
-            kind = None if entry.name == REUSE_INDEX or not covered else self._kind_of(entry)
-            if kind is None or covered is None:
-                continue
-            before = answered.get(entry.name, frozenset())
-            fragments = (covered & live) - before
-            if fragments:
-                answered[entry.name] = before | fragments
-                by_name.setdefault(entry.name, []).append(IndexedSegment(entry, kind, fragments))
+        for segment in self._segments:
+            if segment.fragments:
+                by_name.setdefault(segment.entry.name, []).append(segment)
         return tuple(
             LogicalIndex(name, tuple(segments[0].entry.fields), tuple(segments))
             for name, segments in by_name.items()
         )
+
+    @cached_property
+    def emptied(self) -> tuple[IndexedSegment, ...]:
+        """Segments of known kinds that answer for no fragment any more."""
+        return tuple(segment for segment in self._segments if not segment.fragments)
+
+    @cached_property
+    def _segments(self) -> list[IndexedSegment]:
+        if self.snapshot.manifest.index_section is None:
+            return []
+        segments: list[IndexedSegment] = []
+        live = frozenset(self.snapshot.manifest.fragment_ids.tolist())
+        answered: dict[str, FragmentIds] = {}
+        for entry in followed(self.snapshot.manifest.indices):
+            covered = covered_fragments(entry)
+            kind = None if entry.name == REUSE_INDEX or covered is None else self._kind_of(entry)
+            if kind is None or covered is None:
+                continue
+            before = answered.get(entry.name, frozenset())
+            fragments = (covered & live) - before
+            if fragments or covered.isdisjoint(live):
+                answered[entry.name] = before | fragments
+                segments.append(IndexedSegment(entry, kind, fragments))
+        return segments
 
     def _kind_of(self, entry: table_pb2.IndexMetadata) -> IndexKind | None:
         """The kind of an entry; where it does not say, its files are listed once in a session.

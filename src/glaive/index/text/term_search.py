@@ -169,7 +169,7 @@ def search_terms(
     A request for each token and partition whose posting list is not kept.
     """
     mean = statistics.mean_length
-    groups = [_groups(query, one.partition) for one in searched]
+    groups = [_groups(query, [one.partition for one in searched])] * len(searched)
     tokens = dict.fromkeys(token for group in groups for part in group for token in part)
     lists = {token: [one.partition.weighted(token, mean) for one in searched] for token in tokens}
     rare = {
@@ -200,8 +200,8 @@ def _at_most(most: int | None, one: SearchedPartition) -> int:
     return one.partition.size if most is None else min(most, one.partition.size)
 
 
-def _groups(query: TermQuery, partition: Partition) -> list[list[str]]:
-    """Tokens of a partition of which a document needs one, for each place in the query."""
+def _groups(query: TermQuery, partitions: Sequence[Partition]) -> list[list[str]]:
+    """Tokens of which a document needs one, for each place in the query."""
     if query.phrase or not (query.fuzziness or query.every):
         return [[token] for token, _ in query.tokens]
     if not query.fuzziness:
@@ -212,7 +212,12 @@ def _groups(query: TermQuery, partition: Partition) -> list[list[str]]:
     groups: list[list[str]] = []
     left = query.max_expansions
     for token, _ in query.tokens:
-        groups.append(partition.near(token, query.fuzziness, query.prefix_length, left))
+        near = [
+            partition.near(token, query.fuzziness, query.prefix_length, left)
+            for partition in partitions
+        ]
+        distinct = sorted({one.encode(): one for part in near for one in part}.items())
+        groups.append([one for _, one in distinct[:left]])
         left -= len(groups[-1])
     return groups
 

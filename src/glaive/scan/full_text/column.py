@@ -81,6 +81,7 @@ class TextColumn:
         kind: Any = field.to_arrow().type
         listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         self.index = _index_of(snapshot, field.id)
+        self._emptied = _emptied(snapshot, field.id, self.index)
         self.plain = _is_text(kind)
         if not self.plain and self.index is None and not (listed and _is_text(kind.value_type)):
             raise OptionError(f"full_text_query: column {path!r} holds no texts, but {kind}")
@@ -104,11 +105,10 @@ class TextColumn:
 
     @cached_property
     def segments(self) -> Sequence[tuple[IndexedSegment, OpenedInverted]]:
-        """The segments of its index, opened."""
-        if self.index is None:
-            return ()
+        """The segments of its index, opened: those that answer for no row count for scores."""
         indices = SnapshotIndices.of(self.snapshot)
-        opened: list[Any] = [(one, indices.open(one)) for one in self.index.segments]
+        known = () if self.index is None else self.index.segments
+        opened: list[Any] = [(one, indices.open(one)) for one in (*known, *self._emptied)]
         return opened
 
     @property
@@ -205,6 +205,17 @@ def _index_of(snapshot: Snapshot, field_id: int) -> LogicalIndex | None:
     return None
 
 
+def _emptied(snapshot: Snapshot, field_id: int, index: LogicalIndex | None) -> list[IndexedSegment]:
+    """Segments of the full-text index of a field whose rows were all deleted."""
+    found = [one for one in SnapshotIndices.of(snapshot).emptied if _is_over(one, field_id)]
+    name = found[0].entry.name if index is None and found else None if index is None else index.name
+    return [one for one in found if one.entry.name == name]
+
+
+def _is_over(segment: IndexedSegment, field_id: int) -> bool:
+    return segment.kind.name == _KIND and list(segment.entry.fields) == [field_id]
+
+
 def _path_of(snapshot: Snapshot, field_id: int) -> str | None:
     """The path of a field; None for one that does not exist."""
 
@@ -230,9 +241,12 @@ def indexed_columns(snapshot: Snapshot) -> list[str]:
 
 
 def _indexed_columns(snapshot: Snapshot) -> list[str]:
+    indices = SnapshotIndices.of(snapshot)
+    kinds = [(index.kind, index.fields) for index in indices.all]
+    kinds += [(segment.kind, tuple(segment.entry.fields)) for segment in indices.emptied]
     paths = [
-        _path_of(snapshot, index.fields[0])
-        for index in SnapshotIndices.of(snapshot).all
-        if index.kind.name == _KIND and len(index.fields) == 1
+        _path_of(snapshot, fields[0])
+        for kind, fields in kinds
+        if kind.name == _KIND and len(fields) == 1
     ]
     return list(dict.fromkeys(path for path in paths if path is not None))

@@ -232,6 +232,9 @@ class TextSearch:
         if terms.phrase:
             for _, opened in column.segments:
                 opened.check_positions()
+            if len({position for _, position in terms.tokens}) == 1:
+                # Of n-grams, which have one place, a document of an index needs any.
+                terms = terms._replace(phrase=False)
         parts: list[Hits] = []
         if terms.tokens and column.segments:
             # Each partition has similar words of its own, and sums of all its documents.
