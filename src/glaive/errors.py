@@ -305,7 +305,7 @@ class DataFileMissingError(NotFoundError, ValueError, FileNotFoundError):
     """A manifest names a file that does not exist."""
 
 
-class IndexNotFoundError(NotFoundError, KeyError, RuntimeError):
+class IndexNotFoundError(NotFoundError, KeyError, RuntimeError, ValueError):
     """No such index; the message names the existing ones."""
 
 

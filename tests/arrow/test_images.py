@@ -98,7 +98,8 @@ def test_images_may_be_confined_to_places(tmp_path: Path) -> None:
 
 
 def test_images_are_encoded_and_decoded_by_a_function() -> None:
-    encoded = tensors().to_encoded(lambda image: image.tobytes())
+    encoded = tensors().to_encoded(lambda images: pa.array([one.tobytes() for one in images]))
+    assert encoded.equals(tensors().to_encoded(lambda images: [one.tobytes() for one in images]))
 
     def decode(values: pa.Array) -> np.ndarray:
         numbers = np.frombuffer(b"".join(values.to_pylist()), np.uint8)
@@ -106,6 +107,12 @@ def test_images_are_encoded_and_decoded_by_a_function() -> None:
 
     np.testing.assert_array_equal(encoded.to_tensor(decode).to_numpy(), pixels())
     np.testing.assert_array_equal(tensors().slice(1).to_numpy(), pixels()[1:])
+
+
+@pytest.mark.parametrize("wrong", [b"png", pa.array([b"png"]), None])
+def test_an_encoder_returns_the_bytes_of_each_image(wrong: Any) -> None:
+    with pytest.raises(SchemaError, match="the pixels of all 2 images and returns an array"):
+        tensors().to_encoded(lambda _: wrong)
 
 
 def test_pixels_are_a_view() -> None:

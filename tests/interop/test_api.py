@@ -33,7 +33,6 @@ SAME_NAMES = ("torch.data", "file", "blob", "arrow", "bitmap", "sampler", "pydan
 
 
 ABSENT = {
-    "partitions are assigned while an index is built": "IndicesBuilder.assign_ivf_partitions",
     "a part of pylance's inner works": """
         BooleanQuery.inner BoostQuery.inner CombinedFieldsQuery.inner FullTextQuery.inner
         MatchQuery.inner MultiMatchQuery.inner PhraseQuery.inner

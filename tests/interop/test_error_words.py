@@ -70,6 +70,13 @@ WORDS: dict[str, Call] = {
     "delete_rate_limit must be greater than 0, got 0": lambda _, ds: ds.cleanup_old_versions(
         delete_rate_limit=0
     ),
+    "delete_concurrency must be": lambda _, ds: ds.cleanup_old_versions(delete_concurrency=0),
+    "The `on` argument to merge_insert must be a str or iterable of str": lambda _, ds: (
+        ds.merge_insert(5)
+    ),
+    "Merge operation reduced fragment count from 1 to 0": lambda lib, ds: lib.LanceDataset.commit(
+        ds.uri, lib.LanceOperation.Merge([], ds.lance_schema), read_version=ds.version
+    ),
     "Dataset already exists:": lambda _, ds: ds.shallow_clone(ds.uri, 1),
     "Must specify either compared_against": lambda _, ds: ds.delta(),
     "Column id already exists in the dataset": lambda _, ds: ds.add_columns({"id": "1"}),

@@ -124,6 +124,16 @@ def polars_schema(lib: Any, place: str) -> Any:
 RESULTS: dict[str, Call] = {
     "rows that indices cover": lambda _, ds, __: indexed_rows(ds),
     "inner names": lambda _, ds, place: inner(ds, place),
+    "SQL by keywords": lambda _, ds, __: (
+        ds.sql("SELECT id FROM t WHERE v > 2")
+        .table_name(table_name="t")
+        .batch_size(batch_size=100)
+        .batch_size_bytes(batch_size_bytes=1 << 20)
+        .blob_handling(blob_handling="all_binary")
+        .build()
+        .to_stream_reader()
+        .read_all()
+    ),
     "fragment as text": lambda _, ds, __: fragment_text(ds),
     "texts of polars": lambda lib, _, place: polars_schema(lib, place),
     "file as text": lambda lib, _, __: repr(lib.fragment.DataFile("x", [0], [0], 2, 0)),
@@ -336,6 +346,7 @@ ERRORS: dict[str, Call] = {
     ).add_schema_metadata("k", 3),
     "no rewrites": lambda lib, ds, _: lib.optimize.Compaction.commit(ds, [3]),
     "options of no kind": lambda lib, ds, _: lib.optimize.Compaction.plan(ds, 3),
+    "model of no index": lambda _, ds, __: ds.get_ivf_model("nope"),
     "fragment by name": lambda _, ds, __: ds.get_fragment("a"),
     "no deletion file": lambda lib, _, __: lib.fragment.DeletionFile.from_json("z"),
 }

@@ -223,14 +223,15 @@ class FixedShapeImageTensorArray(ImageArray):
         return tf.convert_to_tensor(self.to_numpy())
 
     def to_encoded(
-        self, encoder: Callable[[Any], bytes] | None = None, storage_type: Any = _BINARY
+        self, encoder: Callable[[Any], Any] | None = None, storage_type: Any = _BINARY
     ) -> EncodedImageArray:
-        """Encode each image.
+        """Encode all images.
 
         Parameters
         ----------
         encoder
-            From the pixels of one image to bytes. Default: PNG, by Pillow.
+            From the pixels of all images, as :meth:`to_numpy` has them, to one value for each: an
+            Arrow array of ``storage_type``, or a sequence of bytes. Default: PNG, by Pillow.
         storage_type
             Arrow type of the values: binary, or large_binary for more than 2 GiB in all.
 
@@ -238,11 +239,23 @@ class FixedShapeImageTensorArray(ImageArray):
         ------
         MissingDependencyError
             There is no encoder, and Pillow is not installed.
+        SchemaError
+            The encoder returned something else.
         """
         kind = storage_type
-        encode = encoder or image_codecs.encode_png
         wanted: Any = EncodedImageType(kind)
-        values = pa.array([encode(image) for image in self.to_numpy()], kind)
+        pixels = self.to_numpy()
+        if encoder is None:
+            values: Any = [image_codecs.encode_png(image) for image in pixels]
+        else:
+            values = encoder(pixels)
+        if isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes):
+            values = pa.array(values, kind)
+        if not isinstance(values, pa.Array) or len(values) != len(self):
+            raise SchemaError(
+                f"to_encoded: the encoder gets the pixels of all {len(self)} images and returns "
+                f"an array with the bytes of each, not {type(values).__name__}"
+            )
         made: Any = pa.ExtensionArray.from_storage(wanted, values)
         return made  # type: ignore[no-any-return]  # the type says which class
 

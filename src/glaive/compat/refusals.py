@@ -136,6 +136,11 @@ REFUSED_MEMBERS: Final[tuple[Absence, ...]] = (
         "Scanner.take",
     ),
     Absence(
+        "partitions are assigned while an index is built",
+        "Call create_index(…), or glaive.vector.compute_partitions(…) with torch",
+        "IndicesBuilder.assign_ivf_partitions",
+    ),
+    Absence(
         "the file reads from where it is stored",
         "Use read() or readall()",
         "BlobFile.detach",

@@ -1525,7 +1525,7 @@ class LanceDataset:
         versions
             Delete only these versions.
         delete_concurrency
-            Accepted and ignored; the store decides.
+            At least 1; otherwise ignored: the store decides.
         progress
             Show the deleted files on a line of the terminal, if there is one.
 
@@ -1533,6 +1533,8 @@ class LanceDataset:
         ------
         CleanupError
             A version to be deleted has a tag; nothing was deleted.
+        OptionError
+            An argument is wrong.
 
         Notes
         -----
@@ -1549,7 +1551,7 @@ class LanceDataset:
         given = (older_than, retain_versions, versions)
         policy = CleanupPolicy(*given, delete_unverified, error_if_tagged_old_versions)
         with showing(progress, "clean up", unit="files"):
-            return clean_up(self._at, policy, delete_rate_limit)
+            return clean_up(self._at, policy, delete_rate_limit, delete_concurrency)
 
     def explain_cleanup_old_versions(
         self,

@@ -28,9 +28,9 @@ class SqlQueryBuilder:
     def __repr__(self) -> str:
         return f"SqlQueryBuilder({self._sql!r}, table_name={self._table!r})"
 
-    def table_name(self, name: str) -> SqlQueryBuilder:
+    def table_name(self, table_name: str) -> SqlQueryBuilder:
         """Name of the dataset in the query; ``dataset`` by default."""
-        self._table = name
+        self._table = table_name
         return self
 
     def with_row_id(self, with_row_id: bool = True) -> SqlQueryBuilder:
@@ -43,19 +43,19 @@ class SqlQueryBuilder:
         self._options["with_row_address"] = with_row_addr
         return self
 
-    def blob_handling(self, mode: str) -> SqlQueryBuilder:
+    def blob_handling(self, blob_handling: str) -> SqlQueryBuilder:
         """How blob columns are returned; see ``ScanOptions``."""
-        self._options["blob_handling"] = mode
+        self._options["blob_handling"] = blob_handling
         return self
 
-    def batch_size(self, rows: int) -> SqlQueryBuilder:
+    def batch_size(self, batch_size: int) -> SqlQueryBuilder:
         """Approximate rows per batch of the result."""
-        self._batch_size = rows
+        self._batch_size = batch_size
         return self
 
-    def batch_size_bytes(self, size: int) -> SqlQueryBuilder:
+    def batch_size_bytes(self, batch_size_bytes: int) -> SqlQueryBuilder:
         """Approximate bytes per batch read."""
-        self._options["batch_size_bytes"] = size
+        self._options["batch_size_bytes"] = batch_size_bytes
         return self
 
     def build(self) -> SqlQuery:

@@ -23,13 +23,14 @@ __all__ = ["DEFAULT_BATCH_SIZE", "TO_WRITE_AGAIN", "ScanOptions"]
 DEFAULT_BATCH_SIZE = 8192
 """Rows per batch."""
 
-_SEARCHES = (
-    "index_segments",
-    "row_addr_allowlist",
-    "row_addr_blocklist",
-    "aggregate",
-)
-"""Options that need an index or change what a scan is."""
+_ROW_ADDRESSES = "a filter chooses rows by their addresses: filter='_rowaddr IN (0, 7)'"
+_REFUSED = {
+    "index_segments": "searches use all segments of an index, and rows in none. Leave it out",
+    "row_addr_allowlist": _ROW_ADDRESSES,
+    "row_addr_blocklist": _ROW_ADDRESSES.replace("IN", "NOT IN"),
+    "aggregate": "aggregate the table that comes back, or use dataset.sql(…)",
+}
+"""Options of pylance that scans do not have, and the way round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,7 @@ _SWITCHES = (
 )
 _RANKED = ("nearest", "full_text_query")
 _NAMES = frozenset(field.name for field in fields(ScanOptions))
-_KNOWN = _NAMES.union(_SEARCHES, ("substrait_filter",))
+_KNOWN = _NAMES.union(_REFUSED, ("substrait_filter",))
 _LEAST = {
     "limit": 0,
     "offset": 0,
@@ -251,14 +252,15 @@ def _one_filter(source: Any) -> object:
         )
     if source.get("search_filter") is not None:
         raise UnsupportedFeatureError(
-            "filter: 'search_filter' needs an index, which glaive does not read yet. Leave it out."
+            "filter: 'search_filter' is not supported. Give the search as nearest= or "
+            "full_text_query=, beside the filter."
         )
     return source.get("expr_filter")
 
 
 def _refuse(name: str, value: object) -> None:
     """Pass over an option that asks for nothing; raise for all others."""
-    if name not in _SEARCHES:
+    if name not in _REFUSED:
         from difflib import get_close_matches
 
         close = get_close_matches(name, sorted(_KNOWN), n=1)
@@ -266,8 +268,7 @@ def _refuse(name: str, value: object) -> None:
         raise OptionError(f"unknown scan option {name!r}{hint} Known: {', '.join(sorted(_NAMES))}")
     if value is not None and value not in ([], ()):
         raise UnsupportedFeatureError(
-            f"the scan option {name!r} is not supported yet (found {value!r:.80}): it needs an "
-            "index. Leave it out and work on the table that comes back."
+            f"the scan option {name!r} is not supported (found {value!r:.80}): {_REFUSED[name]}."
         )
 
 

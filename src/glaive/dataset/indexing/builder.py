@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from glaive.compat.absent import refuse_members
+from glaive.compat.refusals import REFUSED_MEMBERS
 from glaive.dataset.indexing.encoded_files import (
     EncodedVectors,
     load_sorted,
@@ -38,6 +40,7 @@ __all__ = ["IndicesBuilder"]
 _MEMORY_LIMIT = 1 << 30
 
 
+@refuse_members(REFUSED_MEMBERS)
 class IndicesBuilder:
     """Builds a vector index in steps, whose results can be kept between them.
 

@@ -279,6 +279,11 @@ class MergeInsertBuilder:
 
 def _keys(schema: LanceSchema, on: str | Iterable[str] | None) -> tuple[str, ...]:
     """The key columns, as spelled in the dataset; default: its primary key."""
+    if on is not None and not isinstance(on, Iterable):
+        raise OptionError(
+            "The `on` argument to merge_insert must be a str or iterable of str: key columns; "
+            f"found {on!r}"
+        )
     given = [on] if isinstance(on, str) else list(on or ())
     if not given:
         declared = primary_key(schema)

@@ -95,11 +95,18 @@ class CleanupExplanation:
 
 
 def clean_up(
-    dataset: OpenedVersion, policy: CleanupPolicy, delete_rate_limit: int | None
+    dataset: OpenedVersion,
+    policy: CleanupPolicy,
+    delete_rate_limit: int | None,
+    delete_concurrency: int | None = None,
 ) -> CleanupStats:
     """Delete what the policy allows."""
-    if delete_rate_limit is not None and delete_rate_limit < 1:
-        raise OptionError(f"delete_rate_limit must be greater than 0, got {delete_rate_limit}")
+    for name, limit in (
+        ("delete_rate_limit", delete_rate_limit),
+        ("delete_concurrency", delete_concurrency),
+    ):
+        if limit is not None and limit < 1:
+            raise OptionError(f"{name} must be greater than 0, got {limit}")
     emit(DATASETS, event="cleaning", uri=dataset.uri)
     plan = _plan(dataset, policy)
     line = current_line()

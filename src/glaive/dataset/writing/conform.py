@@ -50,10 +50,10 @@ def match_schema(source: pa.Schema, target: LanceSchema, *, where: str) -> Lance
     if not fields and target.fields and not faults:
         faults.append("they have none of the dataset's columns")
     if faults:
+        known = f"Columns of the dataset: {', '.join(target.names)}. " if target.names else ""
         raise SchemaError(
             f"Append with different schema: the rows do not match {where}: {'; '.join(faults)}. "
-            "Columns of the dataset: "
-            f"{', '.join(target.names)}. Rename, cast or drop columns first."
+            f"{known}Rename, cast or drop columns first."
         )
     return replace(target, fields=fields)
 
@@ -116,7 +116,11 @@ def check_names(names: Collection[str]) -> None:
             raise SchemaError(
                 f"column {name!r}: the name is reserved for row ids and cannot be used. Rename it."
             )
-        if not name or "." in name:
+        if not name:
+            raise SchemaError(
+                "a column has the empty name, by which nobody could ask for it. Rename it."
+            )
+        if "." in name:
             raise SchemaError(
                 f"column {name!r}: a top level field cannot contain `.`, which separates members "
                 "of structs. Rename it."

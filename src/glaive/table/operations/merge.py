@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from glaive.dataclass import dataclass
+from glaive.errors import OptionError
 from glaive.format.fields import LanceSchema
 from glaive.format.flags import Feature
 from glaive.format.fragment import Fragment
@@ -88,8 +89,20 @@ class Merge(TableOperation):
         return incompatible(theirs)
 
     def apply(self, base: Manifest | None, context: BuildContext) -> Draft:
-        """The schema and the fragments of the operation."""
+        """The schema and the fragments of the operation.
+
+        Raises
+        ------
+        OptionError
+            There are fewer fragments than before.
+        """
         base = needs_dataset(base, "add columns")
+        if len(self.fragments) < base.num_fragments:
+            raise OptionError(
+                f"Merge operation reduced fragment count from {base.num_fragments} to "
+                f"{len(self.fragments)}: it lists all fragments of the new version, so that the "
+                "rows of the others would be lost. Add these, changed or not."
+            )
         wire = copy_of(base)
         set_columns(wire, self.schema, metadata=bool(self.schema.metadata))
         mark_file_versions(wire, self.fragments, base.data_format)
