@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -690,6 +691,31 @@ class TestAlter:
                 except (GlaiveError, OSError):
                     allowed.append(None)
             assert allowed[0] == allowed[1], (old, new)
+
+    def test_columns_of_extension_types_are_cast_as_their_storage(self, tmp_path: Path) -> None:
+        tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(8.0).reshape(2, 4))
+        halves = pa.list_(pa.float16(), 4)
+        found = []
+        for library in (glaive, lance):
+            path = str(tmp_path / library.__name__)
+            dataset = library.write_dataset(pa.table({"v": tensors}), path)
+            dataset.alter_columns({"path": "v", "data_type": halves})
+            found.append(lance.dataset(path).to_table())
+        assert found[0] == found[1]
+        assert found[0].schema == pa.schema({"v": halves})
+
+    @pytest.mark.parametrize("new", [pa.list_(pa.float16(), 5), pa.string(), pa.json_()], ids=str)
+    def test_other_casts_of_extension_types_are_refused(
+        self, tmp_path: Path, new: pa.DataType
+    ) -> None:
+        tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((2, 4)))
+        documents = pa.array(["{}", "[]"], pa.json_())
+        table = pa.table({"v": tensors, "j": documents})
+        dataset = glaive.write_dataset(table, tmp_path / "d")
+        for column in ("v", "j"):
+            with pytest.raises(SchemaError, match="cannot be cast from"):
+                dataset.alter_columns({"path": column, "data_type": new})
+        assert dataset.to_table() == table
 
     WRONG: tuple[tuple[tuple[Any, ...], Any, str], ...] = (
         (({"path": "zz", "name": "q"},), ColumnNotFoundError, "zz"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -129,6 +130,35 @@ def test_an_index_over_another_column_is_not_replaced(path: str) -> None:
     dataset.create_scalar_index("id", "BTREE", name="x")
     with pytest.raises(OptionError, match="over another column"):
         dataset.create_scalar_index("t", "BTREE", name="x", replace=True)
+
+
+NAMED: tuple[list[tuple[str, str]], ...] = (
+    [("id", "BTREE"), ("id", "BITMAP"), ("id", "ZONEMAP"), ("id", "BITMAP")],
+    [("t", "INVERTED"), ("t", "NGRAM"), ("t", "INVERTED")],
+    [("id", "BTREE"), ("t", "BTREE"), ("id", "BTREE")],
+)
+
+
+@pytest.mark.parametrize("made", NAMED, ids=str)
+def test_an_index_of_another_kind_gets_a_name_of_its_own(
+    path: str, tmp_path: Path, made: list[tuple[str, str]]
+) -> None:
+    names = []
+    for library in (glaive, lance):
+        copied = shutil.copytree(path, tmp_path / library.__name__)
+        dataset = library.dataset(str(copied))
+        for column, kind in made:
+            dataset.create_scalar_index(column, kind)
+        names.append(sorted((one.name, one.index_type) for one in dataset.describe_indices()))
+    assert names[0] == names[1]
+    assert len(names[0]) == len(set(made))
+
+
+def test_a_name_that_another_column_took_is_not_taken_again(path: str) -> None:
+    dataset = glaive.dataset(path)
+    dataset.create_scalar_index("id", "BTREE", name="t_idx")
+    dataset.create_scalar_index("t", "BTREE")
+    assert sorted(one.name for one in dataset.describe_indices()) == ["t_idx", "t_idx_2"]
 
 
 @pytest.mark.spec("btree-6")

@@ -23,9 +23,10 @@ from glaive.errors import OptionError, SchemaError
 from glaive.events import DATASETS, emit
 from glaive.expr.coerce import is_list
 from glaive.file.versions import profile_of
+from glaive.format.extension import JSON
 from glaive.format.fields import Field, LanceSchema, new_field_ids
 from glaive.format.fragment import DataFile
-from glaive.format.logical_types import EXTENSION_NAME
+from glaive.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
 from glaive.format.manifest import Manifest
 from glaive.scan.views import Views
 from glaive.table.operations.project import Project
@@ -256,8 +257,12 @@ def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:
 def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[int]) -> Field:
     """The field with its new type, under a new id."""
     old, data_type, path = schema.field_by_id(number), changes.types[number], changes.paths[number]
-    if EXTENSION_NAME in old.metadata or isinstance(data_type, pa.BaseExtensionType):
-        raise SchemaError(f"column {path!r}: extension types cannot be cast")
+    if old.metadata.get(EXTENSION_NAME) == JSON or isinstance(data_type, pa.BaseExtensionType):
+        raise SchemaError(
+            f"Cannot cast column {path!r}: it cannot be cast from {old.to_arrow().type} to "
+            f"{data_type}. Extension types other than JSON are cast to plain types, as their "
+            "storage is; otherwise add a column with an expression and drop this one."
+        )
     if not _castable(old.arrow_type, data_type):
         raise SchemaError(
             f"Cannot cast column {path!r}: it cannot be cast from {old.arrow_type} to {data_type}. "
@@ -265,7 +270,11 @@ def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[in
             "and decimals, or lists of these; otherwise add a column with an expression and drop "
             "this one."
         )
-    metadata: Any = dict(old.metadata)
+    metadata: Any = {
+        key: value
+        for key, value in old.metadata.items()
+        if key not in (EXTENSION_NAME, EXTENSION_METADATA)
+    }
     arrow = pa.field(old.name, data_type, changes.nullable.get(number, old.nullable), metadata)
     return renumbered(LanceSchema.from_arrow(pa.schema([arrow])).fields[0], ids)
 
@@ -317,8 +326,8 @@ def _struct_paths(part: Field, old: Field, above: tuple[str, ...]) -> Iterator[s
 
 def _values(array: Any, wanted: pa.Field) -> Any:
     try:
-        return array.cast(wanted.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return (array.storage if isinstance(array, pa.ExtensionArray) else array).cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise SchemaError(
             f"column {wanted.name!r} cannot be cast from {array.type} to {wanted.type}: {error}. "
             "Change these values first, or choose another type."

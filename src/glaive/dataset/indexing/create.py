@@ -28,6 +28,8 @@ from glaive.dataset.tasks import LOCAL, Job
 from glaive.errors import IndexExistsError, IndexKindError, OptionError, UnsupportedFeatureError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
+from glaive.index.protocol import IndexKind
+from glaive.index.registry import kind_of
 from glaive.table.index_coverage import covered_fragments, with_covered
 from glaive.table.operations.create_index import CreateIndex
 
@@ -79,7 +81,7 @@ def index_task(
     if fragment_ids is not None:
         ids = tuple(fragment_ids)
         dataset.snapshot.positions_of(ids)
-    index_name: object = f"{column}_idx" if name is None else name
+    index_name: object = _free_name(dataset.manifest, column, kind) if name is None else name
     if not isinstance(index_name, str) or not index_name:
         raise OptionError(f"name: expected the name of the index, found {name!r}")
     uuid = None if index_uuid is None else str(uuid_of("index_uuid", index_uuid))
@@ -267,9 +269,9 @@ def _replaced(
         )
     fields = [manifest.schema.find(task.column)[-1].id]
     if any(list(entry.fields) != fields for entry in before):
-        raise OptionError(
-            f"name: the index {task.name!r} is over another column than {task.column!r}. Choose "
-            "another name"
+        raise IndexExistsError(
+            f"Index name {task.name!r} already exists with different fields: it is over another "
+            f"column than {task.column!r}; please specify a different name"
         )
     return before
 
@@ -297,6 +299,17 @@ def _given(segments: Sequence[Index]) -> list[table_pb2.IndexMetadata]:
 
 def _uuid(entry: table_pb2.IndexMetadata) -> UUID:
     return UUID(bytes=entry.uuid.uuid)
+
+
+def _free_name(manifest: Manifest, column: str, kind: IndexKind) -> str:
+    """``column_idx``, or with a number, if an index of another kind or column has that name."""
+    fields = [manifest.schema.find(column)[-1].id]
+    for suffix in ("", *(f"_{number}" for number in range(2, len(manifest.indices) + 2))):
+        before = _entries(manifest, f"{column}_idx{suffix}")
+        kinds = {known.name for known in map(kind_of, before) if known is not None}
+        if kinds <= {kind.name} and all(list(entry.fields) == fields for entry in before):
+            break
+    return f"{column}_idx{suffix}"
 
 
 def _stored_name(manifest: Manifest, column: str) -> str:
