@@ -204,3 +204,19 @@ def test_a_reader_that_leaves_ends_the_command_quietly(things: str) -> None:
 
     assert json.loads(done.stdout)["id"] == 1
     assert done.stderr == ""
+
+
+def test_an_unknown_command_is_answered_with_the_closest(call: Call) -> None:
+    result = call("shw", "x")
+    assert result.exit_code == 2
+    assert "No such command 'shw'. Did you mean 'show'?" in result.stderr
+
+
+def test_converting_names_what_is_missing_and_what_is_there(call: Call, tmp_path: Path) -> None:
+    source, target = tmp_path / "a.csv", tmp_path / "a.lance"
+    result = call("convert", str(source), str(target))
+    assert (result.exit_code, "a.csv does not exist" in result.stderr) == (1, True)
+    source.write_text("a\n1\n")
+    assert call("convert", str(source), str(target)).exit_code == 0
+    result = call("convert", str(source), str(target))
+    assert (result.exit_code, "--overwrite replaces it" in result.stderr) == (1, True)

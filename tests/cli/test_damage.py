@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,3 +140,18 @@ def test_a_newest_manifest_that_cannot_be_read_has_a_remedy(call: Call, things: 
         assert "Move this manifest to another folder" in result.stderr
     newest.rename(newest.parent.parent / newest.name)
     assert "is sound: nothing to do" in call("repair", things).stdout
+
+
+def test_a_damaged_page_table_is_found_without_decoding_rows(call: Call, tmp_path: Path) -> None:
+    """The place of a column's metadata, which the end of the file lists."""
+    place = tmp_path / "d"
+    glaive.write_dataset(pa.table({"a": range(100), "b": range(100)}), place)
+    (file,) = place.glob("data/*.lance")
+    data = bytearray(file.read_bytes())
+    (table,) = struct.unpack_from("<Q", data, len(data) - 32)
+    data[table + 4] ^= 255
+    file.write_bytes(data)
+    result = call("verify", str(place))
+    assert result.exit_code == 1
+    assert "metadata of column 0" in result.stdout
+    assert "glaive repair" in result.stdout

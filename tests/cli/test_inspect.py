@@ -188,3 +188,27 @@ def test_a_page_of_a_dataset_has_its_files(call: Call, things: str, tmp_path: Pa
 
     assert data["dataset"]["version"] == 2
     assert [file["fragment"] for file in data["files"]] == [0, 1]
+
+
+def test_a_page_of_a_dataset_shows_bytes_by_fragment_and_column_and_its_versions(
+    call: Call, tmp_path: Path
+) -> None:
+    place, out = str(tmp_path / "d.lance"), tmp_path / "d.html"
+    rows = pa.table({"id": range(1000), HOSTILE: [f"text {i}" for i in range(1000)]})
+    glaive.write_dataset(rows, place, max_rows_per_file=500)
+    glaive.dataset(place).delete("id < 10")
+    assert call("inspect", place, "--html", str(out)).exit_code == 0
+    page = out.read_text("utf-8")
+    view = page[page.index('id="fragments-title"') : page.index('id="picker"')]
+    fragments, versions = view.split('id="versions-title"')
+    assert re.findall(r"<th>fragment (\d)</th>", fragments) == ["0", "1"]
+    assert HOSTILE not in view
+    assert "&lt;script&gt;alert(" in fragments
+    assert fragments.count('class="shaded"') == 2 * 2
+    assert "--share: 100%" in fragments
+    assert re.findall(r"<tr><th>(\d)</th>", versions) == ["2", "1"]
+    assert "<td>990</td>" in versions
+    assert "<td>1,000</td>" in versions
+    assert "fragments are not read" not in view
+    call("inspect", place, "--files", "1", "--html", str(out))
+    assert "1 fragments are not read: --files" in out.read_text("utf-8")

@@ -67,7 +67,12 @@ def command(
         import glaive
 
         mode = "overwrite" if overwrite else "create"
-        made = glaive.write_dataset(reader, target, mode=mode, data_storage_version=format_version)
+        try:
+            made = glaive.write_dataset(
+                reader, target, mode=mode, data_storage_version=format_version
+            )
+        except glaive.errors.DatasetExistsError:
+            raise click.ClickException(f"{target} exists; --overwrite replaces it") from None
         rows = made.count_rows()
     else:
         if not overwrite and Path(target).exists():
@@ -91,6 +96,8 @@ def _kind(path: str, option: str) -> str:
 def _reader(
     source: str, kind: str, columns: list[str] | None, condition: str | None
 ) -> pa.RecordBatchReader:
+    if kind != "lance" and not Path(source).exists():
+        raise click.ClickException(f"{source} does not exist: expected a file, or a folder of them")
     if kind == "lance":
         from glaive.dataset.open import dataset as open_dataset
 

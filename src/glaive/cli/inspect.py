@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -73,11 +73,12 @@ def command(
 
     if as_json and html is not None:
         raise click.UsageError("give one of --json and --html")
-    layout = with_columns(_layout(path, version, files), columns.split(",") if columns else None)
+    found, versions = _layout(path, version, files, history=html is not None)
+    layout = with_columns(found, columns.split(",") if columns else None)
     if html is not None:
         from glaive.cli.inspect_page import write_page
 
-        size = write_page(layout, html)
+        size = write_page(layout, html, versions)
         say(f"{html} written, {size:,} bytes; open it in a browser")
     elif as_json:
         say(json.dumps(layout.to_dict(), ensure_ascii=False))
@@ -87,8 +88,10 @@ def command(
         print_tree(layout, largest=largest or None, pages=pages)
 
 
-def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetLayout:
-    """Describe a file, or else the dataset at this path."""
+def _layout(
+    path: str, version: int | None, files: int, *, history: bool
+) -> tuple[FileLayout | DatasetLayout, list[dict[str, Any]]]:
+    """Describe a file, or else the dataset at this path, and with ``history`` its versions."""
     from glaive.dataset.layout import dataset_layout
     from glaive.dataset.open import dataset as open_dataset
     from glaive.errors import (
@@ -102,14 +105,14 @@ def _layout(path: str, version: int | None, files: int) -> FileLayout | DatasetL
     if "://" not in path and Path(path).is_file():
         if version is not None:
             raise OptionError(f"--version: {path} is a file; only datasets have versions")
-        return LanceFileReader(path).layout()
+        return LanceFileReader(path).layout(), []
     try:
         opened = open_dataset(path, version=version)
     except DatasetNotFoundError as no_dataset:
         if "://" not in path or version is not None:
             raise
         try:
-            return LanceFileReader(path).layout()
+            return LanceFileReader(path).layout(), []
         except (DataFileMissingError, StoreError):
             raise no_dataset from None
-    return dataset_layout(opened, max_files=files)
+    return dataset_layout(opened, max_files=files), list(opened.versions()) if history else []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,8 +156,10 @@ def _file(
     }
 
 
-def render_page(layout: FileLayout | DatasetLayout) -> str:
-    """Return the HTML of the page."""
+def render_page(
+    layout: FileLayout | DatasetLayout, versions: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Return the HTML of the page; ``versions`` are those of a dataset, which gets a view."""
     data = page_data(layout)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     # Escaped so that names cannot end the script element.
@@ -166,11 +168,20 @@ def render_page(layout: FileLayout | DatasetLayout) -> str:
     template = files("glaive.cli").joinpath("inspect_page.html").read_text("utf-8")
     before, _, after = template.partition("{{data}}")
     name = html.escape(data["title"].rstrip("/").rpartition("/")[2])
-    return before.replace("{{title}}", name) + text + after
+    view = ""
+    if data["dataset"] is not None:
+        from glaive.cli.inspect_dataset import dataset_view
+
+        whole: Any = layout
+        view = dataset_view(whole, versions)
+    head, _, body = before.replace("{{title}}", name).partition("{{dataset}}")
+    return head + view + body + text + after
 
 
-def write_page(layout: FileLayout | DatasetLayout, path: Path) -> int:
+def write_page(
+    layout: FileLayout | DatasetLayout, path: Path, versions: Sequence[Mapping[str, Any]] = ()
+) -> int:
     """Write the page and return its size in bytes."""
-    data = render_page(layout).encode("utf-8", "backslashreplace")
+    data = render_page(layout, versions).encode("utf-8", "backslashreplace")
     path.write_bytes(data)
     return len(data)

@@ -65,6 +65,18 @@ class Commands(click.Group):
         command: click.Command = importlib.import_module(f"glaive.cli.{cmd_name}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; the message for an unknown one names the closest."""
+        from difflib import get_close_matches
+
+        if not (args[0] in COMMANDS or args[0].startswith("-") or ctx.resilient_parsing):
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list for ``--help`` without importing any command."""
         with formatter.section("Commands"):

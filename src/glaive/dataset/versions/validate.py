@@ -118,6 +118,7 @@ def _check_file(snapshot: Snapshot, fragment: Fragment, file: DataFile) -> None:
     mixed = manifest.uses(Feature.MIXED_FILE_VERSIONS)
     if file.version != manifest.data_format and not mixed:
         raise _wrong(snapshot, f"format of {where}", f"{manifest.data_format}", f"{file.version}")
+    reader.bind(reader.schema.fields)  # parses the page tables, and compares places and rows
 
 
 def check_row_ids(snapshot: Snapshot, row_ids: Sequence[NDArray[np.uint64]]) -> None:
