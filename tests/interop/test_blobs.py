@@ -404,3 +404,25 @@ def test_a_take_from_a_fragment_has_the_bytes(tmp_path: Path, version: str) -> N
     if version < "2.2":  # pylance 14.0.2 fails for blobs of the second kind
         theirs = lance.dataset(place).get_fragments()[0].take([0, 1, 2, 3])
         assert taken["b"].take([2, 1, 3, 0]).combine_chunks() == theirs["b"].combine_chunks()
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_older_blobs_are_read_beside_those_of_a_newer_file(tmp_path: Path, compacted: bool) -> None:
+    """pylance gives the whole column the newer type when the first newer file is added."""
+    marked = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    old, new = [b"foo", None, b"", b"bar" * 1000], [b"baz", None]
+    path = str(tmp_path / "d")
+    for values, mode, version in ((old, "create", "2.1"), (new, "append", "2.2")):
+        table = pa.table({"b": pa.array(values, pa.large_binary())}, pa.schema([marked]))
+        lance.write_dataset(table, path, mode=mode, data_storage_version=version)
+    dataset, theirs = glaive.dataset(path), lance.dataset(path)
+    assert dataset.to_table() == theirs.to_table()
+    if compacted:
+        dataset.optimize.compact_files(data_storage_version="2.2")
+        theirs = lance.dataset(path)
+    assert dataset.to_table(blob_handling="all_binary")["b"].to_pylist() == old + new
+    for reader in (dataset, theirs):
+        found = [value for _, value in reader.read_blobs("b", indices=[5, 3, 1, 2, 0, 4])]
+        assert found == [None, b"bar" * 1000, None, b"", b"foo", b"baz"]
+    assert dataset.count_rows("b IS NULL") == 2
+    dataset.validate()

@@ -35,21 +35,21 @@ def dataset_view(layout: DatasetLayout, versions: Sequence[Mapping[str, Any]]) -
 
 
 def _fragments(layout: DatasetLayout) -> str:
-    told = [(one, _bytes_by_column(one)) for one in layout.fragments if _is_read(one)]
+    listed = [(one, _bytes_by_column(one)) for one in layout.fragments if _is_read(one)]
     total: Counter[str] = Counter()
-    for _, sizes in told:
+    for _, sizes in listed:
         total.update(sizes)
     columns = [name for name, _ in total.most_common(MOST_COLUMNS)]
     rest = len(total) - len(columns)
-    most = max((size for _, sizes in told for size in sizes.values()), default=0)
+    most = max((size for _, sizes in listed for size in sizes.values()), default=0)
     head = [*columns, *([f"{rest} others"] if rest else [])]
     rows = []
-    for fragment, sizes in told:
+    for fragment, sizes in listed:
         values = [sizes[name] for name in columns]
         values += [sizes.total() - sum(values)] if rest else []
         cells = "".join(_shaded(size, most) for size in values)
         rows.append(f"<tr><th>fragment {fragment.id}</th>{cells}</tr>")
-    left_out = len(layout.fragments) - len(told)
+    left_out = len(layout.fragments) - len(listed)
     note = f"; {human_count(left_out)} fragments are not read: --files" if left_out else ""
     names = "".join(f"<th>{escape(name)}</th>" for name in head)
     return _card(

@@ -52,7 +52,8 @@ def set_field_metadata(
 ) -> Manifest:
     """Set entries of the metadata of fields, given by path; ``replace`` removes all others."""
     schema = dataset.manifest.schema
-    wrong = [path for path in values if not isinstance(path, str)]
+    given: list[Any] = list(values)
+    wrong = [path for path in given if not isinstance(path, str)]
     if wrong:
         raise OptionError(f"field_updates: expected paths of fields, found {wrong[0]!r}")
     by_id = {

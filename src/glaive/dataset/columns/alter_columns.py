@@ -257,7 +257,9 @@ def _refuse_indices(manifest: Manifest, remaining: set[int]) -> None:
 def _field(schema: LanceSchema, changes: _Changes, number: int, ids: Iterator[int]) -> Field:
     """The field with its new type, under a new id."""
     old, data_type, path = schema.field_by_id(number), changes.types[number], changes.paths[number]
-    if old.metadata.get(EXTENSION_NAME) == JSON or isinstance(data_type, pa.BaseExtensionType):
+    if old.metadata.get(EXTENSION_NAME) == JSON.encode() or isinstance(
+        data_type, pa.BaseExtensionType
+    ):
         raise SchemaError(
             f"Cannot cast column {path!r}: it cannot be cast from {old.to_arrow().type} to "
             f"{data_type}. Extension types other than JSON are cast to plain types, as their "

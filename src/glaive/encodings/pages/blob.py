@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from glaive.arrow.blocks import FixedWidth, Struct, Variable
+from glaive.arrow.blocks import Block, FixedWidth, Struct, Variable
 from glaive.arrow.buffers import pack_flags
 from glaive.encodings.fetch import Fetch, and_then
 from glaive.encodings.leaf import Layer, Leaf
@@ -43,13 +43,20 @@ class BlobPage(PageReader):
     wire_name: ClassVar[str] = "blob_layout"
 
     def __init__(
-        self, inner: PageReader, layers: tuple[Layer, ...], where: Where, end: int | None = None
+        self,
+        inner: PageReader,
+        layers: tuple[Layer, ...],
+        where: Where,
+        end: int | None = None,
+        *,
+        inline: bool = False,
     ) -> None:
         self.rows = inner.rows
         self._inner = inner
         self._layers = layers
         self._where = where
         self._end = end
+        self._inline = inline
 
     @classmethod
     def from_wire(cls, message: Any, page: PageBytes) -> BlobPage:
@@ -83,6 +90,10 @@ class BlobPage(PageReader):
     def with_values(self, end: int) -> BlobPage:
         """The same page, read as the values it describes; they lie before ``end``."""
         return BlobPage(self._inner, self._layers, self._where, end)
+
+    def with_inline_descriptors(self) -> BlobPage:
+        """The same page, read as descriptors of ``lance.blob.v2``: of values in this file."""
+        return BlobPage(self._inner, self._layers, self._where, inline=True)
 
     def read(self, start: int, stop: int) -> Fetch[Leaf] | Leaf:
         """Rows ``start`` to ``stop``."""
@@ -121,7 +132,14 @@ class BlobPage(PageReader):
             positions = np.where(null, np.uint64(0), positions)
         if self._end is None:
             members = [np.ascontiguousarray(part) for part in (positions, sizes)]
-            blocks = [FixedWidth(as_buffer(part), 64, len(part)) for part in members]
+            blocks: list[Block] = [FixedWidth(as_buffer(part), 64, len(part)) for part in members]
+            if self._inline:
+                # Kind 0: within the data file. No number of a blob file, and an empty URI.
+                count = len(positions)
+                kind = FixedWidth(as_buffer(np.zeros(count, np.uint8)), 8, count)
+                number = FixedWidth(as_buffer(np.zeros(count, np.uint32)), 32, count)
+                uri = Variable.of_sizes(pa.py_buffer(b""), np.zeros(count, np.int64))
+                blocks = [kind, *blocks, number, uri]
             leaf.values = Struct(tuple(blocks), inner.rows)
             return leaf
         ranges = value_ranges(positions, sizes, self._end, self._where, distinct)

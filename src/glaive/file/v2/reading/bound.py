@@ -21,6 +21,7 @@ from glaive.arrow.widths import value_bytes
 from glaive.encodings.fetch import Fetch
 from glaive.encodings.leaf import Leaf
 from glaive.encodings.miniblock.page_run import join_mapped
+from glaive.encodings.pages.blob import BlobPage
 from glaive.encodings.protocol import PageReader
 from glaive.errors import CorruptFileError
 from glaive.file.bound import BoundField
@@ -82,6 +83,16 @@ class Column:
         pages = [page.with_values(end) for page in self.pages]
         if all(map(is_, pages, self.pages)):
             return self
+        return Column(pages, self.where)
+
+    def with_inline_descriptors(self) -> Column:
+        """The same column with descriptors of ``lance.blob.v2`` where a page has older ones."""
+        if not any(isinstance(page, BlobPage) for page in self.pages):
+            return self
+        pages = [
+            page.with_inline_descriptors() if isinstance(page, BlobPage) else page
+            for page in self.pages
+        ]
         return Column(pages, self.where)
 
     def grouped(self, size: int) -> Column:

@@ -22,7 +22,7 @@ from glaive.file.v2.reading.bound import Column, FieldColumns
 from glaive.file.v2.reading.columns import Node, column_tree, number_columns
 from glaive.file.v2.reading.container import MAX_ROWS, Container
 from glaive.file.v2.reading.row_takes import PagedColumns
-from glaive.format.blobs import stored
+from glaive.format.blobs import DESCRIPTOR, stored
 from glaive.format.fields import Field, LanceSchema
 from glaive.io.store import RangeReader
 from glaive.types import ByteRange, FormatVersion, Where
@@ -122,6 +122,8 @@ class FileV2:
             column = self.column(leaf.column, leaf.name)
             if pa.types.is_large_binary(leaf.type):
                 column = column.with_values(self.container.footer.metadata_start)
+            elif leaf.type == DESCRIPTOR:
+                column = column.with_inline_descriptors()
             column = column.grouped(leaf.entries_per_row)
             if column.rows != rows:
                 raise CorruptFileError(
