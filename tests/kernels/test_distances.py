@@ -16,10 +16,8 @@ from glaive.kernels.distances import (
     VectorBlock,
     measure,
     measure_pairs,
-    measure_places,
     squared_norms,
 )
-from glaive.memory import as_buffer
 from glaive.testing import force_tier
 
 TIERS = ("numpy", "numba")
@@ -131,32 +129,3 @@ ONE, ZERO = np.ones(1, np.int32), np.zeros(1, np.int32)
 def test_arguments_that_do_not_fit_are_refused(call: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"vectors|queries|products|distance|elements"):
         call()
-
-
-@pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize(("element", "metric"), PAIRS)
-def test_vectors_anywhere_in_memory_are_measured_where_they_are(
-    element: Element, metric: Metric, tier: Any
-) -> None:
-    block, _ = block_of(element, 7, 20)
-    queries = Queries.of(block.widened().matrix[:2], element)
-    size = 20 * ELEMENTS[element].itemsize
-    rows, query_of = np.array([6, 0, 3, 3]), np.array([0, 1, 0, 1], np.int32)
-    memory = as_buffer(np.frombuffer(b"\0" + block.values.tobytes() + b"\0", np.uint8))
-    with force_tier(tier):
-        far = measure_places(memory, 1 + size * rows, element, queries, metric, query_of)
-        pairs = measure_pairs(block, queries, metric, rows, query_of)
-    assert far.tolist() == pairs.tolist()
-
-
-@pytest.mark.parametrize("wrong", [-1, 5, 2**62])
-def test_vectors_beyond_the_memory_are_refused(wrong: int) -> None:
-    queries, first = Queries.of(np.ones((1, 3)), "float32"), np.zeros(1, np.int32)
-    memory = as_buffer(np.zeros(16, np.uint8))
-    with pytest.raises(ValueError, match="of 16 bytes"):
-        measure_places(memory, np.array([wrong]), "float32", queries, "l2", first)
-    with pytest.raises(ValueError, match="queries 1 to 1 of 1"):
-        measure_places(memory, np.array([4]), "float32", queries, "l2", first + 1)
-    with pytest.raises(ValueError, match="1 vectors with 2 queries"):
-        measure_places(memory, np.array([4]), "float32", queries, "l2", np.zeros(2, np.int32))
-    assert measure_places(memory, first[:0], "float32", queries, "l2", first[:0]).tolist() == []

@@ -336,11 +336,8 @@ class LanceDataset:
         """Describe a scan; :class:`glaive.scan.options.ScanOptions` documents the options."""
         from glaive.dataset.scanner import Scanner
 
-        given: dict[str, Any] = {"columns": columns, "filter": filter, **options}
-        given |= {"limit": limit, "offset": offset}
-        defaults = self._at.scan_defaults.items()
-        missing = {name: value for name, value in defaults if given.get(name) is None}
-        return Scanner.of(self._at.views, **given | missing)
+        given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        return Scanner.of(self._at.views, **self._at.with_scan_defaults(given))
 
     @shows_options(*_BY_POSITION)
     def to_table(
@@ -352,7 +349,12 @@ class LanceDataset:
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
         """Read into a table; options as for :meth:`scanner`."""
-        return self.scanner(columns, filter, limit, offset, **options).to_table()
+        if options.get("nearest") is None:
+            return self.scanner(columns, filter, limit, offset, **options).to_table()
+        from glaive.scan.nearest.repeated import search_with
+
+        given = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        return search_with(self._at.views, self._at.with_scan_defaults(given)).table()
 
     @shows_options(*_BY_POSITION)
     def to_batches(

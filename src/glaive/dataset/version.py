@@ -83,6 +83,13 @@ class OpenedVersion:
         """The cache of opened files."""
         return self.views.snapshot.session
 
+    def with_scan_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Options of a scan, with the defaults of those that are not given."""
+        if not self.scan_defaults:
+            return given
+        defaults = self.scan_defaults.items()
+        return given | {name: value for name, value in defaults if given.get(name) is None}
+
     def at(self, version: int | Manifest, store: ObjectStore | None = None) -> OpenedVersion:
         """Another version of this branch, with the same opened files.
 

@@ -10,9 +10,29 @@ from glaive.encodings.leaf import Layer, Leaf
 from glaive.encodings.protocol import MemoryRanges, PageParts, PageReader, ValueEncoding
 from glaive.errors import RowIndexError
 from glaive.kernels.full_zip import gather_ranges
+from glaive.named_tuple import NamedTuple
 from glaive.types import Int64s
 
-__all__ = ["PlainRun"]
+__all__ = ["PlainPlaces", "PlainRun"]
+
+
+class PlainPlaces(NamedTuple):
+    """Where plain values lie in memory.
+
+    Parameters
+    ----------
+    memory
+        Of all pages.
+    starts, ends
+        Where the values of each page begin, and the number of the row behind its last.
+    width
+        Bytes of a value.
+    """
+
+    memory: pa.Buffer
+    starts: Int64s
+    ends: Int64s
+    width: int
 
 
 class PlainRun(PageReader):
@@ -41,10 +61,12 @@ class PlainRun(PageReader):
         self._check(rows)
         return self._leaf(self._starts(rows), np.full(len(rows), self._width), len(rows))
 
-    def places(self, rows: Int64s) -> tuple[pa.Buffer, Int64s, int]:
-        """Memory of all pages, where the value of each row begins in it, and the bytes of one."""
-        self._check(rows)
-        return self._parts.data, self._starts(rows), self._width
+    @property
+    def places(self) -> PlainPlaces:
+        """Where the values of all pages lie."""
+        parts = self._parts
+        starts = np.ascontiguousarray(parts.starts[:, 0])
+        return PlainPlaces(parts.data, starts, self._ends, self._width)
 
     def _check(self, rows: Int64s) -> None:
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
@@ -21,7 +20,6 @@ from glaive.kernels._addresses import address
 from glaive.kernels._tier import use_compiled
 from glaive.kernels.native import distances as compiled
 from glaive.kernels.vector_records import MeasurePairs
-from glaive.memory import as_array, as_buffer
 from glaive.types import Float32s, Int64s
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "exercise",
     "measure",
     "measure_pairs",
-    "measure_places",
     "squared_norms",
 ]
 
@@ -169,41 +166,6 @@ def measure_pairs(
     return _measure(vectors, queries, metric, rows, query_of, count)
 
 
-def measure_places(
-    memory: pa.Buffer,
-    starts: Int64s,
-    element: Element,
-    queries: Queries,
-    metric: Metric,
-    query_of: Int32s,
-) -> Float32s:
-    """The distance of the vector at ``starts[i]`` of some memory from query ``query_of[i]``.
-
-    Parameters
-    ----------
-    memory
-        With vectors as long as the queries, anywhere: a file that is mapped.
-    starts, query_of
-        ``int64`` and ``int32`` of the same length: first byte of each vector, and its query.
-    """
-    dimension, kind = queries.matrix.shape[1], ELEMENTS[element]
-    _check(VectorBlock(np.empty(0, kind), dimension, element), queries, metric)
-    count, size = len(starts), dimension * kind.itemsize
-    if len(query_of) != count:
-        raise ValueError(f"{count} vectors with {len(query_of)} queries")
-    if not count:
-        return np.empty(0, np.float32)
-    if size > memory.size or not _are_below(starts, memory.size - size + 1):
-        raise ValueError(f"vectors at {starts.min()} to {starts.max()} of {memory.size} bytes")
-    if not _are_below(query_of, queries.count):
-        raise ValueError(f"queries {query_of.min()} to {query_of.max()} of {queries.count}")
-    if not use_compiled(count * dimension):
-        octets = as_array(memory)[starts[:, None] + np.arange(size)]
-        vectors = VectorBlock(octets.reshape(-1).view(kind), dimension, element)
-        return _measure(vectors, queries, metric, np.arange(count), query_of, count)
-    return _compiled(memory, element, queries, metric, starts, 1, query_of, count)
-
-
 def _are_below(numbers: NDArray[np.signedinteger], end: int) -> bool:
     """Whether integers with a sign, at least one, are from 0 to below an end."""
     # Without the sign, those below 0 are greater than any end.
@@ -229,7 +191,7 @@ def _measure(
 
 
 def _compiled(
-    memory: NDArray[Any] | pa.Buffer,
+    memory: NDArray[Any],
     element: Element,
     queries: Queries,
     metric: Metric,
@@ -314,5 +276,4 @@ def exercise() -> None:
     pairs = np.zeros(1, np.int64), np.zeros(1, np.int32)
     measure(half, queries, "l2")
     measure_pairs(half, queries, "cosine", *pairs)
-    measure_places(as_buffer(half.values), pairs[0], "float16", queries, "l2", pairs[1])
     squared_norms(half.widened())

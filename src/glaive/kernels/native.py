@@ -60,6 +60,8 @@ if TYPE_CHECKING:  # what the names of this module stand for: ``__getattr__`` fi
     from glaive.kernels.loops import offsets as offsets
     from glaive.kernels.loops import postings as postings
     from glaive.kernels.loops import products as products
+    from glaive.kernels.loops import ranking as ranking
+    from glaive.kernels.loops import rescoring as rescoring
     from glaive.kernels.loops import rotation as rotation
     from glaive.kernels.loops import row_takes as row_takes
     from glaive.kernels.loops import runs as runs

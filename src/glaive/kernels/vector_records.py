@@ -10,7 +10,9 @@ __all__ = [
     "LinkBack",
     "MeasurePairs",
     "QuantizeRotated",
+    "RankVectors",
     "RepairGraph",
+    "RescoreRows",
     "ScanCodes",
     "SearchGraph",
     "SelectLikely",
@@ -197,6 +199,56 @@ class SearchGraph(NamedTuple):
     distances: int
     found: int
     fresh: int
+
+
+class RankVectors(NamedTuple):
+    """For ``ranking.rank_vectors``; ``numbers``: 32 bits, as distances."""
+
+    values: int
+    step: int
+    among: int
+    count: int
+    dimension: int
+    metric: int
+    query: int
+    most: int
+    numbers: int
+    distances: int
+
+
+class RescoreRows(NamedTuple):
+    """For ``rescoring.rescore_rows``; ``low`` is the address of a number."""
+
+    fragments: int
+    rows: int
+    row_keys: int
+    bounds: int
+    query_count: int
+    first_rows: int
+    row_counts: int
+    fragment_count: int
+    ends: int
+    page_starts: int
+    pages: int
+    memory: int
+    size: int
+    width: int
+    dimension: int
+    element: int
+    metric: int
+    queries: int
+    query_bytes: int
+    norms: int
+    limits: int
+    low: int
+    capacity: int
+    widened: int
+    starts: int
+    measured: int
+    heap: int
+    keys: int
+    places: int
+    sizes: int
 
 
 class ScanCodes(NamedTuple):

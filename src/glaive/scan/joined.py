@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 
 from glaive.arrow.buffers import distinct
 from glaive.dataclass import dataclass
+from glaive.encodings.pages.full_zip import FullZipPage
+from glaive.encodings.plain_run import PlainPlaces, PlainRun
+from glaive.encodings.protocol import PageReader
 from glaive.file.v2.prefetch import prefetch_rows
 from glaive.file.v2.reading.bound import FieldColumns
 from glaive.file.v2.reading.joined import join_columns
 from glaive.file.v2.reading.row_takes import ColumnTakes
+from glaive.kernels.rescoring import PlacedVectors
 from glaive.scan.bound import BoundFragment
 from glaive.types import Flags, Int64s
 
@@ -66,6 +70,14 @@ class _Trust:
     is_new: bool = True
 
 
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """What was worked out once: where the values of the only column lie, if they are plain."""
+
+    places: PlacedVectors | None = None
+    is_known: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedFragments:
     """Some fragments of a projection.
@@ -91,11 +103,13 @@ class JoinedFragments:
     together: ColumnTakes | None = field(init=False)
     """All columns, for takes of few rows; None where some are taken fragment by fragment."""
     _trust: _Trust = field(init=False)
+    _kept: _Kept = field(init=False)
     is_all: bool = field(init=False)
     """Whether row i of the dataset is row i of the columns: nothing is missing or deleted."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_trust", _Trust(np.zeros(len(self.rows))))
+        object.__setattr__(self, "_kept", _Kept())
         in_order = np.array_equal(self.first_row, np.cumsum(self.rows) - self.rows)
         columns = [column for column in self.columns if column is not None]
         is_whole = len(columns) == len(self.columns)
@@ -114,6 +128,23 @@ class JoinedFragments:
         """Whether all of these fragments are among them."""
         return bool((self.first_row[positions] >= 0).all())
 
+    @property
+    def places(self) -> PlacedVectors | None:
+        """Where the values of the only column lie plain in mapped files; None: they do not."""
+        kept = self._kept
+        if not kept.is_known:
+            kept.places, kept.is_known = self._places(), True
+        return kept.places
+
+    def _places(self) -> PlacedVectors | None:
+        column = self.columns[0] if len(self.columns) == 1 else None
+        parts = [] if column is None else column.physical_pages()
+        pages = parts[0][1] if len(parts) == 1 else ()
+        found = _plain_places(pages[0]) if len(pages) == 1 else None
+        if found is None or not 0 < found.width <= found.memory.size or not len(found.ends):
+            return None
+        return PlacedVectors(*found, self.first_row, self.rows)
+
     def numbers(self, fragment: Int64s, row: Int64s) -> Int64s | None:
         """Numbers of physical rows among the rows of all; None where one is beyond its fragment."""
         # As numbers without a sign, those below 0 are beyond any fragment.
@@ -121,6 +152,11 @@ class JoinedFragments:
             return None
         numbers: Int64s = self.first_row[fragment] + row
         return numbers
+
+    def is_trusted(self, fragment: Int64s) -> bool:
+        """Whether nobody need look at the files of these fragments, or ask for what they have."""
+        now, trust = monotonic(), self._trust
+        return now < trust.memory and bool((trust.sizes[fragment] > now).all())
 
     def prepare(self, positions: Int64s | None, numbers: Int64s) -> bool:
         """Have the system read what some rows need of files that are not in memory.
@@ -188,6 +224,15 @@ class JoinedFragments:
         if len(self.rows) <= _SAMPLES:
             return np.arange(len(self.rows))
         return distinct(np.searchsorted(self.first_row, numbers, side="right") - 1)
+
+
+def _plain_places(page: PageReader) -> PlainPlaces | None:
+    if isinstance(page, PlainRun):
+        return page.places
+    if isinstance(page, FullZipPage) and page.page.at_hand and page.page_signature() is not None:
+        start, end = np.zeros(1, np.int64), np.array([page.rows], np.int64)
+        return PlainPlaces(page.page.at_hand[0], start, end, page.entry.width)
+    return None
 
 
 def are_few(fragments: dict[int, BoundFragment], budget: int, count: int | None = None) -> bool:

@@ -26,23 +26,15 @@ from glaive.index.vector.partitions import Partitions
 from glaive.index.vector.search_defaults import SearchDefaults
 from glaive.index.vector.tensors import read_tensor
 from glaive.kernels.code_scan import CodeRows
-from glaive.kernels.distances import (
-    METRICS,
-    Element,
-    Metric,
-    Queries,
-    VectorBlock,
-    measure,
-    measure_pairs,
-)
+from glaive.kernels.distances import METRICS, Element, Metric, VectorBlock
 from glaive.kernels.graph_search import MAX_CAPACITY, search_graph
+from glaive.kernels.ranking import RankedVectors, Ranking, rank_vectors
 from glaive.types import Float32s, Int64s
 
 __all__ = [
     "LoadedPartition",
     "OpenedVectorIndex",
     "metric_of",
-    "nearest_first",
     "read_centroids",
 ]
 
@@ -51,10 +43,6 @@ _MIN_GRAPH_ROWS: Final = 2000
 
 _ROWS_PER_NODE: Final = 200
 """Rows that are compared one after the other in the time that a graph needs for one it keeps."""
-
-
-_FEW_DISTANCES: Final = 256
-"""Distances that are sorted as quickly as the nearest of them are found."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,10 +108,10 @@ class OpenedVectorIndex(OpenedIndex):
         self.codes = codes
         self._graphs = graphs
         self._segment = segment
-        self._element: Element = "uint8" if metric == "hamming" else "float32"
-        self._block = VectorBlock(centroids.reshape(-1), self.dimension, self._element)
+        element: Element = "uint8" if metric == "hamming" else "float32"
+        vectors = VectorBlock(centroids.reshape(-1), self.dimension, element)
         filled = np.flatnonzero(np.diff(partitions.bounds))
-        self._filled = filled if len(filled) < len(centroids) else None
+        self._ranked = RankedVectors(vectors, filled if len(filled) < len(centroids) else None)
 
     @cached_property
     def defaults(self) -> SearchDefaults | None:
@@ -153,32 +141,21 @@ class OpenedVectorIndex(OpenedIndex):
                 made = (made / np.linalg.norm(made)).astype(np.float32)
         return made
 
-    def queries(self, matrix: NDArray[Any]) -> tuple[NDArray[Any], Float32s]:
-        """Query vectors as of :meth:`query`, and the distances of each from all centroids.
-
-        Those of the residual where codes are of residuals: squared ones.
-        """
-        metric: Metric = "l2" if self.metric == "cosine" else self.metric
+    def queries(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        """Query vectors as of :meth:`query`."""
         if self.metric == "cosine":
-            vectors = np.stack([self.query(vector) for vector in matrix])
-        else:
-            vectors = self.query(matrix)
-        count, partitions = len(vectors), len(self.centroids)
-        if count == 1:
-            return vectors, measure(self._block, Queries(vectors), metric)[None]
-        rows = np.tile(np.arange(partitions), count)
-        query_of = np.repeat(np.arange(count, dtype=np.int32), partitions)
-        far = measure_pairs(self._block, Queries(vectors), metric, rows, query_of)
-        return vectors, far.reshape(count, partitions)
+            return np.stack([self.query(vector) for vector in matrix])
+        return self.query(matrix)
 
-    def ranked(self, distances: Float32s, count: int) -> Int64s:
-        """Numbers of the partitions that have rows, the nearest first, so many of them.
+    def ranked(self, query: NDArray[Any], count: int) -> Ranking:
+        """Partitions that have rows, the nearest to a query of :meth:`query` first, so many.
 
-        Of equal distances the lower number comes first; NaN comes last.
+        Distances are those of the residual where codes are of residuals: squared ones. Of equal
+        distances the lower number comes first; NaN comes last.
         """
-        if self._filled is None:
-            return nearest_first(distances, count)
-        return self._filled[nearest_first(distances[self._filled], count)]
+        return rank_vectors(
+            self._ranked, query, "l2" if self.metric == "cosine" else self.metric, count
+        )
 
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:
         """What comparing a query of :meth:`query` with codes needs, for all partitions."""
@@ -257,20 +234,6 @@ class OpenedVectorIndex(OpenedIndex):
         """Read all partitions, as far as the session keeps them; bytes of memory after it."""
         sizes = [self.load(number).nbytes for number in range(len(self.partitions))]
         return self.nbytes + sum(sizes)
-
-
-def nearest_first(distances: Float32s, count: int) -> Int64s:
-    """Numbers of the least distances, ascending, at most so many.
-
-    Equal ones stay in their order; NaN comes last.
-    """
-    if count < len(distances) and len(distances) >= _FEW_DISTANCES:
-        # Only those that may be among them are put in order.
-        last = np.partition(distances, count - 1)[count - 1]
-        near: Int64s = (distances <= last).nonzero()[0]
-        if len(near) >= count:  # else the last of them is NaN
-            return near[distances[near].argsort(kind="stable")[:count]]
-    return distances.argsort(kind="stable")[:count]
 
 
 def metric_of(name: str, file: IndexFile) -> Metric:

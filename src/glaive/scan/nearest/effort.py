@@ -27,10 +27,14 @@ _MORE: Final = 3.6
 
 
 class Effort(NamedTuple):
-    """Partitions to search first, and at most, until there are enough rows."""
+    """Partitions to search first, and at most, until there are enough rows.
+
+    ``is_fixed``: whatever the distances of the centroids.
+    """
 
     first: int
     most: int
+    is_fixed: bool = False
 
 
 def effort_of(
@@ -53,7 +57,7 @@ def effort_of(
         most = min(most, options.maximum_nprobes)
     least = min(most, options.minimum_nprobes or 1)
     if options.minimum_nprobes is not None and options.minimum_nprobes == options.maximum_nprobes:
-        return Effort(least, most)
+        return Effort(least, most, is_fixed=True)
     usual = _usual(count, ranked, metric, partitions)
     effort = 0.5 if options.search_effort is None else options.search_effort
     if effort <= 0.5:

@@ -32,9 +32,6 @@ __all__ = ["IndexSearch", "SearchedSegment", "damaged"]
 _SAMPLED: Final = 256
 """Rows of a partition, about, that show how many pass a filter."""
 
-_CENTROIDS_AT_A_TIME: Final = 1 << 16
-"""Distances of queries from centroids that are worked out with one call, about."""
-
 _MIN_CAPACITY: Final = 24
 """Rows that searches in graphs keep, at least: fewer find too little."""
 
@@ -110,46 +107,38 @@ class IndexSearch:
         limits = np.empty(len(matrix), np.float32)
         limits.fill(self.query.limit if self.applies_range else np.inf)
         top = TopRows(self.candidates, limits)
-        most = max(len(searched.opened.partitions) for searched in self.segments)
-        step = max(1, _CENTROIDS_AT_A_TIME // max(1, most))
-        for start in range(0, len(matrix), step):
-            part = matrix[start : start + step]
-            prepared = [searched.opened.queries(part) for searched in self.segments]
-            for number in range(len(part)):
-                for searched, (vectors, far) in zip(self.segments, prepared, strict=True):
-                    self._search(searched, vectors[number], far[number], start + number, top)
+        prepared = [(searched, searched.opened.queries(matrix)) for searched in self.segments]
+        for number in range(len(matrix)):
+            for searched, vectors in prepared:
+                self._search(searched, vectors[number], number, top)
         return top.result()
 
     def _search(
-        self,
-        searched: SearchedSegment,
-        query: NDArray[Any],
-        centroid_distances: Float32s,
-        number: int,
-        top: TopRows,
+        self, searched: SearchedSegment, query: NDArray[Any], number: int, top: TopRows
     ) -> None:
         """Add the nearest rows of a segment for one query."""
         opened = searched.opened
-        wanted = opened.ranked(centroid_distances, NEIGHBOURS)
-        effort = effort_of(
-            self.options, self.query.count, centroid_distances[wanted], opened.metric,
-            len(opened.partitions),
-        )  # fmt: skip
+        count, options, partitions = self.query.count, self.options, len(opened.partitions)
+        expected = effort_of(options, count, None, opened.metric, partitions)
+        near = opened.ranked(query, max(NEIGHBOURS, expected.first))
+        effort = expected
+        if not effort.is_fixed:
+            effort = effort_of(options, count, near.distances, opened.metric, partitions)
         prepared = opened.prepare(query)
         done = found = 0
         while done < effort.most and (done < effort.first or found < self.candidates):
             stop = max(effort.first, done + 1)
-            if len(wanted) < stop:
+            if len(near.numbers) < stop:
                 # Few need more than they begin with.
-                wanted = opened.ranked(centroid_distances, effort.most if done else stop)
-            near = wanted[done:stop].tolist()
-            if not near:
+                near = opened.ranked(query, effort.most if done else stop)
+            numbers = near.numbers[done:stop].tolist()
+            if not numbers:
                 break
-            partitions = self._partitions(searched, near)
             found += self._compare_all(
-                searched, prepared, partitions, centroid_distances[near].tolist(), number, top
-            )
-            done += len(near)
+                searched, prepared, self._partitions(searched, numbers),
+                near.distances[done:stop].tolist(), number, top,
+            )  # fmt: skip
+            done += len(numbers)
         self.meter.count("partitions_searched", done)
         self.meter.count("rows_compared", found)
 

@@ -17,7 +17,7 @@ from glaive.errors import OptionError
 from glaive.index.vector.metric import metric_named
 from glaive.kernels.distances import Metric
 
-__all__ = ["ApproximationMode", "NearestOptions"]
+__all__ = ["ApproximationMode", "NearestOptions", "query_vectors"]
 
 ApproximationMode: TypeAlias = Literal["fast", "normal", "accurate"]
 
@@ -211,10 +211,16 @@ def _range(given: Any) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _vectors(given: Any) -> NDArray[Any]:
-    """Numbers of the query, in one or two dimensions."""
+def query_vectors(given: Any) -> NDArray[Any]:
+    """Numbers of the query, in one or two dimensions.
+
+    Raises
+    ------
+    OptionError
+        It has other values, or none.
+    """
     try:
-        numbers = np.asarray(_plain(given))
+        numbers = given if type(given) is np.ndarray else np.asarray(_plain(given))
     except (ValueError, TypeError, pa.ArrowException) as error:
         raise OptionError(
             f"nearest: q: expected numbers, all vectors of one length: {error}"
@@ -253,7 +259,7 @@ def _plain(given: Any) -> Any:
 _CHECKED: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(
     {
         "column": _name,
-        "q": _vectors,
+        "q": query_vectors,
         "metric": _metric_of,
         "search_effort": partial(_number, "search_effort", low=0, high=1),
         "distance_range": _range,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from glaive.arrow.buffers import distinct
 from glaive.arrow.chunked import join_large
-from glaive.encodings.pages.full_zip import FullZipPage
-from glaive.encodings.plain_run import PlainRun
-from glaive.encodings.protocol import PageReader
-from glaive.kernels.distances import ELEMENTS, measure_pairs, measure_places
+from glaive.kernels.distances import ELEMENTS, measure_pairs
+from glaive.kernels.rescoring import FoundRows, PlacedVectors, rescore_rows
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.top import Found, TopRows
 from glaive.scan.nearest.vector_query import VectorQuery
@@ -22,6 +19,8 @@ from glaive.scan.views import BoundProjection
 from glaive.types import Float32s, Int64s
 
 __all__ = ["rescore"]
+
+_GREATEST: Final = float(np.finfo(np.float32).max)
 
 
 def rescore(
@@ -39,20 +38,26 @@ def rescore(
     ----------
     source
         The column with the vectors, alone.
+    found
+        Query by query.
     finite
         Leave out rows whose distance is not finite: no index has their vectors.
     """
     if not found.size:
         return
     meter.count("vectors_compared", found.size)
-    distances = _measured_in_place(source, query, found)
-    if distances is None:
-        distances = _measured(source, query, found, meter)
+    placed = None if query.kind.several else _in_place(source, found.fragment, found.row)
+    if placed is not None:
+        near = _nearest_in_place(placed, query, found, top, finite=finite)
+        if near is not None:
+            top.add(near, in_order=query.answers == 1)
+            return
+    distances = _measured(source, query, found, meter)
     if finite and not query.kind.several:
         distances[~np.isfinite(distances)] = np.nan
-    near = distances <= top.limits[found.query]
+    near_enough = distances <= top.limits[found.query]
     rescored = found._replace(distance=distances)
-    top.add(rescored if near.all() else rescored.take(near))
+    top.add(rescored if near_enough.all() else rescored.take(near_enough))
 
 
 def _measured(source: BoundProjection, query: VectorQuery, found: Found, meter: Meter) -> Float32s:
@@ -69,41 +74,41 @@ def _measured(source: BoundProjection, query: VectorQuery, found: Found, meter: 
     return query.in_range(distances)
 
 
-def _measured_in_place(
-    source: BoundProjection, query: VectorQuery, found: Found
-) -> Float32s | None:
-    """True distances of rows whose vectors lie plain in mapped files, without a copy of these.
+def _in_place(source: BoundProjection, fragment: Int64s, row: Int64s) -> PlacedVectors | None:
+    """Where vectors lie plain in mapped files, so that they are measured without a copy.
 
     None where that is not so, or takes have not joined the fragments yet. One alone is joined here.
     """
-    if query.kind.several:
-        return None
-    positions = distinct(found.fragment)
     joined = source.joined_before()
+    if joined is not None and joined.is_trusted(fragment):
+        return joined.places
+    positions = distinct(fragment)
     if joined is None and len(positions) == 1:
         joined = source.joined(positions.tolist())
-    if joined is None or len(joined.columns) != 1 or not joined.holds(positions):
+    if joined is None or joined.places is None or not joined.holds(positions):
         return None
-    column = joined.columns[0]
-    parts = [] if column is None else column.physical_pages()
-    pages = parts[0][1] if len(parts) == 1 else ()
-    numbers = joined.numbers(found.fragment, found.row) if len(pages) == 1 else None
-    places = None if numbers is None else _places(pages[0], numbers)
-    if numbers is None or places is None or not joined.prepare(positions, numbers):
+    numbers = joined.numbers(fragment, row)
+    if numbers is None or not joined.prepare(positions, numbers):
         return None
-    memory, starts, size = places
-    if size != query.kind.dimension * ELEMENTS[query.kind.element].itemsize:
+    return joined.places
+
+
+def _nearest_in_place(
+    placed: PlacedVectors, query: VectorQuery, found: Found, top: TopRows, *, finite: bool
+) -> Found | None:
+    """The nearest rows by true distances; None: something is amiss, and a take says what."""
+    element, queries = query.kind.element, query.queries
+    if placed.width != query.kind.dimension * ELEMENTS[element].itemsize:
         return None  # nulls among the numbers lie before them
-    distances = measure_places(
-        memory, starts, query.kind.element, query.queries, query.metric, found.query
-    )
-    return query.in_range(distances)
-
-
-def _places(page: PageReader, rows: Int64s) -> tuple[pa.Buffer, Int64s, int] | None:
-    """Memory of plain values, where those of some rows begin in it, and the bytes of each."""
-    if isinstance(page, PlainRun):
-        return page.places(rows)
-    if isinstance(page, FullZipPage) and page.page.at_hand and page.page_signature() is not None:
-        return page.page.at_hand[0], page.entry.width * rows, page.entry.width
-    return None
+    limits, low = top.limits, -np.inf if query.low is None else query.low
+    if finite:
+        limits = np.minimum(limits, _GREATEST)
+        low = max(low, -_GREATEST)
+    several = len(limits)
+    if several == 1:
+        bounds = np.array([0, found.size])
+    else:
+        bounds = np.searchsorted(found.query, np.arange(several + 1))
+    rows = FoundRows(bounds, found.key, found.fragment, found.row)
+    near = rescore_rows(placed, element, rows, queries, query.metric, limits, top.count, low=low)
+    return None if near is None else Found(*near)

@@ -7,10 +7,11 @@ and cut by limit and offset; columns are taken of those that remain.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.scan.found_columns import FoundColumns
@@ -60,11 +61,14 @@ class NearestScan(RankedScan):
         What is searched for.
     index
         What is searched with; None: every vector is compared.
+    rest
+        A scan of the fragments that the index does not cover; None: there are none.
     """
 
     nearest: NearestOptions
     query: VectorQuery
     index: ChosenIndex | None
+    rest: ScanOptions | None
 
     @classmethod
     def of(cls, views: Views, options: ScanOptions, nearest: NearestOptions) -> NearestScan:
@@ -95,6 +99,37 @@ class NearestScan(RankedScan):
         return cls(
             views=views, options=options, columns=columns, prefilter=prefilter,
             postfilter=postfilter, nearest=nearest, query=query, index=index,
+            rest=_rest(views.snapshot, options, index),
+        )  # fmt: skip
+
+    def without_index(self) -> NearestScan:
+        """The same for :meth:`asked_again`: it keeps no opened index."""
+        index = None if self.index is None else self.index._replace(segments=())
+        return replace(self, index=index)
+
+    def asked_again(self, vectors: NDArray[Any]) -> NearestScan:
+        """The same for other query vectors, as many or, for one query, another.
+
+        Raises
+        ------
+        OptionError
+            They have another dimension.
+        """
+        name, options, index = self.nearest.column, self.options, self.index
+        field_id, kind = _column(self.views.snapshot, name)
+        queries = kind.queries(vectors, name)
+        if index is not None:
+            asked = cast("NearestOptions", options.nearest)
+            chosen = choose_index(self.views.snapshot, field_id, kind, asked)
+            if chosen is None or chosen.fragments is not index.fragments:
+                return NearestScan.of(self.views, options, replace(asked, query=vectors))
+            index = chosen
+        before = self.query
+        query = VectorQuery(kind, queries, before.metric, before.count, before.low, before.high)
+        return NearestScan(
+            views=self.views, options=options, columns=self.columns, prefilter=self.prefilter,
+            postfilter=self.postfilter, nearest=self.nearest, query=query, index=index,
+            rest=self.rest,
         )  # fmt: skip
 
     def steps(self) -> list[str]:
@@ -113,7 +148,7 @@ class NearestScan(RankedScan):
         lines = []
         options: ScanOptions | None = self.options
         if self.index is not None:
-            options = self._rest()
+            options = self.rest
             if self._rescores:
                 lines.append(f"true distances: {self._candidates} rows found by the index")
             for segment, opened in self.index.segments:
@@ -142,7 +177,7 @@ class NearestScan(RankedScan):
                 self._exact(self.options, meter).find(top)
             return top.result()
         allowed = self._allowed(meter)
-        rest = self._rest()
+        rest, rescores = self.rest, self._rescores
         source = self.views.scan((self.nearest.column,))
         if allowed is not None and allowed.count <= max(_FEW_ALLOWED, self.query.count):
             rescore(source, self.query, self._all_of(allowed), top, meter, finite=True)
@@ -162,7 +197,7 @@ class NearestScan(RankedScan):
         found = search.find()
         if self.query.kind.several:
             found = found.without_repeats()
-        if self._rescores:
+        if rescores:
             rescore(source, self.query, found, top, meter)
         elif rest is None and not self.query.kind.several:
             return found
@@ -182,7 +217,7 @@ class NearestScan(RankedScan):
     def _rescores(self) -> bool:
         """Whether true distances of the index's rows are wanted: to compare them with others."""
         wanted = self.nearest.refine_factor is not None or self.query.kind.several
-        return wanted or self._rest() is not None
+        return wanted or self.rest is not None
 
     @property
     def _by_codes(self) -> VectorQuery:
@@ -196,17 +231,6 @@ class NearestScan(RankedScan):
         # What codes take for too far may be near enough: only what is too near is left out.
         low = None if query.low is None or True in exact else 2 * query.low
         return replace(query, low=low, high=None)
-
-    def _rest(self) -> ScanOptions | None:
-        """A scan of the fragments that the index does not cover; None: there are none."""
-        if self.index is None or self.options.fast_search:
-            return None
-        covered, snapshot = self.index.fragments, self.views.snapshot
-        if self.options.fragments is not None:
-            rest = tuple(one for one in self.options.fragments if one not in covered)
-        else:
-            rest = _not_covered(snapshot, covered)
-        return replace(self.options, fragments=rest) if rest else None
 
     def _allowed(self, meter: Meter) -> AllowedRows | None:
         """The rows of indexed fragments that are searched; None: all."""
@@ -250,6 +274,19 @@ class NearestScan(RankedScan):
         source = self.views.scan((), inputs=tuple(dict.fromkeys((*inputs, *columns))))
         rows = replace(options, limit=None, offset=0, order_by=(), late_materialization=None)
         return FilteredScan.of(Search.of(ScanRun(source, rows, meter), self.prefilter))
+
+
+def _rest(
+    snapshot: Snapshot, options: ScanOptions, index: ChosenIndex | None
+) -> ScanOptions | None:
+    """A scan of the fragments that an index does not cover; None: there are none."""
+    if index is None or options.fast_search:
+        return None
+    if options.fragments is not None:
+        rest = tuple(one for one in options.fragments if one not in index.fragments)
+    else:
+        rest = _not_covered(snapshot, index.fragments)
+    return replace(options, fragments=rest) if rest else None
 
 
 def _not_covered(snapshot: Snapshot, covered: FragmentIds) -> tuple[int, ...]:

@@ -1,0 +1,110 @@
+"""Searches with the options of one before find what they would have found alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import glaive
+from glaive.errors import OptionError
+
+DIMENSION = 8
+QUERIES = np.random.default_rng(2).standard_normal((4, DIMENSION)).astype(np.float32)
+
+
+def rows_from(first: int, count: int) -> pa.Table:
+    vectors = np.random.default_rng(first).standard_normal((count, DIMENSION)).astype(np.float32)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), DIMENSION)
+    return pa.table({"id": np.arange(first, first + count), "v": flat})
+
+
+def written(path: Path, kind: str | None) -> glaive.LanceDataset:
+    dataset = glaive.write_dataset(rows_from(0, 600), path)
+    if kind is not None:
+        options = {"num_sub_vectors": 4} if kind == "IVF_PQ" else {}
+        dataset.create_index("v", kind, num_partitions=4, **options)
+    return dataset
+
+
+def alone(dataset: glaive.LanceDataset, nearest: dict[str, Any], **options: Any) -> pa.Table:
+    """The search by a dataset that was asked nothing before."""
+    fresh = glaive.dataset(dataset.uri, dataset.version, session=glaive.Session())
+    return fresh.to_table(nearest=nearest, **options)
+
+
+SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "k": ({"k": 7}, {}),
+    "refined": ({"k": 3, "nprobes": 2, "refine_factor": 4}, {"columns": ["id"]}),
+    "prefilter": ({"k": 5, "nprobes": 4}, {"filter": "id < 90", "prefilter": True}),
+    "postfilter": ({"k": 50}, {"filter": "id < 300", "limit": 4, "offset": 1}),
+    "range": ({"k": 9, "metric": "l2"}, {"columns": ("_rowid", "id"), "with_row_id": True}),
+    "exact": ({"k": 4, "use_index": False}, {}),
+    "limit": ({}, {"limit": 3}),
+}
+
+
+@pytest.mark.parametrize("kind", [None, "IVF_FLAT", "IVF_PQ"])
+def test_other_queries_find_what_a_dataset_finds_that_was_asked_nothing_before(
+    tmp_path: Path, kind: str | None
+) -> None:
+    dataset = written(tmp_path / "v.lance", kind)
+    for _ in range(2):
+        for nearest, options in SEARCHES.values():
+            for query in QUERIES:
+                asked = {"column": "v", "q": query, **nearest}
+                found = dataset.to_table(nearest=asked, **options)
+                assert found.equals(alone(dataset, asked, **options))
+
+
+def test_a_batch_after_one_query_is_a_batch(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_FLAT")
+    for query in (QUERIES[0], QUERIES[:1], QUERIES[1:], QUERIES[0].tolist(), pa.array(QUERIES[0])):
+        asked = {"column": "v", "q": query, "k": 2}
+        found = dataset.to_table(["id"], nearest=asked)
+        assert found.equals(alone(dataset, asked, columns=["id"]))
+        assert ("query_index" in found.schema.names) == (np.ndim(query) == 2)
+
+
+def test_values_that_are_equal_but_not_allowed_are_refused_after_others(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_FLAT")
+    asked = {"column": "v", "q": QUERIES[0], "k": 1}
+    dataset.to_table(["id"], nearest=asked, limit=1, prefilter=True)
+    with pytest.raises(OptionError, match="k: expected an integer"):
+        dataset.to_table(["id"], nearest=asked | {"k": True}, limit=1, prefilter=True)
+    with pytest.raises(OptionError, match="k: expected an integer"):
+        dataset.to_table(["id"], nearest=asked | {"k": 1.0}, limit=1, prefilter=True)
+    with pytest.raises(OptionError, match="prefilter: expected True"):
+        dataset.to_table(["id"], nearest=asked, limit=1, prefilter=1)
+    with pytest.raises(OptionError, match="the query has 3"):
+        dataset.to_table(["id"], nearest=asked | {"q": [1, 2, 3]}, limit=1, prefilter=True)
+
+
+def test_rows_of_a_later_version_are_found_once_the_dataset_moves_there(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_PQ")
+    target = rows_from(600, 5)["v"][3].values.to_numpy()
+    asked = {"column": "v", "q": target, "k": 1, "nprobes": 4, "refine_factor": 2}
+    before = dataset.to_table(["id"], nearest=asked)["id"].to_pylist()
+    other = glaive.dataset(dataset.uri)
+    other.insert(rows_from(600, 5))
+    assert dataset.to_table(["id"], nearest=asked)["id"].to_pylist() == before
+    dataset.checkout_latest()
+    assert dataset.to_table(["id"], nearest=asked)["id"].to_pylist() == [603]
+    other.delete("id = 603")
+    assert dataset.to_table(["id"], nearest=asked)["id"].to_pylist() == [603]
+    dataset.checkout_latest()
+    assert dataset.to_table(["id"], nearest=asked)["id"].to_pylist() != [603]
+
+
+def test_an_index_that_the_session_let_go_of_is_opened_again(tmp_path: Path) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_PQ")
+    asked = {"column": "v", "q": QUERIES[0], "k": 3}
+    first = dataset.to_table(["id"], nearest=asked)
+    held = dataset.session().index_cache_size_bytes()
+    dataset.session().clear()
+    assert dataset.session().index_cache_size_bytes() == 0
+    assert dataset.to_table(["id"], nearest=asked).equals(first)
+    assert dataset.session().index_cache_size_bytes() == held
