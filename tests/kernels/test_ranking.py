@@ -29,8 +29,8 @@ def test_equal_distances_stay_in_their_order_and_absent_ones_come_last(
     expected = vectors[:, 0].argsort(kind="stable")
     for count in (0, 1, 8, 200, 300, size - 1, size, size + 5):
         with force_tier(tier):
-            near = rank_vectors(ranked, np.zeros(1, np.float32), "l2", count)
-        assert near.numbers.tolist() == expected[:count].tolist()
+            near = rank_vectors(ranked, np.zeros((1, 1), np.float32), "l2", count)
+        assert near.numbers.tolist() == [expected[:count].tolist()]
         square = np.square(vectors[near.numbers, 0])
         np.testing.assert_array_equal(near.distances, square)
 
@@ -42,17 +42,18 @@ def test_both_tiers_rank_all_vectors_or_some(metric: Metric, *, some: bool) -> N
     is_bits = metric == "hamming"
     kind: Any = np.uint8 if is_bits else np.float32
     vectors = random.integers(0, 200, (70, DIMENSION)).astype(kind)
-    query = random.integers(0, 200, DIMENSION).astype(kind)
+    queries = random.integers(0, 200, (3, DIMENSION)).astype(kind)
     among = np.flatnonzero(random.random(70) < 0.4) if some else None
     block = VectorBlock(vectors.reshape(-1), DIMENSION, "uint8" if is_bits else "float32")
-    far = measure(block, Queries(query[None]), metric)
     chosen = np.arange(70) if among is None else among
-    expected = chosen[far[chosen].argsort(kind="stable")]
     for tier in TIERS:
         with force_tier(tier):  # type: ignore[arg-type]  # a tier
-            near = rank_vectors(RankedVectors(block, among), query, metric, 12)
-        assert near.numbers.tolist() == expected[:12].tolist()
-        np.testing.assert_allclose(near.distances, far[near.numbers], rtol=1e-6)
+            near = rank_vectors(RankedVectors(block, among), queries, metric, 12)
+        for query, numbers, distances in zip(queries, *near, strict=True):
+            far = measure(block, Queries(query[None]), metric)
+            expected = chosen[far[chosen].argsort(kind="stable")]
+            assert numbers.tolist() == expected[:12].tolist()
+            np.testing.assert_allclose(distances, far[numbers], rtol=1e-6)
 
 
 VECTORS = VectorBlock(np.zeros(4, np.float32), 2, "float32")
@@ -65,13 +66,13 @@ RANKED = RankedVectors(VECTORS)
         lambda: RankedVectors(VectorBlock(np.zeros(4), 2, "float64")),
         lambda: RankedVectors(VECTORS, np.array([0, 2])),
         lambda: RankedVectors(VECTORS, np.array([0], np.int32)),
-        lambda: rank_vectors(RANKED, np.zeros(3, np.float32), "l2", 1),
-        lambda: rank_vectors(RANKED, np.zeros(2), "l2", 1),
-        lambda: rank_vectors(RANKED, np.zeros(2, np.float32), "cosine", 1),
-        lambda: rank_vectors(RANKED, np.zeros(2, np.float32), "hamming", 1),
+        lambda: rank_vectors(RANKED, np.zeros((1, 3), np.float32), "l2", 1),
+        lambda: rank_vectors(RANKED, np.zeros((1, 2)), "l2", 1),
+        lambda: rank_vectors(RANKED, np.zeros((1, 2), np.float32), "cosine", 1),
+        lambda: rank_vectors(RANKED, np.zeros((1, 2), np.float32), "hamming", 1),
     ],
     ids=["element", "number", "type of numbers", "dimension", "type", "cosine", "hamming"],
 )
 def test_what_does_not_fit_is_refused(call: Any) -> None:
-    with pytest.raises(ValueError, match=r"vectors|query|distance"):
+    with pytest.raises(ValueError, match=r"vectors|queries|distance"):
         call()

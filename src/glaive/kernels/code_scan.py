@@ -40,6 +40,9 @@ __all__ = [
 
 _ENTRIES: Final = 256
 
+_RECORD: Final = 72
+"""Bytes of a partition for the kernel."""
+
 _BLOCK: Final = 64
 _MOST_PARTS: Final = 256
 """Codes of a block; and parts of a code up to which sums of bytes have 16 bits."""
@@ -280,25 +283,26 @@ def scan_codes(
         The only rows that are compared; None: all.
     """
     width = _check(partitions, query, count)
-    total = sum([part.places.count for part in partitions])
+    total = sum([part[1].count for part in partitions])
     room = min(count, total)
     if not room:
         return _sorted(np.empty(0, np.float32), np.empty(0, np.uint64), np.empty((0, 2)), 0)
     if not use_compiled(total * width):
         return _scan_numpy(partitions, query, count, low, high, allowed)
-    parts = [record for part in partitions for record in (part.rows.located, part.places.located)]
-    table = np.frombuffer(b"".join(parts), np.int64)
-    starts = [part.offset for part in partitions] + [part.weight for part in partitions]
-    numbers = np.array([*starts, low, high, query.factor, query.shift], np.float32)
+    # Where codes and rows are, then offsets, weights and limits, in one piece of memory.
+    parts = [record for part in partitions for record in (part[0].located, part[1].located)]
+    offsets, weights = [part[2] for part in partitions], [part[3] for part in partitions]
+    numbers = np.array([*offsets, *weights, low, high, *query[2:]], np.float32)
+    table = np.frombuffer(b"".join((*parts, numbers.tobytes())), np.uint8)
     found = np.empty((4, room), np.uint64)  # keys, places, and distances in half of the last
-    keys, places, heap = found[0], found[1:3].view(np.int64), found[3].view(np.float32)
-    first, into, line = address(numbers), address(found), 8 * room
+    start, into, line = address(table), address(found), 8 * room
+    first = start + _RECORD * len(partitions)
     scratch = None
-    plain = query.comparison == "tables" and allowed is None and query[2:] == (1, 0)
-    if plain and any(part.rows.blocks is not None for part in partitions):
+    plain = query[2:] == (1, 0) and query.comparison == "tables" and allowed is None
+    if plain and partitions[0][0].blocks is not None:
         scratch = np.empty(8 + width * (_ENTRIES + 4), np.uint8)
     call = ScanCodes(
-        parts=address(table), offsets=first, weights=first + 4 * len(partitions),
+        parts=start, offsets=first, weights=first + 4 * len(partitions),
         part_count=len(partitions), kind=COMPARISONS.index(query.comparison), width=width,
         code_bytes=width * partitions[0].rows.codes.itemsize, query=address(query.query),
         numbers=first + 8 * len(partitions),
@@ -309,7 +313,11 @@ def scan_codes(
         keys=into, places=into + line, scratch=_place(scratch),
     )  # fmt: skip
     size, compared = compiled.scan_codes(*call)
-    return Nearest(heap[:size], keys[:size], places[0, :size], places[1, :size], compared)
+    keys, fragments, rows, heap = found
+    return Nearest(
+        heap.view(np.float32)[:size], keys[:size], fragments.view(np.int64)[:size],
+        rows.view(np.int64)[:size], compared,
+    )  # fmt: skip
 
 
 def _place(array: NDArray[Any] | None) -> int:

@@ -1,9 +1,9 @@
-"""The vectors of a block that are nearest to a query, in order: centroids of partitions."""
+"""The vectors of a block that are nearest to queries, in order: centroids of partitions."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _MOST_VECTORS: Final = 1 << 30
 
 
 class Ranking(NamedTuple):
-    """Numbers of vectors, and their distances from a query, the nearest first."""
+    """Numbers of vectors, and their distances, the nearest first: a row for each query."""
 
     numbers: NDArray[np.signedinteger]
     distances: Float32s
@@ -80,44 +80,48 @@ class RankedVectors:
 
 
 def rank_vectors(
-    ranked: RankedVectors, query: NDArray[np.generic], metric: Metric, count: int
+    ranked: RankedVectors, queries: NDArray[Any], metric: Metric, count: int
 ) -> Ranking:
-    """The vectors nearest to a query, at most so many.
+    """The vectors nearest to each query, at most so many.
 
     Of equal distances the lower number comes first; NaN comes last.
 
     Parameters
     ----------
-    query
-        Of the type and the dimension of the vectors, contiguous.
+    queries
+        Of shape ``(n, dimension)`` and the type of the vectors, contiguous.
     metric
         Without ``cosine``, which is ``l2`` for vectors of one length.
     """
     vectors = ranked.vectors
     dimension, bits = vectors.dimension, vectors.element == "uint8"
-    good = query.shape == (dimension,) and query.dtype == vectors.values.dtype
-    if not good or not query.flags.c_contiguous or count < 0:
-        raise ValueError(f"{count} of a query {query.shape} of {query.dtype}")
+    several = len(queries)
+    good = queries.shape == (several, dimension) and queries.dtype == vectors.values.dtype
+    if not good or not queries.flags.c_contiguous or count < 0:
+        raise ValueError(f"{count} of queries {queries.shape} of {queries.dtype}")
     if metric == "cosine" or (metric == "hamming") != bits:
         raise ValueError(f"distance {metric} of {vectors.element}")
     most = min(count, ranked.count)
     if not 0 < most <= _MOST_LISTED or not use_compiled(ranked.count * dimension):
-        return _ordered(ranked, query, metric, most)
-    listed = np.empty((2, most), np.int32)
-    into = address(listed)
+        numbers, distances = np.empty((several, most), np.int64), np.empty((several, most))
+        for at, query in enumerate(queries):
+            numbers[at], distances[at] = _ordered(ranked, query, metric, most)
+        return Ranking(numbers, distances.astype(np.float32))
+    listed = np.empty((2, several, most), np.int32)
+    into, step = address(listed), dimension * vectors.values.itemsize
     values, among = ranked.located
     call = RankVectors(
-        values=values, step=dimension * vectors.values.itemsize, among=among, count=ranked.count,
-        dimension=dimension, metric=METRICS.index(metric), query=address(query), most=most,
-        numbers=into, distances=into + 4 * most,
+        values=values, step=step, among=among, count=ranked.count, dimension=dimension,
+        metric=METRICS.index(metric), queries=address(queries), query_count=several,
+        query_bytes=step, most=most, numbers=into, distances=into + 4 * several * most,
     )  # fmt: skip
     compiled.rank_vectors(*call)
     return Ranking(listed[0], listed[1].view(np.float32))
 
 
 def _ordered(
-    ranked: RankedVectors, query: NDArray[np.generic], metric: Metric, most: int
-) -> Ranking:
+    ranked: RankedVectors, query: NDArray[Any], metric: Metric, most: int
+) -> tuple[Int64s, Float32s]:
     far = measure(ranked.vectors, Queries(query[None]), metric)
     if ranked.among is not None:
         far = far[ranked.among]
@@ -128,10 +132,10 @@ def _ordered(
         within = np.flatnonzero(far <= last)
         near = within if len(within) >= most else near  # else the last of them is NaN
     near = near[far[near].argsort(kind="stable")[:most]]
-    return Ranking(near if ranked.among is None else ranked.among[near], far[near])
+    return near if ranked.among is None else ranked.among[near], far[near]
 
 
 def exercise() -> None:
     """Call every wrapper once with little data."""
     vectors = VectorBlock(np.eye(2, dtype=np.float32).reshape(-1), 2, "float32")
-    rank_vectors(RankedVectors(vectors), np.zeros(2, np.float32), "l2", 1)
+    rank_vectors(RankedVectors(vectors), np.zeros((1, 2), np.float32), "l2", 1)

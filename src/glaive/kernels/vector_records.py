@@ -210,7 +210,9 @@ class RankVectors(NamedTuple):
     count: int
     dimension: int
     metric: int
-    query: int
+    queries: int
+    query_count: int
+    query_bytes: int
     most: int
     numbers: int
     distances: int

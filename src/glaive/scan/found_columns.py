@@ -16,7 +16,7 @@ from glaive.scan.options import ScanOptions
 from glaive.scan.projection import Columns
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from glaive.scan.take import take_physical
+from glaive.scan.take import take_few, take_physical
 from glaive.scan.views import BoundProjection, Views
 from glaive.types import Int64s
 
@@ -182,7 +182,11 @@ class FoundColumns:
         known = [None if name is None else found.stored(name, snapshot) for name in self.plain]
         if all(column is not None for column in known):
             return known
-        return list(take_physical(self.source, *found.places(snapshot), meter=meter).columns)
+        places = found.places(snapshot)
+        arrays = take_few(self.source, *places, meter)
+        if arrays is not None:
+            return arrays
+        return list(take_physical(self.source, *places, meter=meter).columns)
 
     def _inputs(self, value: Value, taken: list[Any], found: FoundRows) -> pa.RecordBatch:
         names = self.source.schema.names
@@ -249,7 +253,8 @@ class _Maker:
 
 def _stored(column: Any, path: str) -> Any:
     """A column as expressions see it."""
-    return to_type(join_large(column.chunks), storage_type(column.type), f"column {path!r}")
+    array = join_large(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    return to_type(array, storage_type(column.type), f"column {path!r}")
 
 
 def _name(column: str | tuple[str, str]) -> str:

@@ -108,3 +108,17 @@ def test_an_index_that_the_session_let_go_of_is_opened_again(tmp_path: Path) -> 
     assert dataset.session().index_cache_size_bytes() == 0
     assert dataset.to_table(["id"], nearest=asked).equals(first)
     assert dataset.session().index_cache_size_bytes() == held
+
+
+def test_each_query_of_a_batch_finds_rows_added_since_however_near_those_of_the_first_are(
+    tmp_path: Path,
+) -> None:
+    """Rows without an index are looked for up to the distance of each query's own rows."""
+    dataset = written(tmp_path / "v.lance", "IVF_FLAT")
+    dataset.insert(rows_from(600, 40))
+    near = rows_from(0, 600)["v"][5].values.to_numpy()
+    for batch in (np.stack([near, QUERIES[1]]), np.stack([QUERIES[1], near])):
+        asked = {"column": "v", "q": batch, "k": 9, "nprobes": 4}
+        found = dataset.to_table(["id"], nearest=asked)
+        exact = dataset.to_table(["id"], nearest=asked | {"use_index": False})
+        assert found["id"].to_pylist() == exact["id"].to_pylist()

@@ -147,14 +147,14 @@ class OpenedVectorIndex(OpenedIndex):
             return np.stack([self.query(vector) for vector in matrix])
         return self.query(matrix)
 
-    def ranked(self, query: NDArray[Any], count: int) -> Ranking:
-        """Partitions that have rows, the nearest to a query of :meth:`query` first, so many.
+    def ranked(self, queries: NDArray[Any], count: int) -> Ranking:
+        """Partitions that have rows, the nearest to each of :meth:`queries` first, so many.
 
         Distances are those of the residual where codes are of residuals: squared ones. Of equal
         distances the lower number comes first; NaN comes last.
         """
         return rank_vectors(
-            self._ranked, query, "l2" if self.metric == "cosine" else self.metric, count
+            self._ranked, queries, "l2" if self.metric == "cosine" else self.metric, count
         )
 
     def prepare(self, query: NDArray[Any]) -> PreparedQuery:

@@ -5,13 +5,13 @@ Specification: "Searching partitions" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, isfinite, sqrt
 from typing import Final
 
 from glaive.kernels.distances import Metric
 from glaive.named_tuple import NamedTuple
 from glaive.scan.nearest.options import NearestOptions
-from glaive.types import Float32s
 
 __all__ = ["NEIGHBOURS", "Effort", "effort_of"]
 
@@ -38,7 +38,11 @@ class Effort(NamedTuple):
 
 
 def effort_of(
-    options: NearestOptions, count: int, ranked: Float32s | None, metric: Metric, partitions: int
+    options: NearestOptions,
+    count: int,
+    ranked: Sequence[float] | None,
+    metric: Metric,
+    partitions: int,
 ) -> Effort:
     """The partitions to search.
 
@@ -68,7 +72,7 @@ def effort_of(
     return Effort(min(most, max(least, ceil(first - 1e-9))), most)
 
 
-def _usual(count: int, ranked: Float32s | None, metric: Metric, partitions: int) -> int:
+def _usual(count: int, ranked: Sequence[float] | None, metric: Metric, partitions: int) -> int:
     """Partitions of medium effort: more if many centroids are about as near as the first.
 
     It grows with the root of the rows wanted, and not with the index, as pylance's does.
@@ -76,7 +80,7 @@ def _usual(count: int, ranked: Float32s | None, metric: Metric, partitions: int)
     clear = 4 + 0.8 * sqrt(count)
     unclear = 0.5
     if ranked is not None and len(ranked) >= NEIGHBOURS and metric in ("l2", "cosine"):
-        nearest, other = float(ranked[0]), float(ranked[NEIGHBOURS - 1])
+        nearest, other = ranked[0], ranked[NEIGHBOURS - 1]
         ratio = other / nearest if nearest > 0 else _CLEAR
         if isfinite(ratio):
             unclear = min(1.0, max(0.0, (_CLEAR - ratio) / (_CLEAR - _UNCLEAR)))

@@ -20,7 +20,7 @@ from glaive.named_tuple import NamedTuple
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
 from glaive.scan.metrics import Meter
 from glaive.scan.nearest.allowed import AllowedRows
-from glaive.scan.nearest.effort import NEIGHBOURS, effort_of
+from glaive.scan.nearest.effort import NEIGHBOURS, Effort, effort_of
 from glaive.scan.nearest.located import locate_rows
 from glaive.scan.nearest.options import NearestOptions
 from glaive.scan.nearest.top import Found, TopRows, nearest_of
@@ -47,6 +47,16 @@ class SearchedSegment(NamedTuple):
 
     segment: IndexedSegment
     opened: OpenedVectorIndex
+
+
+class _Asked(NamedTuple):
+    """Queries for a segment, and for each the nearest partitions with their distances."""
+
+    searched: SearchedSegment
+    queries: NDArray[Any]
+    effort: Effort
+    numbers: list[list[int]]
+    distances: list[list[float]]
 
 
 class _Compared(NamedTuple):
@@ -107,38 +117,47 @@ class IndexSearch:
         limits = np.empty(len(matrix), np.float32)
         limits.fill(self.query.limit if self.applies_range else np.inf)
         top = TopRows(self.candidates, limits)
-        prepared = [(searched, searched.opened.queries(matrix)) for searched in self.segments]
+        asked = [self._asked(searched, matrix) for searched in self.segments]
         for number in range(len(matrix)):
-            for searched, vectors in prepared:
-                self._search(searched, vectors[number], number, top)
+            for one in asked:
+                self._search(one, number, top)
         return top.result()
 
-    def _search(
-        self, searched: SearchedSegment, query: NDArray[Any], number: int, top: TopRows
-    ) -> None:
-        """Add the nearest rows of a segment for one query."""
+    def _asked(self, searched: SearchedSegment, matrix: NDArray[Any]) -> _Asked:
+        """The queries for a segment, and the partitions that are nearest to each."""
         opened = searched.opened
-        count, options, partitions = self.query.count, self.options, len(opened.partitions)
-        expected = effort_of(options, count, None, opened.metric, partitions)
-        near = opened.ranked(query, max(NEIGHBOURS, expected.first))
-        effort = expected
+        partitions = len(opened.partitions)
+        effort = effort_of(self.options, self.query.count, None, opened.metric, partitions)
+        queries = opened.queries(matrix)
+        first = max(effort.first, NEIGHBOURS)
+        numbers, distances = opened.ranked(queries, effort.first if effort.is_fixed else first)
+        return _Asked(searched, queries, effort, numbers.tolist(), distances.tolist())
+
+    def _search(self, asked: _Asked, number: int, top: TopRows) -> None:
+        """Add the nearest rows of a segment for one query."""
+        searched, queries, effort = asked[:3]
+        numbers, distances = asked.numbers[number], asked.distances[number]
+        opened, query = searched.opened, queries[number]
         if not effort.is_fixed:
-            effort = effort_of(options, count, near.distances, opened.metric, partitions)
+            effort = effort_of(
+                self.options, self.query.count, distances, opened.metric, len(opened.partitions)
+            )
         prepared = opened.prepare(query)
         done = found = 0
         while done < effort.most and (done < effort.first or found < self.candidates):
             stop = max(effort.first, done + 1)
-            if len(near.numbers) < stop:
+            if len(numbers) < stop:
                 # Few need more than they begin with.
-                near = opened.ranked(query, effort.most if done else stop)
-            numbers = near.numbers[done:stop].tolist()
-            if not numbers:
+                ranking = opened.ranked(query[None], effort.most if done else stop)
+                numbers, distances = ranking.numbers[0].tolist(), ranking.distances[0].tolist()
+            near = numbers[done:stop]
+            if not near:
                 break
+            partitions = self._partitions(searched, near)
             found += self._compare_all(
-                searched, prepared, self._partitions(searched, numbers),
-                near.distances[done:stop].tolist(), number, top,
-            )  # fmt: skip
-            done += len(numbers)
+                searched, prepared, partitions, distances[done:stop], number, top
+            )
+            done += len(near)
         self.meter.count("partitions_searched", done)
         self.meter.count("rows_compared", found)
 
@@ -159,6 +178,7 @@ class IndexSearch:
         scanned: list[ScannedPartition] = []
         compared: list[_Compared] = []
         is_plain = self.allowed is None or allowed is not None
+        start_of = codes.start
         for (loaded, places), distance in zip(partitions, centroid_distances, strict=True):
             reached = None
             if loaded.graph is not None:
@@ -166,16 +186,16 @@ class IndexSearch:
             if reached is not None:
                 compared.append(reached)
             elif code_query is not None and loaded.scanned is not None and is_plain:
-                start = codes.start(prepared, distance)
-                scanned.append(ScannedPartition(loaded.scanned, places, *start))
+                offset, weight = start_of(prepared, distance)
+                scanned.append(ScannedPartition(loaded.scanned, places, offset, weight))
             else:
                 kept = self._kept(places)
                 count = len(places) if kept is None else int(np.count_nonzero(kept))
                 distances = opened.distances(prepared, loaded, distance)
                 compared.append(_Compared(places, self._searched(distances, kept), count))
-        count = sum(part.searched for part in compared)
-        limit = float(top.limits[number])
+        count, limit = 0, top.limits.item(number)
         if compared:
+            count = sum([part.searched for part in compared])
             first = self._first(compared[0], number, limit) if len(compared) == 1 else None
             if first is None:
                 top.add(self._nearest(compared, number, limit))
@@ -187,9 +207,8 @@ class IndexSearch:
                 scanned, code_query, self.candidates, low=-np.inf if low is None else low,
                 high=limit, allowed=allowed,
             )  # fmt: skip
-            query = np.full(len(near.key), number, np.int32)
-            found = Found(query, near.distance, near.key, near.fragment, near.row)
-            top.add(found, in_order=True)
+            query = _all(number, len(near.key))
+            top.add(Found(query, *near[:4]), in_order=True)
             count += near.compared
         return count
 
@@ -249,15 +268,21 @@ class IndexSearch:
     ) -> list[tuple[LoadedPartition, RowPlaces]]:
         """Partitions, and where their rows are; kept for this version."""
         (segment, opened), cache = searched, self.indices.snapshot.session.index_cache
-        name, located_in = self.indices.name_of(segment), (self.indices.version, segment.uuid)
-        loaded = cache.get_all([(*name, opened.key(number)) for number in numbers])
-        places = cache.get_all([(*located_in, number) for number in numbers])
-        found = []
-        for number, one, place in zip(numbers, loaded, places, strict=True):
-            partition = _load(opened, number) if one is None else one
-            located = self._located(segment, partition) if place is None else place
-            found.append((partition, located))
-        return found
+        (uri, uuid), version = self.indices.name_of(segment), self.indices.version
+        keys = [(uri, uuid, opened.key(number)) for number in numbers]
+        found = cache.get_all([*keys, *[(version, uuid, number) for number in numbers]])
+        loaded: list[Any] = found[: len(numbers)]
+        places: list[Any] = found[len(numbers) :]
+        if None in loaded or None in places:
+            loaded = [
+                _load(opened, number) if one is None else one
+                for number, one in zip(numbers, loaded, strict=True)
+            ]
+            places = [
+                self._located(segment, one) if place is None else place
+                for one, place in zip(loaded, places, strict=True)
+            ]
+        return list(zip(loaded, places, strict=True))
 
     def _located(self, segment: IndexedSegment, loaded: LoadedPartition) -> RowPlaces:
         """Where the rows of a partition are."""
@@ -276,7 +301,7 @@ class IndexSearch:
         if not bool((far[1:] > far[:-1]).all()) or not far.item(-1) <= limit:
             return None
         rows, place = rows[:count], part.places
-        query = np.full(count, number, np.int32)
+        query = _all(number, count)
         return Found(query, far[:-1], place.key[rows], place.fragment[rows], place.row[rows])
 
     def _nearest(self, compared: list[_Compared], number: int, limit: float) -> Found:
@@ -293,6 +318,13 @@ class IndexSearch:
                 )
             )  # fmt: skip
         return Found.joined(parts)
+
+
+def _all(number: int, count: int) -> NDArray[np.int32]:
+    """The number of a query for so many rows."""
+    if not number:
+        return np.zeros(count, np.int32)
+    return np.full(count, number, np.int32)
 
 
 def _load(opened: OpenedVectorIndex, partition: int) -> LoadedPartition:

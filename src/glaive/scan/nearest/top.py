@@ -148,8 +148,8 @@ class TopRows:
         if not found.size:
             return
         with self._lock:
-            if in_order and found.size >= self.count:
-                self.limits[0] = min(self.limits.item(0), found.distance.item(self.count - 1))
+            if in_order and len(self.limits) == 1 and found.size == self.count:
+                self.limits[0] = min(self.limits.item(0), found.distance.item(-1))
             self._in_order = in_order and not self._parts
             self._parts.append(found)
             self._waiting += found.size
