@@ -197,9 +197,10 @@ def _rescored(
     if (number < first).any() or (number >= end).any():
         return None
     page = np.searchsorted(vectors.ends, number, side="right")
-    within = number - np.append(0, vectors.ends)[page]
+    before = np.append(0, vectors.ends)[page]
+    within = number - np.maximum(before, 0)
     start, last = vectors.starts[page], vectors.memory.size - vectors.width
-    if ((within < 0) | (start < 0) | (start > last)).any():
+    if ((before < 0) | (within < 0) | (start < 0) | (start > last)).any():
         return None
     if (within > (last - start) // vectors.width).any():
         return None

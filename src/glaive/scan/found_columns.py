@@ -11,12 +11,13 @@ from glaive.arrow.chunked import join_large
 from glaive.arrow.extensions import to_type
 from glaive.dataclass import dataclass
 from glaive.format.extension import storage_type
+from glaive.scan.few_rows import take_few
 from glaive.scan.metrics import Meter
 from glaive.scan.options import ScanOptions
 from glaive.scan.projection import Columns
 from glaive.scan.snapshot import Snapshot
 from glaive.scan.system_columns import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS
-from glaive.scan.take import take_few, take_physical
+from glaive.scan.take import take_physical
 from glaive.scan.views import BoundProjection, Views
 from glaive.types import Int64s
 

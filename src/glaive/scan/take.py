@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from glaive.file.v2.reading.row_takes import ColumnTakes
     from glaive.scan.joined import JoinedFragments
 
-__all__ = ["take", "take_few", "take_from", "take_physical"]
+__all__ = ["take", "take_from", "take_physical"]
 
 _Chunk = list[pa.Array]
 """One array per column."""
@@ -125,45 +125,11 @@ def take_physical(
     if len(rows) == 1 and not deleted:
         bound = source.for_taking(int(fragments[0]), rows)
         return pa.Table.from_arrays(bound.take(rows), schema=source.schema)
-    if not deleted:
-        arrays = take_few(source, fragments, rows, meter)
-        if arrays is not None:
-            return pa.Table.from_arrays(arrays, schema=source.schema)
     driver = _Take(source, meter or NOBODY, deleted=deleted)
     first = int(fragments[0])
     if bool((fragments == first).all()):
         return driver.of_fragment(first, rows)
     return driver.table(fragments, rows)
-
-
-def take_few(
-    source: BoundProjection, fragments: Int64s, rows: Int64s, meter: Meter | None = None
-) -> _Chunk | None:
-    """Physical rows as for :func:`take_physical`, with as little around the decoding as possible.
-
-    None where takes have to work out first how they read these rows, or somebody asks for figures.
-    """
-    few = 0 < len(rows) < _THREADED_ROWS and source.projection.outputs
-    if not few or not (meter is None or meter is NOBODY):
-        return None
-    joined = source.joined_before()
-    try:
-        if joined is not None:
-            together = joined.together
-            if together is None or not joined.is_trusted(fragments):
-                return None
-            numbers = joined.numbers(fragments, rows)
-            return None if numbers is None else together.take(numbers)
-        first = fragments.item(0)
-        bound = source.fragment(first)
-        if not bound.mapped or bound.has_many_pages or not bool((fragments == first).all()):
-            return None
-        return source.for_taking(first, rows).take(rows)
-    except CapacityError as error:
-        NOBODY.fallback("take of few rows", "values beyond one array", error)
-    except CorruptFileError as error:  # a page alone says more
-        NOBODY.fallback("take of few rows", "a file is damaged", error)
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def place_of(
     if low:
         before = load_i64(ends + low * 8 - 8)
     start = load_i64(starts + low * 8)
-    if number < before or start < 0 or start > last_start:
+    if before < 0 or number < before or start < 0 or start > last_start:
         return -1
     if number - before > (last_start - start) // width:
         return -1
