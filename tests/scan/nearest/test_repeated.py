@@ -122,3 +122,20 @@ def test_each_query_of_a_batch_finds_rows_added_since_however_near_those_of_the_
         found = dataset.to_table(["id"], nearest=asked)
         exact = dataset.to_table(["id"], nearest=asked | {"use_index": False})
         assert found["id"].to_pylist() == exact["id"].to_pylist()
+
+
+@pytest.mark.parametrize("fragments", [1, 3])
+def test_columns_of_rows_found_can_be_computed_and_come_in_their_order(
+    tmp_path: Path, fragments: int
+) -> None:
+    dataset = written(tmp_path / "v.lance", "IVF_FLAT")
+    for number in range(1, fragments):
+        dataset.insert(rows_from(600 * number, 100))
+    columns = {"id": "id", "twice": "id * 2", "more": "_distance + id"}
+    for query in (*QUERIES, *QUERIES):  # takes join fragments that they have met
+        asked = {"column": "v", "q": query, "k": 20, "nprobes": 4}
+        found = dataset.to_table(columns, nearest=asked)
+        ids = found["id"].to_numpy()
+        assert dataset.to_table(["_rowid", "id"], nearest=asked)["id"].to_pylist() == ids.tolist()
+        assert found["twice"].to_pylist() == (2 * ids).tolist()
+        np.testing.assert_allclose(found["more"], ids + found["_distance"].to_numpy(), rtol=1e-5)
