@@ -53,7 +53,7 @@ nightly: $(VENV)/.fuzz ## The property tests with many more trials, a million sc
 
 test-torch: $(VENV)/.dev $(VENV)/.loaders ## The tests of glaive.torch, which `make test` leaves out where torch is not installed
 	$(BIN)/python -m pytest tests/dataset/test_torch_data.py tests/dataset/test_torch_passes.py \
-		tests/dataset/test_torch_vectors.py \
+		tests/dataset/test_torch_shared_batches.py tests/dataset/test_torch_vectors.py \
 		tests/dataset/test_torch_ivf_pq.py tests/index/vector/test_kmeans.py $(ARGS)
 
 clients: $(VENV)/.clients ## Ray, Daft, LanceDB and Hugging Face datasets, with `lance` given by glaive

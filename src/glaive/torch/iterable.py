@@ -39,6 +39,7 @@ from glaive.torch.dist import (
     get_mp_world_size,
 )
 from glaive.torch.pass_state import PassState
+from glaive.torch.shared_batches import for_sending
 from glaive.torch.tensors import resized, to_tensor
 
 __all__ = ["LanceDataset", "TensorDataset"]
@@ -276,8 +277,10 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
             if self._to_tensor_fn is None:
                 yield columns
             else:
-                yield self._to_tensor_fn(
-                    columns, hf_converter=self._hf_converter, use_blob_api=bool(self._blobs)
+                yield for_sending(
+                    self._to_tensor_fn(
+                        columns, hf_converter=self._hf_converter, use_blob_api=bool(self._blobs)
+                    )
                 )
         self._place = PassState(epoch=place.epoch + 1)
 

@@ -12,6 +12,7 @@ from glaive.errors import OptionError
 from glaive.torch.dist import get_mp_rank
 from glaive.torch.iterable import LanceDataset
 from glaive.torch.pass_state import PassState
+from glaive.torch.shared_batches import for_sending
 
 __all__ = ["LanceLoader"]
 
@@ -22,8 +23,9 @@ class _WithWorker:
 
     collate: Callable[[Any], Any]
 
-    def __call__(self, item: Any) -> tuple[int, Any]:
-        return get_mp_rank(), self.collate(item)
+    def __call__(self, item: Any) -> dict[str, Any]:
+        found: dict[str, Any] = for_sending({"worker": get_mp_rank(), "batch": self.collate(item)})
+        return found
 
 
 class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed for type checks
@@ -111,7 +113,8 @@ class LanceLoader(DataLoader):  # type: ignore[misc]  # torch is not installed f
         batches = super().__iter__()
         if self.num_workers:
             self.dataset.start_at(None)  # the workers have it; here nobody reads
-        for worker, batch in batches:
+        for found in batches:
+            worker, batch = found["worker"], found.pop("batch")
             share = start.share(worker, self._shares)
             by_share[share] += 1
             turn = (share + 1) % self._shares

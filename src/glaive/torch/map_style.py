@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
+from glaive.torch.shared_batches import Collate
 
 __all__ = ["SafeLanceDataset", "get_safe_loader"]
 
@@ -99,4 +100,7 @@ def get_safe_loader(
         options["persistent_workers"] = True
     if getattr(dataset, "to_tensor_fn", None) is not None:
         options["collate_fn"] = _as_it_is
-    return DataLoader(dataset, **(options | kwargs))
+    loader = DataLoader(dataset, **(options | kwargs))
+    if loader.num_workers:
+        loader.collate_fn = Collate(loader.collate_fn)
+    return loader

@@ -1,0 +1,169 @@
+"""Batches that workers of a loader send with all their tensors in one block of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+from glaive.dataclass import dataclass
+from glaive.named_tuple import NamedTuple
+from glaive.torch.shared_memory import HEAD, BlockAddress, MappedBlock, lend, lends_memory
+
+__all__ = ["Collate", "SharedBatch", "for_sending"]
+
+_ALIGNMENT = 64
+_PLAIN = {str, bytes, int, float, bool, type(None)}
+
+
+class SharedBatch(dict[Any, Any]):
+    """A batch in a worker; the process that receives it finds a plain dictionary.
+
+    Only what processes send to each other is made so. Pickled in any other way, or copied, it is
+    a dictionary like others.
+    """
+
+
+def for_sending(batch: Any) -> Any:
+    """The batch; in a worker, if it is a dictionary, as one that is sent in shared memory."""
+    if type(batch) is dict and get_worker_info() is not None:
+        return SharedBatch(batch)
+    return batch
+
+
+@dataclass(frozen=True)
+class Collate:
+    """Collates, and sends what that makes in shared memory if it is a dictionary."""
+
+    collate: Callable[[Any], Any]
+
+    def __call__(self, items: Any) -> Any:
+        """A batch of the items."""
+        return for_sending(self.collate(items))
+
+
+class _Place(NamedTuple):
+    """A tensor of a batch: which of its ranges of memory, and how it lies there."""
+
+    span: int
+    dtype: Any
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Spans:
+    """The ranges of memory that the tensors of a batch lie in: one for each storage."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, int], int] = {}
+        self.storages: list[Any] = []
+        self.bounds: list[tuple[int, int]] = []
+
+    def add(self, tensor: Any) -> int:
+        """The number of the range, which now holds this tensor, too."""
+        storage = tensor.untyped_storage()
+        size = tensor.element_size()
+        first = tensor.storage_offset() * size
+        lengths = zip(tensor.shape, tensor.stride(), strict=True)
+        stop = first + (1 + sum((count - 1) * step for count, step in lengths)) * size
+        known_by = (storage.data_ptr(), storage.nbytes())
+        number = self._numbers.setdefault(known_by, len(self.storages))
+        if number == len(self.storages):
+            self.storages.append(storage)
+            self.bounds.append((first, stop))
+        else:
+            known = self.bounds[number]
+            self.bounds[number] = (min(first, known[0]), max(stop, known[1]))
+        return number
+
+    def starts(self) -> Iterator[int]:
+        """Where in its storage each range starts: at a multiple of every size of elements."""
+        return (first - first % _ALIGNMENT for first, _ in self.bounds)
+
+
+def _fits(tensor: Any) -> bool:
+    """Whether a tensor is nothing but its memory, which is of this process alone."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and tensor.numel() > 0
+        and not tensor.is_shared()
+    )
+
+
+def _without_tensors(value: Any, spans: _Spans) -> Any:
+    """The same value with places in place of tensors."""
+    kind = type(value)
+    if kind is dict or kind is SharedBatch:
+        return {key: _without_tensors(one, spans) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        return kind(_without_tensors(one, spans) for one in value)
+    if not isinstance(value, torch.Tensor) or not _fits(value):
+        return value
+    span = spans.add(value)
+    return _Place(span, value.dtype, value.storage_offset(), tuple(value.shape), value.stride())
+
+
+def _with_tensors(value: Any, spans: list[tuple[Any, int]]) -> Any:
+    kind = type(value)
+    if kind is _Place:
+        storage, start = spans[value.span]
+        offset = value.offset - start // value.dtype.itemsize
+        tensor: Any = torch.empty(0, dtype=value.dtype)
+        return tensor.set_(storage, offset, value.shape, value.strides)
+    if kind is dict:
+        return {key: _with_tensors(one, spans) for key, one in value.items()}
+    if kind is list or kind is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        return kind(_with_tensors(one, spans) for one in value)
+    return value
+
+
+@cache
+def _lends() -> bool:
+    return lends_memory()
+
+
+def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
+    """What is sent: where the tensors are, and the batch without them."""
+    spans = _Spans()
+    rest = _without_tensors(batch, spans)
+    if not spans.storages or not _lends():
+        return dict, (dict(batch),)
+    placed: list[tuple[int, int, int]] = []  # in the block, in the storage, length
+    end = HEAD
+    for start, (_, stop) in zip(spans.starts(), spans.bounds, strict=True):
+        placed.append((end, start, stop - start))
+        end += -(-(stop - start) // _ALIGNMENT) * _ALIGNMENT
+    lent = lend(end - HEAD)
+    if lent is None:
+        return dict, (dict(batch),)
+    memory, address = lent
+    for storage, (at, start, length) in zip(spans.storages, placed, strict=True):
+        source: Any = torch.empty(0, dtype=torch.uint8).set_(storage, start, (length,), (1,))
+        torch.frombuffer(memory, dtype=torch.uint8, count=length, offset=at).copy_(source)
+    return _received, (address, placed, rest)
+
+
+def _received(address: BlockAddress, placed: list[tuple[int, int, int]], rest: Any) -> Any:
+    """The batch, with tensors over the block of the process that sent it."""
+    block = MappedBlock.at(address)
+    spans = []
+    for at, start, length in placed:
+        bytes_there = torch.frombuffer(block, dtype=torch.uint8, count=length, offset=at)
+        spans.append((bytes_there.untyped_storage(), start))
+    return _with_tensors(rest, spans)
+
+
+# ForkingPickler is what queues between processes use; pickles in files are made without it.
+ForkingPickler.register(SharedBatch, _reduced)
