@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.reduction import ForkingPickler
@@ -149,9 +150,10 @@ def _reduced(batch: SharedBatch) -> tuple[Any, ...]:
     if lent is None:
         return dict, (dict(batch),)
     memory, address = lent
+    # Not by torch: this thread may be stopped when the worker ends, which torch's calls that let go
+    # of the interpreter answer by aborting the process.
     for storage, (at, start, length) in zip(spans.storages, placed, strict=True):
-        source: Any = torch.empty(0, dtype=torch.uint8).set_(storage, start, (length,), (1,))
-        torch.frombuffer(memory, dtype=torch.uint8, count=length, offset=at).copy_(source)
+        ctypes.memmove(memory + at, storage.data_ptr() + start, length)
     return _received, (address, placed, rest)
 
 

@@ -8,6 +8,7 @@ long as a tensor of it lives, and holds nothing else; so nothing is left behind 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from pathlib import Path
@@ -52,6 +53,7 @@ class _Block:
             os.ftruncate(self.descriptor, size)
             self.inode = os.fstat(self.descriptor).st_ino
             self.memory = mmap.mmap(self.descriptor, size)
+            self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         except BaseException:
             os.close(self.descriptor)
             raise
@@ -98,8 +100,8 @@ class _Blocks:
 _blocks = _Blocks()
 
 
-def lend(size: int) -> tuple[Any, BlockAddress] | None:
-    """Memory for a batch of ``size`` bytes, which lie behind its head, and its address.
+def lend(size: int) -> tuple[int, BlockAddress] | None:
+    """Where in memory there is a block with ``size`` bytes behind its head, and its address.
 
     None if other processes hold too many blocks already, or the system has no more.
     """
@@ -110,7 +112,7 @@ def lend(size: int) -> tuple[Any, BlockAddress] | None:
     if block is None:
         return None
     address = (os.getpid(), block.descriptor, block.inode, HEAD + size)
-    return block.memory, address
+    return block.start, address
 
 
 class MappedBlock(mmap.mmap):
