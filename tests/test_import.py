@@ -30,6 +30,21 @@ def test_import_loads_nothing_heavy() -> None:
     assert run(code) == "[]"
 
 
+def test_import_loads_what_the_guide_says() -> None:
+    code = """
+import sys, glaive
+from pathlib import Path
+own = [module for name, module in sys.modules.items() if name.partition(".")[0] == "glaive"]
+print(len(own), sum(Path(module.__file__).stat().st_size for module in own))
+"""
+    guide = Path(__file__).parent.parent / "docs/guide/performance.md"
+    told = re.search(r"loads (\d+) module of (\d+) KB", guide.read_text("utf-8"))
+    assert told is not None
+    modules, size = map(int, run(code).split())
+    assert modules == int(told[1])
+    assert abs(size / 1000 - int(told[2])) < 1
+
+
 def test_opening_and_reading_loads_neither_numba_nor_obstore_nor_spark(tmp_path: object) -> None:
     code = f"""
 import sys, glaive, pyarrow as pa

@@ -174,6 +174,10 @@ def test_large_values_are_bytes_or_files_for_a_function(tmp_path: Path, version:
     (batch,) = LanceDataset(dataset, 2)
     assert batch["b"] == [b"ab", b"cd"]
     assert list(batch) == ["id", "b"]
+    by_position = SafeLanceDataset(str(tmp_path / "a.lance"), to_tensor_fn=to_tensor)
+    batch = by_position.__getitems__([1, 0, 1])
+    assert batch["b"] == [b"cd", b"ab", b"cd"]
+    assert batch["id"].tolist() == [2, 1, 2]
     with pytest.raises(SchemaError, match="blob files need a to_tensor_fn"):
         to_tensor({"b": dataset.take_blobs("b", indices=[0])})
 

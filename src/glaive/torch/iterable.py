@@ -20,7 +20,6 @@ from glaive.dataset.dataset import LanceDataset as Table
 from glaive.dataset.open import dataset as open_dataset
 from glaive.dataset.shuffled_batches import default_window
 from glaive.errors import CorruptFileError, OptionError
-from glaive.format.blobs import is_blob
 from glaive.hf import HuggingFaceConverter
 from glaive.sampler import (
     FragmentSampler,
@@ -32,6 +31,7 @@ from glaive.sampler import (
     maybe_sample,
 )
 from glaive.torch.batch_cache import BatchCache
+from glaive.torch.blob_columns import blob_columns
 from glaive.torch.dist import (
     get_dist_rank,
     get_dist_world_size,
@@ -194,7 +194,7 @@ class LanceDataset(IterableDataset):  # type: ignore[misc]  # torch is not insta
         self._start: PassState | None = None
         self._to_tensor_fn = to_tensor_fn
         self._hf_converter = _converter(opened.schema)
-        self._blobs = _blob_columns(opened, columns)
+        self._blobs = blob_columns(opened, columns)
 
     def __repr__(self) -> str:
         return f"LanceTorchDataset({self.dataset.uri}, size={self.samples})"
@@ -387,13 +387,3 @@ def _converter(schema: pa.Schema) -> HuggingFaceConverter | None:
             found=f"{described[:80]!r}",
             where="schema",
         ) from error
-
-
-def _blob_columns(dataset: Table, columns: Sequence[str] | Mapping[str, str] | None) -> list[str]:
-    if isinstance(columns, Mapping):
-        return []
-    return [
-        field.name
-        for field in dataset.lance_schema.fields
-        if (is_blob(field) or field.is_blob_v2) and (columns is None or field.name in columns)
-    ]

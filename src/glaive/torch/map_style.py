@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from glaive.dataset.dataset import LanceDataset
 from glaive.dataset.open import dataset as open_dataset
+from glaive.torch.blob_columns import blob_columns
 from glaive.torch.shared_batches import Collate
 
 __all__ = ["SafeLanceDataset", "get_safe_loader"]
@@ -31,7 +32,8 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
     to_tensor_fn
         From a record batch to tensors, such as :func:`~glaive.torch.data.to_tensor`: the rows of
         a batch then come as one, and :func:`get_safe_loader` leaves them so, which takes a small
-        part of the time. None for a dictionary per row.
+        part of the time. Values of blob columns are bytes in it. None for a dictionary per row,
+        with descriptions of such values as in pylance.
     """
 
     def __init__(
@@ -68,6 +70,11 @@ class SafeLanceDataset(Dataset):  # type: ignore[misc]  # torch is not installed
         rows = self._ds.take(indices, self.columns)
         if self.to_tensor_fn is None:
             return rows.to_pylist()
+        for name in blob_columns(self._ds, self.columns):
+            values = [value for _, value in self._ds.read_blobs(name, indices=indices)]
+            column = pa.chunked_array([values], pa.large_binary())
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, pa.field(name, pa.large_binary()), column)
         (batch,) = rows.combine_chunks().to_batches() or [
             pa.RecordBatch.from_pylist([], schema=rows.schema)
         ]
