@@ -61,6 +61,10 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name.partition("-")[0] + path.suffix for path in found)
 
 
+def hidden(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
 def kept() -> list[dict[str, Any]]:
     return [row for row in TABLE.to_pylist() if row["id"] != 4]
 
@@ -212,7 +216,7 @@ def test_an_export_that_fails_leaves_nothing(opened: OpenedVersion, tmp_path: Pa
 
 @pytest.mark.parametrize("mode", ["errorifexists", "overwrite"])
 def test_a_job_killed_at_any_step_goes_on(opened: OpenedVersion, tmp_path: Path, mode: Any) -> None:
-    step, killed = 0, True
+    step, killed, left = 0, True, 0
     while killed:
         step += 1
         folder = tmp_path / f"out{step}"
@@ -226,8 +230,22 @@ def test_a_job_killed_at_any_step_goes_on(opened: OpenedVersion, tmp_path: Path,
         mark = folder / "_SUCCESS"
         done = mark.exists() and '"job": "j"' in mark.read_text()
         assert not done or names(folder) == ["_SUCCESS", *["part.arrow"] * 3]
+        left += len(hidden(folder)) if folder.exists() else 0
         counts = run()
         assert names(folder) == ["_SUCCESS", *["part.arrow"] * 3]
+        assert hidden(folder) == []
         assert sum(len(read(path)) for path in parts(folder)) == counts["num_rows"] == ROWS - 1
         assert run() == counts
     assert step > 5
+    assert left, "files that were being written"
+
+
+def test_files_that_another_export_is_writing_stay(opened: OpenedVersion, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    export_files(opened, str(folder), "json", job_id="other")
+    writing = folder / ".part-00000-another.json.0123456789abcdef.tmp"
+    writing.write_text("{")
+    export_files(opened, str(folder), "json", "append", job_id="j")
+    assert hidden(folder) == [writing.name]
+    export_files(opened, str(folder), "json", "overwrite")
+    assert hidden(folder) == []

@@ -18,6 +18,7 @@ from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.errors import DatasetExistsError, ObjectNotFoundError, OptionError
 from glaive.exporting.formats import FileFormat, format_named
 from glaive.io.store import ObjectStore, Sink
+from glaive.io.temporary import final_name
 from glaive.io.uri import open_store
 
 __all__ = ["ExportMode", "ExportTask", "export_files"]
@@ -138,7 +139,8 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     storage_options
         Of the store of the folder.
     job_id
-        Names this export: run again with the same name, it goes on, or returns what it did.
+        Names this export: run again with the same name, it goes on, removes what killed processes
+        left of its files, or returns what it did.
     runner
         Runs the tasks.
 
@@ -175,6 +177,7 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     if done is not None:
         return done
     own = re.compile(rf"part-\d+-{re.escape(job)}\.\w+")
+    begun = _EXPORTED if mode == "overwrite" else re.compile(rf"{own.pattern}|{DONE}")
     found = [meta.path for meta in folder.walk("") if not own.fullmatch(meta.path)]
     if found and mode == "ignore":
         return dict.fromkeys(_COUNTS, 0)
@@ -200,7 +203,8 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
         raise
     before = found if mode == "overwrite" else []
     stale = [meta.path for meta in folder.walk("") if own.fullmatch(meta.path)]
-    folder.delete([*before, *(name for name in stale if name not in names)])
+    stale = [name for name in stale if name not in names]
+    folder.delete([*before, *stale, *_unfinished(folder, begun)])
     counts = dict(
         zip(
             _COUNTS,
@@ -211,6 +215,14 @@ def export_files(  # noqa: PLR0913  # one keyword for each option
     facts = {"job": job, "version": opened.manifest.version, **counts}
     folder.put(DONE, [json.dumps(facts).encode()])
     return counts
+
+
+def _unfinished(folder: ObjectStore, wanted: re.Pattern[str]) -> Iterator[str]:
+    """What killed processes left of such files, where a store shows it."""
+    for meta in folder.unfinished(""):
+        final = final_name(meta.path)
+        if final is not None and wanted.fullmatch(final):
+            yield meta.path
 
 
 def _checked(job_id: str) -> str:
