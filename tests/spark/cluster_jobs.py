@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
 import glaive
 import glaive.spark
@@ -19,6 +22,8 @@ from glaive.errors import CommitConflictError
 from glaive.spark import LanceTable
 
 COUNT = 2000
+FILES = 6
+QUERIES = 40
 
 
 class Jobs:
@@ -43,6 +48,33 @@ class Jobs:
         )
         glaive.spark.write(frame, self.uri, enable_stable_row_ids=True)
         self.rows = {number: (number % 7, f"t{number % 50}") for number in range(COUNT)}
+
+    def ingest(self) -> None:
+        folder = self._parquet("files", COUNT + 100)
+        options: dict[str, Any] = {"mode": "append", "job_id": "files", "task_bytes": 1}
+        first = glaive.spark.ingest(self.spark, str(folder), self.uri, **options)
+        again = glaive.spark.ingest(self.spark, str(folder), self.uri, **options)
+        assert (first.rows, first.repeated, again.repeated) == (FILES * 100, False, True)
+        assert first.version == again.version
+        numbers = range(COUNT + 100, COUNT + 100 + FILES * 100)
+        self.rows |= {number: (number % 7, "file") for number in numbers}
+
+    def convert_from(self) -> None:
+        converted = f"{self.uri}.converted"
+        source = str(self._parquet("parquet", 0))
+        LanceTable.convertFrom(self.spark, "parquet", source, converted, max_rows_per_file=50)
+        found = glaive.dataset(converted).to_table().sort_by("id")
+        assert found.equals(pq.read_table(source).sort_by("id"))
+
+    def _parquet(self, name: str, start: int) -> Path:
+        """A folder of files of 100 rows each, with ids from a number on."""
+        folder = Path(f"{self.uri}.{name}")
+        folder.mkdir()
+        for number in range(FILES):
+            ids = np.arange(100) + start + number * 100
+            rows = pa.table({"id": ids, "n": ids % 7, "text": ["file"] * 100})
+            pq.write_table(rows, folder / f"{number}.parquet")
+        return folder
 
     def delete(self) -> None:
         self.table.delete("n = 6")
@@ -90,6 +122,14 @@ class Jobs:
         read = glaive.dataset(self.uri).to_table(["id", "far"]).to_pylist()
         assert all(row["far"] == row["id"] + 5 for row in read)
 
+    def update_columns_from(self) -> None:
+        frame = self.spark.range(0, COUNT * 2, 2).selectExpr("id", "id * 3 as far")
+        self.table.updateColumnsFrom(frame, on="id")
+        read = glaive.dataset(self.uri).to_table(["id", "far"]).to_pylist()
+        assert {row["id"] % 2 for row in read} == {0, 1}
+        for row in read:
+            assert row["far"] == (row["id"] + 5 if row["id"] % 2 else row["id"] * 3)
+
     def compact(self) -> None:
         assert self.table.optimize().executeCompaction()["fragments_removed"] > 1
 
@@ -127,13 +167,99 @@ class Jobs:
         else:
             raise AssertionError("an overwrite removed rows that its frame had not read")
 
+    def export(self) -> None:
+        folder = f"{self.uri}.out"
+        columns = ["id", "n", "text"]
+        counts = self.table.export("parquet", folder, columns=columns, job_id="out")
+        assert counts == self.table.export("parquet", folder, columns=columns, job_id="out")
+        assert len(list(Path(folder).iterdir())) == counts["num_files"] + 1
+        found = pq.read_table(folder).to_pylist()
+        assert len(found) == counts["num_rows"]
+        assert {row["id"]: (row["n"], row["text"]) for row in found} == self.rows
+
+    def search(self) -> None:
+        """A frame of vectors joined with the nearest rows, by an index and without one."""
+        vectors = np.random.default_rng(7).standard_normal((400, 8)).astype(np.float32)
+        places = f"{self.uri}.places"
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 8)
+        texts = [f"word{number} of {number % 9}" for number in range(400)]
+        rows = pa.table({"place": range(400), "v": column, "words": texts})
+        glaive.write_dataset(rows, places, max_rows_per_file=100)
+        table = LanceTable.forPath(self.spark, places)
+        table.createIndex("v", "ivf_flat", num_partitions=4, segments=2)
+        asked = [(number, vectors[number].tolist()) for number in range(QUERIES)]
+        frame = self._spread(self.spark.createDataFrame(asked, "number int, q array<float>"))
+        for use_index in (True, False):
+            options: dict[str, Any] = {"use_index": use_index, "nprobes": 4}
+            found = table.search(frame, "v", 3, query_column="q", select=["place"], **options)
+            pairs = [(row["number"], row["place"]) for row in found.collect()]
+            assert sorted(pairs) == sorted(_nearest(vectors, 3)), use_index
+
+    def search_text(self) -> None:
+        """A frame of words joined with the rows that have them."""
+        table = LanceTable.forPath(self.spark, f"{self.uri}.places")
+        table.createIndex("words", "inverted", segments=2)
+        asked = [(number, f"word{number}") for number in range(QUERIES)]
+        frame = self._spread(self.spark.createDataFrame(asked, "number int, query string"))
+        found = table.searchText(frame, "words", 3, select=["place"]).collect()
+        pairs = [(row["number"], row["place"]) for row in found]
+        assert sorted(pairs) == [(number, number) for number in range(QUERIES)]
+
+    def _spread(self, frame: DataFrame) -> DataFrame:
+        return frame.repartition(4)
+
+    def stream(self) -> None:
+        """A dataset as a source, in batches of a file, appended to another one."""
+        source, target = self._source(), f"{self.uri}.appended"
+        self._run(source, target)
+        glaive.write_dataset(glaive.dataset(source).to_table(), source, mode="append")
+        self._run(source, target)
+        found = glaive.dataset(target).to_table(["id"])["id"].to_pylist()
+        assert sorted(found) == sorted([*range(90)] * 2)
+
+    def stream_upserts(self) -> None:
+        """Batches that repeat keys; the later value is left."""
+        source, target = f"{self.uri}.source", f"{self.uri}.merged"
+        later = pa.table({"id": range(60, 120), "n": [2] * 60})
+        glaive.write_dataset(later, source, mode="append")
+        self._run(source, target, merge_keys="id")
+        found = glaive.dataset(target).to_table().sort_by("id").to_pylist()
+        assert found == [{"id": at, "n": 1 if at < 60 else 2} for at in range(120)]
+
+    def _source(self) -> str:
+        source = f"{self.uri}.source"
+        glaive.write_dataset(
+            pa.table({"id": range(90), "n": [1] * 90}), source, max_rows_per_file=30
+        )
+        return source
+
+    def _run(self, source: str, target: str, **options: str) -> None:
+        """Run a query until it has read all there is."""
+        frame = self.spark.readStream.format("lance").option("maxFilesPerTrigger", 1).load(source)
+        writer = frame.writeStream.format("lance").options(**options)
+        writer = writer.option("checkpointLocation", f"{target}.checkpoint")
+        query = writer.trigger(availableNow=True).start(target)
+        assert query.awaitTermination(900)
+        query.stop()
+
     def vacuum(self) -> None:
         self.table.vacuum(0, delete_unverified=True)
         glaive.dataset(self.uri).validate()
 
 
+def _nearest(vectors: Any, k: int) -> list[tuple[int, int]]:
+    """Each query with its nearest rows, as NumPy finds them."""
+    pairs = []
+    for number in range(QUERIES):
+        distances = ((vectors - vectors[number]) ** 2).sum(axis=1)
+        pairs += [(number, int(at)) for at in np.argsort(distances)[:k]]
+    return pairs
+
+
 KINDS: tuple[Callable[[Jobs], Any], ...] = (
     Jobs.write,
+    Jobs.ingest,
+    Jobs.convert_from,
     Jobs.delete,
     Jobs.update,
     Jobs.merge,
@@ -141,12 +267,18 @@ KINDS: tuple[Callable[[Jobs], Any], ...] = (
     Jobs.drop_duplicates,
     Jobs.add_columns,
     Jobs.columns_from,
+    Jobs.update_columns_from,
     Jobs.compact,
     Jobs.cluster_by,
     Jobs.index,
     Jobs.publish,
     Jobs.read,
     Jobs.overwrite,
+    Jobs.export,
+    Jobs.search,
+    Jobs.search_text,
+    Jobs.stream,
+    Jobs.stream_upserts,
     Jobs.vacuum,
 )
 

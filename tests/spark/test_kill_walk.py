@@ -2,7 +2,8 @@
 
 What it leaves is the table before the job, or the one after it. The same job run again makes the
 version, or returns the one that was made; then clean-up leaves no stray file. Frames that are
-written are committed by a process of Spark: see ``test_commit.py``.
+written are committed by a process of Spark: see ``test_commit.py``. Exports make no version: what
+they leave are files in a folder, which a mark calls complete.
 """
 
 from __future__ import annotations
@@ -125,11 +126,18 @@ KINDS: dict[str, Work] = {
     "ingest overwrite": ingest("overwrite"),
     "ingest merge": ingest("merge", merge_keys="id"),
     "ingest with bad records": ingest_aside,
+    "optimizeIndices": lambda spark, uri: table(spark, uri).optimizeIndices(),
 }
 
 
 CREATING = {"convertFrom"}
 """Jobs that find no table."""
+
+UNSEEN = {"compaction", "clustering"}
+"""Jobs that change no row and no index."""
+
+WITHOUT_ID = {"optimizeIndices"}
+"""Jobs that have no id: run again, they find that there is nothing left to do."""
 
 
 def rows(uri: str | Path) -> list[Row]:
@@ -141,6 +149,21 @@ def rows(uri: str | Path) -> list[Row]:
     for row in found:
         row.pop("file", None)
     return sorted(found, key=repr)
+
+
+def unindexed_rows(uri: str | Path) -> dict[str, int]:
+    """How many rows are in no segment, of each index."""
+    try:
+        dataset = glaive.dataset(uri)
+    except DatasetNotFoundError:
+        return {}
+    names = [index.name for index in dataset.describe_indices()]
+    return {name: dataset.stats.index_stats(name)["num_unindexed_rows"] for name in names}
+
+
+def state(uri: str | Path) -> tuple[list[Row], dict[str, int]]:
+    """What a job may change."""
+    return rows(uri), unindexed_rows(uri)
 
 
 def versions_made(uri: str) -> list[int]:
@@ -200,17 +223,23 @@ def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
 ) -> None:
     if kind == "publish":
         table(spark, str(base)).createBranch("checked").update("n = 3", {"n": "n + 30"})
+    if kind == "optimizeIndices":
+        table(spark, str(base)).createIndex("n", "btree")
+        more = pa.table({"id": pa.array([70, 71], pa.int64()), "n": pa.array([1, 9], pa.int64())})
+        glaive.write_dataset(more, str(base), mode="append")
     if kind in CREATING:
         shutil.rmtree(base)
         base.mkdir()
-    work, before = KINDS[kind], rows(base)
+    work, before = KINDS[kind], state(base)
 
     def fresh(name: str) -> str:
         return str(shutil.copytree(base, tmp_path / name / "t.lance"))
 
     whole = fresh("whole")
     work(spark, whole)
-    expected, aside = rows(whole), rows(f"{whole}.bad")
+    expected, aside = state(whole), rows(f"{whole}.bad")
+    versions = glaive.dataset(whole).version
+    assert expected != before or kind in UNSEEN
     killed, step = True, 0
     while killed:
         step += 1
@@ -222,14 +251,64 @@ def test_a_driver_killed_before_any_change_loses_and_doubles_nothing(
                 other.submit(work, spark, at).result()
 
         killed = killed_at_step(uri, run, step)
-        assert rows(uri) in (before, expected)
+        assert state(uri) in (before, expected)
         made = versions_made(uri)
         work(spark, uri)
-        assert (rows(uri), rows(f"{uri}.bad")) == (expected, aside), step
-        assert len(versions_made(uri)) == 1, step
+        assert (state(uri), rows(f"{uri}.bad")) == (expected, aside), step
+        assert glaive.dataset(uri).version == versions, step
+        assert len(versions_made(uri)) == (kind not in WITHOUT_ID), step
         assert made in ([], versions_made(uri)), step
         table(spark, uri).vacuum(0, delete_unverified=True)
         glaive.dataset(uri).validate()
         if kind != "publish":  # its branch keeps files of its own
             assert stray_files(uri) == set(), step
+    assert step > 2
+
+
+def export(spark: SparkSession, uri: str, mode: Any) -> dict[str, int]:
+    return table(spark, uri).export("parquet", f"{uri}.out", mode, job_id=JOB)
+
+
+def exported(uri: str) -> dict[str, list[Row]]:
+    """The rows of each file that readers of the folder see."""
+    return {
+        path.name: pq.read_table(path).to_pylist() for path in Path(f"{uri}.out").glob("*.parquet")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.nightly(reason="runs a job for each change")
+@pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite"])
+def test_a_driver_killed_before_any_change_of_an_export_leaves_no_other_files(
+    spark: SparkSession, base: Path, tmp_path: Path, mode: Any
+) -> None:
+    killed, step = True, 0
+    expected = rows(base)
+    while killed:
+        step += 1
+        uri = str(shutil.copytree(base, tmp_path / f"step{step}" / "t.lance"))
+        before: dict[str, list[Row]] = {}
+        if mode != "errorifexists":
+            table(spark, uri).export("parquet", f"{uri}.out", filter="n = 0")
+            before = exported(uri)
+
+        def run(at: str = uri) -> None:
+            with ThreadPoolExecutor(1) as other:
+                other.submit(export, spark, at, mode).result()
+
+        killed = killed_at_step(uri, run, step)
+        mark = Path(f"{uri}.out", "_SUCCESS")
+        whole = mark.exists() and f'"job": "{JOB}"' in mark.read_text()
+        assert whole or killed, step
+        kept = before if mode == "append" else {}
+        for _ in range(2):
+            counts = export(spark, uri, mode)
+            found = exported(uri)
+            own = [row for name in found.keys() - before.keys() for row in found[name]]
+            assert sorted(own, key=repr) == expected, step
+            assert counts["num_rows"] == len(expected), step
+            assert {name: found[name] for name in found.keys() & before.keys()} == kept, step
+        names = {path.name for path in mark.parent.iterdir()}
+        assert names == {"_SUCCESS", *found}, step
+        assert glaive.dataset(uri).version == 1
     assert step > 2
