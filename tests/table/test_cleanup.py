@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
@@ -23,6 +25,8 @@ from glaive.io.wrapped import WrappedStore
 from glaive.table.cleanup import CleanupPlan, CleanupPolicy, delete_planned, plan_cleanup
 from glaive.table.commit import commit_transaction
 from glaive.table.load import open_version
+from glaive.table.operations.append import Append
+from glaive.table.references import FileSet
 from glaive.table.root import guarded
 from glaive.table.versions import list_versions, locate, read_hint
 
@@ -231,3 +235,35 @@ def test_a_folder_stays_if_a_writer_fills_it_after_the_plan(
     store.put(f"{INDEX}/index.idx", [b"1"])
     delete_planned(store, plan)
     assert store.head(f"{INDEX}/index.idx").size == 1
+
+
+def test_a_plan_holds_few_versions_at_a_time(store: LocalStore) -> None:
+    base = create(store)
+    (fragment,) = append(base).operation.fragments
+    base = commit_transaction(
+        store, replace(append(base), operation=Append((fragment,) * 1000)), base=base
+    )
+
+    def peak(versions: int) -> int:
+        nonlocal base
+        while base.version < versions:
+            base = commit_transaction(store, append(base), base=base)
+        tracemalloc.start()
+        try:
+            assert len(plan_cleanup(store, store, base, EVERYTHING).versions) == versions - 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few = peak(10)
+    assert peak(30) < 1.5 * few
+
+
+@pytest.mark.parametrize("name", ["a.lance", "a"])
+def test_blobs_belong_to_the_data_file_whose_folder_they_are_in(name: str) -> None:
+    files = FileSet()
+    files.paths.add(f"data/{name}")
+    assert "data/a/1.blob" in files
+    assert files.has_folder("data/a")
+    assert "data/b/1.blob" not in files
+    assert "data/a.lance/1.blob" not in files

@@ -15,7 +15,7 @@ Specification: "Cleaning up" in ``docs/format/refs.md``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,11 +28,11 @@ from glaive.format.manifest import Manifest
 from glaive.format.paths import VERSIONS
 from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectMeta, ObjectStore
-from glaive.table.branches import BRANCHES, list_branches
+from glaive.table.branches import list_branches
 from glaive.table.load import load_manifest
+from glaive.table.protection import Protection
 from glaive.table.references import FOLDERS, FileKind, FileSet, is_own_folder, kind_of
-from glaive.table.refs import ref_files
-from glaive.table.tags import TAGS, list_tags
+from glaive.table.tags import list_tags
 from glaive.table.versions import ManifestLocation, advance_hint, list_manifests, list_versions
 
 __all__ = ["CleanupFile", "CleanupPlan", "CleanupPolicy", "delete_planned", "plan_cleanup"]
@@ -45,6 +45,9 @@ UNVERIFIED_AGE: Final = timedelta(days=7)
 
 _BATCH: Final = 1000
 """Files deleted per call of the store."""
+
+_AHEAD: Final = 8
+"""Manifests in memory, about: each can be of a million fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +157,10 @@ def plan_cleanup(
 
     Notes
     -----
-    Requests: a listing per folder, one per version, one per tag and branch.
+    Requests: a listing per folder, one per version, one per tag and branch. Memory: the names of
+    all files that versions have, and a few manifests.
     """
-    protection = _Protection(store, root)
+    protection = Protection(store, root)
     locations = list_versions(store)
     branch = current.wire.branch or None
     reachable = protection.reason(VERSIONS) is None  # the warning is added with its files
@@ -168,14 +172,26 @@ def plan_cleanup(
         for entry in list_branches(root).values()
         if entry.parent_branch == branch
     }
-    manifests = _load(store, locations)
-    before = policy.before
-    old = {
-        version
-        for version in wanted & manifests.keys()
-        if version not in parents and manifests[version].timestamp < before
-    }
-    named = old & tagged
+    before, unknown = policy.before, protection.unknown_refs(root)
+    kept, deleted = FileSet(), FileSet()
+    known: set[int] = set()
+    old: set[int] = set()
+    named: set[int] = set()
+    for location, manifest in _loaded(store, locations):
+        version, time = location.version, manifest.timestamp
+        known.add(version)
+        marked = version in wanted and version not in parents and time < before
+        if marked and version in tagged:
+            named.add(version)
+        elif (
+            marked
+            and not any(until is None or time <= until for until in unknown)
+            and not protection.is_link(location.path)
+        ):
+            old.add(version)
+            deleted.add(manifest)
+            continue
+        kept.add(manifest)
     if named and policy.error_if_tagged:
         names = ", ".join(f"{name!r} (version {at})" for name, at in sorted(tags) if at in named)
         raise CleanupError(
@@ -183,31 +199,21 @@ def plan_cleanup(
             "marked for cleanup. Either set `error_if_tagged_old_versions=false` or delete the "
             f"following tag(s) to enable cleanup of {store.uri}: {names}"
         )
-    old -= tagged
-    old -= protection.versions(root, {version: manifests[version].timestamp for version in old})
-    old -= {
-        location.version
-        for location in locations
-        if location.version in old and protection.is_link(location.path)
-    }
-    kept = FileSet.of(manifest for version, manifest in manifests.items() if version not in old)
     unfinished, detached = _outside_history(store)
-    for manifest in _load(store, detached).values():
+    for _, manifest in _loaded(store, detached):
         kept.add(manifest)
-    deleted = FileSet.of(manifests[version] for version in old)
     files = list(_manifests(store, [location for location in locations if location.version in old]))
     files.extend(unfinished if reachable else ())
     files.extend(_unused(store, kept, deleted, policy, protection))
     # A version created concurrently may use old files again, for example after a restore.
-    known = manifests.keys()
     new = [location for location in list_versions(store) if location.version not in known]
-    used_again = FileSet.of(_load(store, new).values())
+    used_again = FileSet.of(manifest for _, manifest in _loaded(store, new))
     files = [file for file in files if file.path not in used_again]
     folders = {file.path.rpartition("/")[0] for file in files}
     folders.update(_empty_folders(store, policy, protection))
-    own = tuple(sorted(path for path in folders - kept.folders if is_own_folder(path)))
-    versions = tuple(sorted(old))
-    return CleanupPlan(current.version, versions, tuple(files), tuple(protection.warnings), own)
+    own = sorted(path for path in folders if is_own_folder(path) and not kept.has_folder(path))
+    versions, warnings = tuple(sorted(old)), tuple(protection.warnings)
+    return CleanupPlan(current.version, versions, tuple(files), warnings, tuple(own))
 
 
 def delete_planned(
@@ -252,56 +258,6 @@ def delete_planned(
     return replace(plan, files=files, warnings=tuple(warnings))
 
 
-class _Protection:
-    """What a clean-up keeps beyond the policy, with warnings."""
-
-    def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
-        self._store = store
-        self._branch_reason = None
-        if store.uri.startswith(f"{root.uri}/"):  # a branch is below the root
-            self._branch_reason = root.link_out(store.uri[len(root.uri) + 1 :])
-        self.warnings: list[str] = []
-
-    def reason(self, folder: str) -> str | None:
-        """Why files in a folder are kept; ``None`` if they may be deleted."""
-        return self._branch_reason or self._store.link_out(folder)
-
-    def is_reachable(self, folder: str) -> bool:
-        """Whether files in a folder may be deleted; otherwise adds a warning."""
-        reason = self.reason(folder)
-        if reason is not None:
-            self.warnings.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
-        return reason is None
-
-    def is_link(self, path: str) -> bool:
-        """Whether the path is a link, which writers never create; adds a warning."""
-        if not self._store.is_link(path):
-            return False
-        self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
-        return True
-
-    def warn_of_linked_folders(self, folder: str, kept: FileSet) -> None:
-        """Add warnings for linked folders of a version that no kept version uses."""
-        for path in self._store.links(folder):
-            if is_own_folder(path) and path not in kept.folders:
-                self.is_link(path)
-
-    def versions(self, root: ObjectStore, times: Mapping[int, datetime]) -> set[int]:
-        """Versions that an empty ref may have been meant for: all that existed at its time."""
-        protected: set[int] = set()
-        for folder in (TAGS, BRANCHES):
-            for meta in ref_files(root, folder).values():
-                if meta.size:
-                    continue
-                until = meta.modified
-                protected |= {v for v, time in times.items() if until is None or time <= until}
-                self.warnings.append(
-                    f"{root.full(meta.path)} is empty, so its version is unknown: older versions "
-                    "were kept. Create or delete the tag or branch"
-                )
-        return protected
-
-
 def _candidates(
     locations: Sequence[ManifestLocation], current: Manifest, policy: CleanupPolicy
 ) -> set[int]:
@@ -312,8 +268,10 @@ def _candidates(
     return versions if policy.versions is None else versions & set(policy.versions)
 
 
-def _load(store: ObjectStore, locations: Sequence[ManifestLocation]) -> dict[int, Manifest]:
-    """Manifests by version, without those that another clean-up has deleted concurrently."""
+def _loaded(
+    store: ObjectStore, locations: Sequence[ManifestLocation]
+) -> Iterator[tuple[ManifestLocation, Manifest]]:
+    """Manifests, a few at a time, without those that another clean-up has deleted concurrently."""
 
     def load(location: ManifestLocation) -> Manifest | None:
         try:
@@ -323,8 +281,10 @@ def _load(store: ObjectStore, locations: Sequence[ManifestLocation]) -> dict[int
                 raise  # another file is missing, so the files of the version are unknown
             return None
 
-    loaded = zip(locations, ordered_map(load, locations), strict=True)
-    return {location.version: manifest for location, manifest in loaded if manifest is not None}
+    loaded = ordered_map(load, locations, ahead=_AHEAD)
+    for location, manifest in zip(locations, loaded, strict=True):
+        if manifest is not None:
+            yield location, manifest
 
 
 def _is_missing(store: ObjectStore, path: str) -> bool:
@@ -361,7 +321,7 @@ def _unused(
     kept: FileSet,
     deleted: FileSet,
     policy: CleanupPolicy,
-    protection: _Protection,
+    protection: Protection,
 ) -> Iterator[CleanupFile]:
     """Files that no kept version uses."""
     youngest = now() - UNVERIFIED_AGE
@@ -383,7 +343,7 @@ def _unused(
 
 
 def _empty_folders(
-    store: ObjectStore, policy: CleanupPolicy, protection: _Protection
+    store: ObjectStore, policy: CleanupPolicy, protection: Protection
 ) -> Iterator[str]:
     """Empty folders, as files that no version uses: a writer may just have made a young one."""
     youngest = now() - UNVERIFIED_AGE

@@ -110,16 +110,18 @@ def index_folders(manifest: Manifest) -> Iterator[VersionFile]:
 class FileSet:
     """The files of some versions, below the root of their branch, without base paths.
 
+    Memory: some 220 bytes for each file.
+
     Parameters
     ----------
     paths
         Data, deletion and transaction files.
-    folders
-        Folders of blobs and of indices, of which all files belong to the versions.
+    indices
+        Folders of indices.
     """
 
     paths: set[str] = field(default_factory=set)
-    folders: set[str] = field(default_factory=set)
+    indices: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, manifests: Iterable[Manifest]) -> FileSet:
@@ -132,14 +134,25 @@ class FileSet:
     def add(self, manifest: Manifest) -> None:
         """Add the files of a version."""
         for reference in files_of(manifest):
-            if reference.base_id is None:
-                (self.folders if reference.is_folder else self.paths).add(reference.path)
+            if reference.base_id is not None:
+                continue
+            if not reference.is_folder:
+                self.paths.add(reference.path)
+            elif reference.kind == "index":
+                self.indices.add(reference.path)
+            # Folders of blobs have the names of data files.
 
     def __contains__(self, path: str) -> bool:
         if path in self.paths:
             return True
         parts = path.split("/")
-        return len(parts) > 2 and "/".join(parts[:2]) in self.folders
+        return len(parts) > 2 and self.has_folder("/".join(parts[:2]))
+
+    def has_folder(self, path: str) -> bool:
+        """Whether it is a folder of blobs or of an index, with all files in it."""
+        if path in self.indices or f"{path}.lance" in self.paths:  # see blob_folder
+            return True
+        return path in self.paths and not path.endswith(".lance")
 
 
 def is_own_folder(path: str) -> bool:

@@ -1,0 +1,62 @@
+"""What a clean-up keeps beyond its policy: links, and versions that empty refs may name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from glaive.io.store import ObjectStore
+from glaive.table.branches import BRANCHES
+from glaive.table.references import FileSet, is_own_folder
+from glaive.table.refs import ref_files
+from glaive.table.tags import TAGS
+
+__all__ = ["Protection"]
+
+
+class Protection:
+    """What a clean-up keeps beyond the policy, with warnings."""
+
+    def __init__(self, store: ObjectStore, root: ObjectStore) -> None:
+        self._store = store
+        self._branch_reason = None
+        if store.uri.startswith(f"{root.uri}/"):  # a branch is below the root
+            self._branch_reason = root.link_out(store.uri[len(root.uri) + 1 :])
+        self.warnings: list[str] = []
+
+    def reason(self, folder: str) -> str | None:
+        """Why files in a folder are kept; ``None`` if they may be deleted."""
+        return self._branch_reason or self._store.link_out(folder)
+
+    def is_reachable(self, folder: str) -> bool:
+        """Whether files in a folder may be deleted; otherwise adds a warning."""
+        reason = self.reason(folder)
+        if reason is not None:
+            self.warnings.append(f"nothing in {self._store.full(folder)} was deleted: {reason}")
+        return reason is None
+
+    def is_link(self, path: str) -> bool:
+        """Whether the path is a link, which writers never create; adds a warning."""
+        if not self._store.is_link(path):
+            return False
+        self.warnings.append(f"{self._store.full(path)} is a link, which no Lance writer created")
+        return True
+
+    def warn_of_linked_folders(self, folder: str, kept: FileSet) -> None:
+        """Add warnings for linked folders of a version that no kept version uses."""
+        for path in self._store.links(folder):
+            if is_own_folder(path) and not kept.has_folder(path):
+                self.is_link(path)
+
+    def unknown_refs(self, root: ObjectStore) -> list[datetime | None]:
+        """Times of empty refs; each may have been meant for any version that existed then."""
+        times: list[datetime | None] = []
+        for folder in (TAGS, BRANCHES):
+            for meta in ref_files(root, folder).values():
+                if meta.size:
+                    continue
+                times.append(meta.modified)
+                self.warnings.append(
+                    f"{root.full(meta.path)} is empty, so its version is unknown: older versions "
+                    "were kept. Create or delete the tag or branch"
+                )
+        return times
