@@ -5,25 +5,29 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from tests.spark.many_fragments import many_fragments
 
 import glaive
 from glaive.dataset.columns.add_columns import ColumnsTask
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.plan import compaction_groups
-from glaive.dataset.rows.selected_rows import DeleteTask
+from glaive.dataset.rows.selected_rows import DeleteTask, delete_rows
 from glaive.dataset.rows.update import UpdateTask
 from glaive.dataset.tasks import FragmentRange
 from glaive.dataset.version import OpenedVersion
-from glaive.format.manifest import Manifest
-from glaive.format.pb import table_pb2
+from glaive.exporting import export_files
 from glaive.spark.jobs.cluster_rows import CutRows
+from glaive.spark.jobs.column_rows import CollectRows, FillColumns, ReplaceColumns
 from glaive.spark.jobs.index_build import segment_tasks
 from glaive.spark.jobs.match_rows import MatchTask
-from glaive.spark.jobs.runner import MAX_TASKS, cut_evenly, divide, dumps
+from glaive.spark.jobs.merge_rows import ADDRESS
+from glaive.spark.jobs.runner import MAX_TASKS, cut_evenly, divide, dump_tasks, dumps
 from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.lance_table.optimize import rewrite_tasks
 
@@ -37,23 +41,7 @@ MAX_DRIVER_BYTES = 512 << 20
 def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedVersion:
     """A version with a million fragments of a thousand rows, which all have the same file."""
     uri = tmp_path_factory.mktemp("scale") / "t.lance"
-    dataset = glaive.write_dataset(pa.table({"id": list(range(1000))}), uri)
-    wire = table_pb2.ManifestOutline()
-    wire.CopyFrom(dataset.manifest.complete_wire)
-    (fragment,) = wire.fragments
-    del wire.fragments[:]
-    wire.fragments.extend([b"\x08" + _varint(number) + fragment for number in range(FRAGMENTS)])
-    wire.max_fragment_id = FRAGMENTS - 1
-    manifest = Manifest(wire, where=dataset.manifest.where, scheme=dataset.manifest.scheme)
-    return dataset.opened.at(manifest)
-
-
-def _varint(number: int) -> bytes:
-    digits = bytearray()
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*digits, number])
+    return many_fragments(str(uri), FRAGMENTS)
 
 
 def parts(opened: OpenedVersion) -> list[FragmentRange]:
@@ -90,7 +78,30 @@ def clustering(opened: OpenedVersion) -> Sequence[Any]:
     return [CutRows(1, tuple(ids[start:stop].tolist())) for start, stop in pairwise(cuts)]
 
 
-@pytest.mark.parametrize("plan", [deletion, update, added_columns, merge, index_build, clustering])
+class Planning:
+    """A runner that runs nothing: it keeps the tasks."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Any] = []
+
+    def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
+        return parts(dataset)
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Any]) -> list[Any]:
+        self.tasks += tasks
+        return [(1, 1)] * len(tasks)
+
+
+def export(opened: OpenedVersion) -> Sequence[Any]:
+    runner = Planning()
+    counts = export_files(opened, f"{opened.uri}.out", "parquet", runner=runner)
+    assert counts["num_files"] == len(runner.tasks) == len(parts(opened))
+    return runner.tasks
+
+
+@pytest.mark.parametrize(
+    "plan", [deletion, update, added_columns, merge, index_build, clustering, export]
+)
 def test_tasks_for_a_million_fragments_are_few_and_small(plan: Any, opened: OpenedVersion) -> None:
     tracemalloc.start()
     try:
@@ -114,7 +125,42 @@ def test_a_compaction_of_a_million_fragments_has_few_and_small_tasks(
 
 def check(tasks: Sequence[Any]) -> None:
     assert 0 < len(tasks) <= MAX_TASKS
-    assert sum(len(dumps([task])) for task in tasks) < MAX_BYTES
+    assert sum(len(dump_tasks([task])) for task in tasks) < MAX_BYTES
+
+
+def filled(rows: pa.RecordBatch, dataset: glaive.LanceDataset) -> Any:
+    """What a task of ``addColumnsFrom`` returns."""
+    columns = pa.schema([pa.field("value", pa.int64())])
+    return FillColumns(dataset.version, columns).execute(dataset, iter([rows]))
+
+
+def replaced(rows: pa.RecordBatch, dataset: glaive.LanceDataset) -> Any:
+    """What one of ``updateColumnsFrom`` returns."""
+    named = rows.rename_columns([ADDRESS, "id"])
+    return ReplaceColumns(dataset.version, ("id",)).execute(dataset, iter([named]))
+
+
+def collected(rows: pa.RecordBatch, dataset: glaive.LanceDataset) -> Any:
+    """What those of ``dropDuplicates`` return: the rows, and deletion files of each fragment."""
+    found = CollectRows().execute(dataset, iter([rows]))
+    deleted = delete_rows(dataset.opened, found)
+    assert deleted.count == rows.num_rows
+    return found, deleted
+
+
+@pytest.mark.parametrize("work", [filled, replaced, collected])
+def test_what_tasks_with_rows_of_a_million_fragments_return_is_small(
+    work: Any, tmp_path: Path
+) -> None:
+    fragments = 512
+    ids = pa.table({"id": range(fragments * 2)})
+    dataset = glaive.write_dataset(ids, tmp_path / "t.lance", max_rows_per_file=2)
+    addresses = pa.array(np.arange(fragments) << 32)
+    rows = pa.record_batch({ADDRESS: addresses, "value": pa.array(np.arange(fragments))})
+    returned = work(rows, dataset)
+    dumped = dump_results([returned])
+    assert len(dumped) * (FRAGMENTS / fragments) < MAX_BYTES
+    assert dumps(load_results(dumped)) == dumps([returned])
 
 
 @pytest.mark.parametrize("plan", [deletion, update, added_columns])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Literal, TypeAlias
 from uuid import uuid4
@@ -26,6 +25,7 @@ from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.ingestion.rejects import BAD_RECORDS
 from glaive.ingestion.sources import SourceFile, is_pattern, list_sources
 from glaive.ingestion.task import IngestTask
+from glaive.io.pool import ordered_map
 from glaive.io.store import ObjectStore
 
 __all__ = ["TASK_BYTES", "IngestMode", "IngestPlan", "Sources", "find_sources", "plan_ingest"]
@@ -93,8 +93,8 @@ def find_sources(
     source_format = format_named(format or format_of(files), reader_options)
     if existing is not None and (schema is not None or vectors):
         raise OptionError("schema, vectors: the dataset has its own; leave them out, or overwrite")
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="glaive-ingest") as readers:
-        schemas = list(readers.map(source_format.schema, files))
+    # A schema at a time: there can be a million, and each can be of a thousand columns.
+    schemas = ordered_map(source_format.schema, files, workers=_READERS)
     columns = reconcile(
         zip(files, schemas, strict=True),
         existing if schema is None else schema,

@@ -5,6 +5,7 @@ A deletion rewrites no data file. Its tasks find the rows and write deletion fil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -38,6 +39,7 @@ __all__ = [
     "commit_deleted",
     "delete_in_tasks",
     "delete_rows",
+    "delete_rows_tasks",
     "delete_where",
     "rows_where",
     "truncate",
@@ -46,6 +48,9 @@ __all__ = [
 
 _FEW_FRAGMENTS: Final = 64
 """Fragments whose deletion files are written by one process."""
+
+_MOST_TASKS: Final = 4096
+"""Tasks that write deletion files, about: where there are more fragments, each writes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,14 @@ def delete_in_tasks(dataset: OpenedVersion, rows: RowsByFragment, job: Job) -> D
     """Write deletion files for these rows: here, or in tasks if there are many fragments."""
     if len(rows) <= _FEW_FRAGMENTS:
         return delete_rows(dataset, rows)
-    version = dataset.manifest.version
-    tasks = [DeleteRowsTask(version, part) for part in rows.divided(_FEW_FRAGMENTS)]
+    tasks = delete_rows_tasks(dataset.manifest.version, rows)
     return DeletedRows.joined(job.runner.run(dataset, tasks))
+
+
+def delete_rows_tasks(version: int, rows: RowsByFragment) -> list[DeleteRowsTask]:
+    """Tasks that each delete the rows of some fragments."""
+    fragments = max(_FEW_FRAGMENTS, math.ceil(len(rows) / _MOST_TASKS))
+    return [DeleteRowsTask(version, part) for part in rows.divided(fragments)]
 
 
 def delete_rows(dataset: OpenedVersion, rows: Mapping[int, Offsets]) -> DeletedRows:

@@ -5,7 +5,7 @@ Tasks copy the files that only the branch has; one commit makes them visible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from glaive.table.refs import MAIN, branch_store, root_store
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["CopyTask", "publish_branch"]
+__all__ = ["CopyTask", "copy_tasks", "publish_branch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ def publish_branch(opened: OpenedVersion, branch: str, job: Job = LOCAL) -> tupl
     if source.version == before.version:
         return newest, 0
     reading = opened.at_reference(Referenced(branch, store, source))
-    copied = sum(job.runner.run(reading, list(_tasks(reading, here, job))))
+    tasks = list(copy_tasks(reading, here, job.runner.parts(reading)))
+    copied = sum(job.runner.run(reading, tasks))
     now = before.then(source.version, newest.version + 1)
     job = replace(job, properties={**job.properties, PUBLISHED: now.text()})
     operation = Publish.of(source, root_bases(source, opened.store), before)
@@ -132,9 +133,22 @@ def _published(opened: OpenedVersion, branch: str, made_from: Branch) -> Publish
     )
 
 
-def _tasks(reading: OpenedVersion, parent: str | None, job: Job) -> Iterator[CopyTask]:
+def copy_tasks(
+    reading: OpenedVersion, parent: str | None, parts: Iterable[FragmentRange]
+) -> Iterator[CopyTask]:
+    """A task for each part with files that the branch wrote, and one for each segment of its own.
+
+    Parameters
+    ----------
+    reading
+        The version of the branch.
+    parent
+        The branch to copy to; ``None`` for the main one.
+    parts
+        All of its fragments.
+    """
     manifest = reading.manifest
-    for part in job.runner.parts(reading):
+    for part in parts:
         own = [
             at
             for at in part.positions(reading)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,41 +20,43 @@ from glaive.format.fragment import Fragment
 from glaive.ingestion.partition_folders import refuse_partition_folders
 from glaive.io.store import ObjectStore
 from glaive.io.uri import open_store
-from glaive.spark.jobs.runner import MAX_TASKS, parts_for
+from glaive.spark.jobs.runner import divide
 from glaive.table.root import open_root
 
 if TYPE_CHECKING:
     from glaive.dataset.tasks import Job
     from glaive.format.manifest import Manifest
 
-__all__ = ["ConvertFiles", "convert_parquet"]
+__all__ = ["Conversion", "ConvertFiles", "convert_parquet", "convert_tasks"]
 
 _BATCH_ROWS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertFiles:
-    """Write the rows of Parquet files into data files; can be pickled.
+class Conversion:
+    """What all tasks of a conversion share; can be pickled.
 
     Parameters
     ----------
+    plan
+        Of the new dataset.
     source
         The folder of the files.
-    paths
-        Below it.
     """
 
     plan: WritePlan
     source: ObjectStore
-    paths: tuple[str, ...]
 
-    def execute(self, dataset: object) -> list[Fragment]:  # there is none yet
-        """New fragments, uncommitted. Memory: a file as it is stored, and a batch of rows."""
-        return write_fragments(self.plan, self._rows())
+    def rows(self, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of some files.
 
-    def _rows(self) -> Iterator[pa.RecordBatch]:
+        Raises
+        ------
+        SchemaError
+            A file has other columns than the first one.
+        """
         wanted = self.plan.schema.to_arrow()
-        for path in self.paths:
+        for path in paths:
             file = _opened(self.source, path)
             found = file.schema_arrow
             if found.names != wanted.names:
@@ -61,6 +65,23 @@ class ConvertFiles:
                     f"file has {', '.join(wanted.names)}. Convert such files separately"
                 )
             yield from file.iter_batches(_BATCH_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertFiles:
+    """Write the rows of Parquet files into data files; can be pickled.
+
+    Parameters
+    ----------
+    paths
+        Of the files, below the folder.
+    """
+
+    paths: tuple[str, ...]
+
+    def execute(self, dataset: object, shared: Conversion) -> list[Fragment]:  # there is none yet
+        """New fragments, uncommitted. Memory: a file as it is stored, and a batch of rows."""
+        return write_fragments(shared.plan, shared.rows(self.paths))
 
 
 def convert_parquet(
@@ -97,10 +118,8 @@ def convert_parquet(
     given = WriteOptions(mode="create", transaction_properties=properties, **kept)
     plan = plan_write(open_root(uri, storage), schema, given)
     runner: Any = job.runner  # that of a session
-    tasks = [
-        ConvertFiles(plan, source, tuple(paths)) for paths in _divided(found, runner.parallelism)
-    ]
-    written = runner.run(None, tasks)
+    tasks = convert_tasks(found, runner.parallelism)
+    written = runner.run(None, tasks, Conversion(plan, source))
     return commit_plan(plan, [part for parts in written for part in parts], once=job.once)
 
 
@@ -115,17 +134,19 @@ def _is_hidden(path: str) -> bool:
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
-def _divided(files: Sequence[tuple[str, int]], parallelism: int) -> Iterator[list[str]]:
-    """Neighbouring files, in parts of about equal bytes."""
-    total = sum(size for _, size in files)
-    share = total / min(parts_for(total, parallelism), MAX_TASKS)
-    part: list[str] = []
-    held = 0
-    for path, size in files:
-        part.append(path)
-        held += size
-        if held >= share:
-            yield part
-            part, held = [], 0
-    if part:
-        yield part
+def convert_tasks(files: Sequence[tuple[str, int]], parallelism: int) -> list[ConvertFiles]:
+    """Tasks for neighbouring files, of about equal bytes.
+
+    Parameters
+    ----------
+    files
+        Paths and sizes, at least one.
+    parallelism
+        Tasks that run at a time.
+    """
+    sizes = np.fromiter((size for _, size in files), np.int64, len(files))
+    cuts = divide(sizes, int(sizes.sum()), parallelism)
+    return [
+        ConvertFiles(tuple([path for path, _ in files[start:stop]]))
+        for start, stop in pairwise(cuts)
+    ]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from glaive.dataclass import dataclass
 from glaive.format.fragment import unpacked_fragments
+from glaive.ingestion.formats.protocol import Piece
 from glaive.ingestion.ingested import IngestedPieces
 from glaive.ingestion.job import IngestResult
 from glaive.ingestion.job import ingest as ingest_files
@@ -20,7 +23,9 @@ from glaive.spark.writer import refuse_missing_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ingest"]
+    from glaive.dataset.version import OpenDataset
+
+__all__ = ["IngestPieces", "divided", "ingest"]
 
 
 def ingest(
@@ -62,13 +67,29 @@ def ingest(
     return ingest_files([absolute(name) for name in names], absolute(uri), driver=run, **keywords)
 
 
+@dataclass(frozen=True, slots=True)
+class IngestPieces:
+    """What the tasks of an ingest do not share: the pieces of files; can be pickled."""
+
+    pieces: tuple[Piece, ...]
+
+    def execute(self, dataset: OpenDataset | None, shared: IngestTask) -> IngestedPieces:
+        """Read and write; ``shared`` is the task without pieces."""
+        return replace(shared, pieces=self.pieces).execute(dataset)
+
+
+def divided(tasks: Sequence[IngestTask]) -> tuple[list[IngestPieces], IngestTask]:
+    """What each task of an ingest has of its own, and what all share; there is at least one."""
+    return [IngestPieces(task.pieces) for task in tasks], replace(tasks[0], pieces=())
+
+
 def _run(runner: SparkRunner, tasks: Sequence[IngestTask]) -> Iterator[tuple[int, IngestedPieces]]:
     if not tasks:
         return
     first = tasks[0]
     named = first.journal is not None
     with naming_job(str(first.job_id), first.write.store.uri, named=named):
-        results: list[IngestedPieces] = runner.run(None, tasks)
+        results: list[IngestedPieces] = runner.run(None, *divided(tasks))
     for task, result in zip(tasks, results, strict=True):
         refuse_missing_files(
             task.write, unpacked_fragments(result.fragments, "the result of a task")

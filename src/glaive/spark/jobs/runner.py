@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,6 +37,7 @@ __all__ = [
     "SparkRunner",
     "cut_evenly",
     "divide",
+    "dump_tasks",
     "dumps",
     "parts_for",
     "pickled_dataset",
@@ -145,7 +147,7 @@ class SparkRunner:
         """Tasks as a frame with a partition for each Spark task; and the number of these."""
         slots = min(len(tasks), MAX_TASKS)
         bounds = [len(tasks) * slot // slots for slot in range(slots + 1)]
-        pickled = [dumps(list(tasks[start:stop])) for start, stop in pairwise(bounds)]
+        pickled = [dump_tasks(tasks[start:stop]) for start, stop in pairwise(bounds)]
         described = b"" if dataset is None else pickled_dataset(dataset)
         table = pa.table(
             [list(range(slots)), [RELEASE] * slots, [described] * slots, pickled],
@@ -163,6 +165,11 @@ class SparkRunner:
             returned = frame.mapInArrow(work, RESULTS_DDL).toArrow()
         parts: list[Any] = returned.column("results").to_pylist()
         return [result for part in parts for result in load_results(part)]
+
+
+def dump_tasks(tasks: Sequence[Any]) -> bytes:
+    """Tasks on their way to a worker: a compressed pickle; names of many files repeat a lot."""
+    return zlib.compress(dumps(list(tasks)), 1)
 
 
 def dumps(value: object) -> bytes:

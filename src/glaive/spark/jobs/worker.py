@@ -46,8 +46,8 @@ RESULTS_DDL = "slot int, results binary"
 def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Execute the tasks of the rows, and return their results.
 
-    The columns of a row: its number, the driver's release, the pickles of the dataset and
-    of a list of tasks. Tasks that need no dataset are given ``None``.
+    The columns of a row: its number, the driver's release, the pickle of the dataset, and the
+    compressed one of a list of tasks. Tasks that need no dataset are given ``None``.
 
     Raises
     ------
@@ -99,7 +99,8 @@ def _accepted(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Any, lis
         columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
         for slot, driver, dataset, work in zip(*columns, strict=True):
             with in_task(driver):
-                yield slot, opened_dataset(dataset) if dataset else None, loads(work)
+                tasks = loads(zlib.decompress(work))
+                yield slot, opened_dataset(dataset) if dataset else None, tasks
 
 
 class RowTask:
