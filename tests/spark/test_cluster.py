@@ -73,15 +73,24 @@ def drive(
     settings: dict[str, str] | None = None,
     environment: dict[str, str] | None = None,
 ) -> subprocess.Popen[str]:
-    """Start the driver."""
+    """Start the driver; what it logs goes to a file, as nobody would empty a pipe meanwhile."""
     given = [f"{name}={text}" for name, text in settings_for(settings or {}).items()]
-    return subprocess.Popen(
-        [sys.executable, str(DRIVER), address, str(uri), *given],
-        env=os.environ | {"PYTHONPATH": str(SOURCES.parent)} | (environment or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with log_of(uri).open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, str(DRIVER), address, str(uri), *given],
+            env=os.environ | {"PYTHONPATH": str(SOURCES.parent)} | (environment or {}),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+
+
+def log_of(uri: Path) -> Path:
+    return uri.with_name(f"{uri.name}.log")
+
+
+def end_of_log(uri: Path) -> str:
+    return log_of(uri).read_text()[-4000:]
 
 
 def settings_for(settings: dict[str, str]) -> dict[str, str]:
@@ -97,8 +106,8 @@ def settings_for(settings: dict[str, str]) -> dict[str, str]:
 
 def finished(driver: subprocess.Popen[str], uri: Path) -> None:
     """Wait for the driver, and see that pylance reads what it left."""
-    output, errors = driver.communicate(timeout=1800)
-    assert output.split()[-1:] == ["done"], (output, errors[-4000:])
+    output, _ = driver.communicate(timeout=1800)
+    assert output.split()[-1:] == ["done"], (output, end_of_log(uri))
     seen_by_pylance(uri)
 
 
@@ -145,11 +154,11 @@ def test_killed_executors_and_speculation_lose_and_double_nothing(
     killed = 0
     assert driver.stdout is not None
     for number, kind in enumerate(KINDS):
-        assert driver.stdout.readline().strip() == kind.__name__, driver.communicate()[1][-4000:]
+        assert driver.stdout.readline().strip() == kind.__name__, end_of_log(uri)
         # Each kind meets another moment of its tasks.
         killed += killed_executor(cluster, driver, 0.4 * (number % 5))
     # Read like the lines before: the stream may hold it already, where ``communicate`` looks not.
-    assert driver.stdout.readline().strip() == "done", driver.communicate()[1][-4000:]
+    assert driver.stdout.readline().strip() == "done", end_of_log(uri)
     driver.communicate(timeout=600)
     seen_by_pylance(uri)
     assert killed > len(KINDS) // 2
@@ -174,9 +183,10 @@ def test_workers_without_glaive_get_it_as_an_archive(bare_python: str, tmp_path:
         environment = {"PYSPARK_PYTHON": bare_python}
         finished(drive(cluster.uri, uri, archive, environment), uri)
         other = tmp_path / "other.lance"
-        output, errors = drive(cluster.uri, other, environment=environment).communicate(timeout=600)
-        assert output.split() == ["write"]
-        assert "MissingDependencyError: the workers of this session have no glaive" in errors
+        refused = drive(cluster.uri, other, environment=environment)
+        assert refused.communicate(timeout=600)[0].split() == ["write"]
+        message = "MissingDependencyError: the workers of this session have no glaive"
+        assert message in log_of(other).read_text()
         assert not other.exists()
 
 
