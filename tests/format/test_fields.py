@@ -286,6 +286,7 @@ def test_bottomless_nesting_is_refused() -> None:
         "timestamp:h:-",
         "fixed_size_binary:-1",
         "dict:string:int8:maybe",
+        "dict:dict:string:int8:false:int8:false",
         "decimal:64:3:1",
         "fixed_size_list:int8:99999999999",
         "fixed_size_list:int8:2147483648",

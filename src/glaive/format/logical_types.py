@@ -114,9 +114,10 @@ def leaf_type(text: str) -> Any:
             return pa.list_(_item(item), _count(size))
         if head == "dict":
             values, index, ordered = rest.rsplit(":", 2)
-            return pa.dictionary(
-                leaf_type(index), leaf_type(values), {"false": False, "true": True}[ordered]
-            )
+            items = leaf_type(values)
+            if pa.types.is_dictionary(items):
+                raise ValueError("a dictionary of dictionaries")
+            return pa.dictionary(leaf_type(index), items, {"false": False, "true": True}[ordered])
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
         if isinstance(error, (CorruptFileError, UnsupportedFeatureError)):
             raise

@@ -52,6 +52,9 @@ def test_arguments_name_both_sides_of_what_is_wrong() -> None:
         find("upper").resolve([pa.int64()])
     with pytest.raises(FilterError, match="split_part takes 3 arguments, not 1"):
         find("split_part").resolve([pa.string()])
+    for keys, items in ((pa.list_(pa.null()), pa.list_(pa.int64())), (pa.null(), pa.int64())):
+        with pytest.raises(FilterError, match="map: the keys are null"):
+            find("map").resolve([keys, items])
     with pytest.raises(FilterError, match="no common type of int64, list"):
         find("coalesce").resolve([pa.int64(), pa.list_(pa.int64())])
 

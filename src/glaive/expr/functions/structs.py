@@ -146,7 +146,7 @@ def _map_extract(values: Any, key: Any) -> Any:
 def _map_types(call: Call) -> Types:
     if len(call.types) == 2 and all(map(is_list, call.types)):
         keys, items = list_type(call, 0), list_type(call, 1)
-        return (keys, items), pa.map_(keys.value_type, items.value_type)
+        return (keys, items), _map_of(call, keys.value_type, items.value_type)
     if not call.types or len(call.types) % 2:
         raise FilterError(f"{call.name} takes pairs of a key and a value")
     kinds = []
@@ -155,7 +155,13 @@ def _map_types(call: Call) -> Types:
         if kind is None:
             raise FilterError(f"{call.name}: the {noun} {', '.join(map(str, given))} differ")
         kinds.append(kind)
-    return tuple(kinds) * (len(call.types) // 2), pa.map_(*kinds)
+    return tuple(kinds) * (len(call.types) // 2), _map_of(call, *kinds)
+
+
+def _map_of(call: Call, keys: pa.DataType, items: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(keys):
+        raise FilterError(f"{call.name}: the keys are null, which no key of a map may be")
+    return pa.map_(keys, items)
 
 
 @function("map", "make_map", takes=_map_types)

@@ -10,6 +10,7 @@ Specification: "Levels" in ``docs/format/levels.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -321,6 +322,8 @@ def _build(
         items = _build(node.children[0], resolved, depth + 1, where)
         if layer.offsets is None:
             raise CorruptFileError("list", expected="offsets", found="none", where=where)
+        if node.kind == "map":
+            _check_entries(items, where)
         return list_array(
             node.type, layer.slots, layer.validity, layer.null_count, layer.offsets, items
         )
@@ -361,3 +364,15 @@ def _count_mismatch(expected: int, found: int, where: Where) -> CorruptFileError
     return CorruptFileError(
         "page values", expected=f"{expected} values", found=f"{found}", where=where
     )
+
+
+def _check_entries(entries: Any, where: Where) -> None:
+    """Refuse entries or keys of maps that are null: Arrow ends the process when it meets them."""
+    for what, values in (("entries", entries), ("keys", entries.field(0))):
+        if values.null_count:
+            raise CorruptFileError(
+                f"{what} of maps",
+                expected="none that is null",
+                found=f"{values.null_count} of {len(values)}",
+                where=where,
+            )
