@@ -27,6 +27,7 @@ from glaive.io.confined import (
 )
 from glaive.io.exclusive import remove_unfinished
 from glaive.io.failures import from_system, not_a_file
+from glaive.io.holes import refuse_holes
 from glaive.io.listing import (
     describe,
     empty_folders_below,
@@ -139,6 +140,8 @@ class LocalStore(ObjectStore):
                     status = os.fstat(fd)
                     if not S_ISREG(status.st_mode):
                         raise not_a_file(full, status.st_mode)
+                    if path.startswith("_"):  # metadata, which is always read as a whole
+                        refuse_holes(fd, status.st_size, full)
                     data = b"".join([data, *_rest(fd, status.st_size - _FIRST_READ)])
             finally:
                 os.close(fd)
@@ -151,8 +154,7 @@ class LocalStore(ObjectStore):
 
     def get_into(self, path: str, target: memoryview) -> int:
         """Read a whole file into given memory, as far as it fits; returns the bytes read."""
-        full = self.full(path)
-        done = 0
+        full, done = self.full(path), 0
         try:
             fd = os.open(full, READING)
             try:
