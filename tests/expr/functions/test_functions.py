@@ -74,6 +74,25 @@ def test_nothing_without_bounds_is_allocated(text: str) -> None:
         values(text, s=["some text"])
 
 
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("replace({}, 'a', '{}')", "replace"),
+        ("replace({}, substr(s, 1, 1), '{}')", "replace"),
+        ("regexp_replace({}, '[a]', '{}', 'g')", "regexp_replace"),
+    ],
+)
+def test_nested_replacements_do_not_make_a_text_that_no_function_may_make(
+    call: str, name: str
+) -> None:
+    text = "s"
+    for _ in range(3):
+        text = call.format(text, "a" * 700)
+    with pytest.raises(FilterError, match=f"^{name} would make up to [0-9]+ bytes of text"):
+        values(text, s=["aaaa"])
+
+
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [

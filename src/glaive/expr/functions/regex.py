@@ -26,7 +26,7 @@ from glaive.expr.functions.coercion import (
 from glaive.expr.functions.regex_syntax import Pattern, translate
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, compute_strings
+from glaive.expr.functions.values import Characters, check_growth, compute_strings
 from glaive.expr.rows import map_constants
 from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of
 
@@ -148,6 +148,7 @@ def _replace(*arguments: Any) -> Any:
             count = partial(pc.count_substring_regex, text, pattern.text)
             matches = pc.sum(_run(count, source, text, pattern)).as_py() or 0
             size += int(matches) * len(written.encode())
+        check_growth("regexp_replace", len(text), bytes_of(text, len(text)), size)
         return compute_strings("regexp_replace", replaced, text, size)
 
     return map_constants(arguments[0].type, replace, arguments)

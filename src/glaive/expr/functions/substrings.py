@@ -23,7 +23,7 @@ from glaive.expr.functions.coercion import (
 )
 from glaive.expr.functions.registry import function
 from glaive.expr.functions.untyped import pa, pc
-from glaive.expr.functions.values import Characters, all_valid, compute_strings
+from glaive.expr.functions.values import Characters, all_valid, check_growth, compute_strings
 from glaive.expr.rows import broadcast, count_rows, is_constant, map_distinct, map_rows
 from glaive.expr.sizes import MAX_BATCH_BYTES, bytes_of, check_bytes, scalar_bytes
 
@@ -183,13 +183,19 @@ def _replace(text: Any, pattern: Any, other: Any) -> Any:
         if size * (1 + added) > MAX_BATCH_BYTES:
             size += added * int(pc.sum(pc.count_substring(text, pattern.as_py())).as_py() or 0)
         replace = partial(pc.replace_substring, pattern=pattern.as_py(), replacement=other.as_py())
+        check_growth("replace", len(text), bytes_of(text, len(text)), size)
         return compute_strings("replace", replace, text, size)
     rows = count_rows((text, pattern, other))
     if rows > 1:
         letters = pc.add(pc.utf8_length(broadcast(text, rows)).cast(pa.int64()), 1)
         added = pc.sum(pc.multiply(letters, pc.binary_length(broadcast(other, rows)))).as_py() or 0
         check_bytes("replace", bytes_of(text, rows) + added, rows, text.type)
-    return map_rows(text.type, str.replace, text, pattern, other)
+
+    def replaced(text: str, pattern: str, other: str) -> str:
+        check_growth("replace", 1, len(text), len(text) + text.count(pattern) * len(other))
+        return text.replace(pattern, other)
+
+    return map_rows(text.type, replaced, text, pattern, other)
 
 
 @function("split_part", takes=signature(TEXT, TEXT, INTEGER, result=like_first))

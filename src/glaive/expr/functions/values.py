@@ -14,7 +14,15 @@ from glaive.expr.functions.untyped import pa, pc
 from glaive.expr.rows import count_rows, map_rows
 from glaive.expr.sizes import MAX_VALUE_BYTES, check_bytes, has_offsets
 
-__all__ = ["Characters", "all_valid", "check_size", "compute_strings", "constant_name", "patch"]
+__all__ = [
+    "Characters",
+    "all_valid",
+    "check_growth",
+    "check_size",
+    "compute_strings",
+    "constant_name",
+    "patch",
+]
 
 
 def all_valid(*arguments: Any) -> Any:
@@ -33,6 +41,24 @@ def constant_name(part: str, argument: Any, known: Collection[str]) -> str:
         found = repr(name) if constant else "a column"
         raise FilterError(f"{part} must be one of {', '.join(known)}, found {found}")
     return str(name)
+
+
+def check_growth(name: str, rows: int, before: int, size: int) -> None:
+    """Check that the text of a single row, of ``before`` bytes, may become one of ``size`` bytes.
+
+    Calls may be nested, and each make a text longer many times: without a limit a filter of a few
+    words would ask for any amount of memory.
+
+    Raises
+    ------
+    FilterError
+        It would be longer than a function may make it.
+    """
+    if rows == 1 and size > max(MAX_VALUE_BYTES, before):
+        raise FilterError(
+            f"{name} would make up to {size} bytes of text for one row; "
+            f"at most {MAX_VALUE_BYTES} fit"
+        )
 
 
 def compute_strings(name: str, compute: Callable[[Any], Any], text: Any, size: int) -> Any:
