@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -334,6 +335,19 @@ def test_a_text_that_joins_too_many_tests_is_refused_before_it_is_parsed(word: s
     assert parse(f"`{word * MAX_JOINED}` -- {word * MAX_JOINED}") == Name(
         (word * MAX_JOINED,), exact=True
     )
+
+
+@pytest.mark.spec("rel-25")
+@pytest.mark.parametrize("part", ["x", "''"])
+def test_a_long_constant_takes_a_few_times_its_own_memory(part: str) -> None:
+    text = "a = '" + part * 1_000_000 + "'"
+    parse("a = 'x'")  # what is imported once
+    tracemalloc.start()
+    try:
+        parse(text)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_long_text_has_the_tree_of_its_tokens_wherever_they_were_split_off() -> None:

@@ -75,6 +75,13 @@ def test_nothing_without_bounds_is_allocated(text: str) -> None:
 
 
 @pytest.mark.spec("rel-25")
+def test_distances_of_long_texts_are_refused_as_they_take_the_square_of_the_time() -> None:
+    assert values("levenshtein(s, repeat('b', 3000))", s=["a" * 3000]) == [3000]
+    with pytest.raises(FilterError, match="levenshtein: texts of 40000 and 40000 characters"):
+        values("levenshtein(s, repeat('b', 40000))", s=["a" * 40000])
+
+
+@pytest.mark.spec("rel-25")
 @pytest.mark.parametrize(
     ("call", "name"),
     [

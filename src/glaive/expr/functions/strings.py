@@ -8,7 +8,7 @@ argument is a column; some of them only for distinct values.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,6 +32,9 @@ __all__: list[str] = []
 
 _LONGER_UPPER = "[ßŉǰΐΰև\u1e96-\u1e9a\u1f50-\u1ffc\ufb00-\ufb17]"
 _OTHER_LOWER = "[İΣ]"
+
+_MOST_PAIRS: Final = 2**30
+"""Pairs of characters that `levenshtein` compares for one row: some seconds."""
 
 _TEXT_TO_TEXT = signature(TEXT, result=like_first)
 
@@ -223,6 +226,11 @@ def _levenshtein(left: Any, right: Any) -> Any:
 
 def _distance(left: str, right: str) -> int:
     """Edit distance, in time proportional to the product of the lengths."""
+    if len(left) * len(right) > _MOST_PAIRS:
+        raise FilterError(
+            f"levenshtein: texts of {len(left)} and {len(right)} characters; the product of the "
+            f"lengths may be {_MOST_PAIRS} at most"
+        )
     if len(left) < len(right):
         left, right = right, left
     letters = np.array([ord(letter) for letter in right], np.int64)
