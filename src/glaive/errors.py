@@ -93,9 +93,11 @@ _MAX_OFFSET: Final = 2**31 - 1
 """Bytes or items that 32-bit offsets can count in one Arrow array."""
 
 _SECRETS: Final = (
-    r"(?i)(?<=://)([^/\s:@]*):[^/\s]+(?=@)"
+    r"(?i)(?:(?<=://)|(?<=[a-z]:/))([^/\s:@]*):[^/\s]+(?=@)"
     r"|(?:(?<=http://)|(?<=https://))[^/\s@:]+(?=@)"
-    r"|((?:[?&]|%3F|%26)(?:sig|signature|token|secret|password|key|x-amz-[a-z-]+)=)[^&\s/'\")]+"
+    r"|((?:[?&#;]|%3F|%26|%23|%3B)"
+    r"(?:[\w.-]*?(?:sig|signature|token|secret|password|key|credential|sessionid)|x-amz-[a-z-]+)=)"
+    r"[^&\s/'\")]+"
 )
 """Passwords or tokens before the host of a URL, and keys among its parameters."""
 
@@ -117,7 +119,7 @@ class GlaiveError(Exception):
     @staticmethod
     def without_secrets(text: str) -> str:
         """The text without passwords and keys in its URLs: for logs, and for ``repr``."""
-        return re.sub(_SECRETS, _starred, text) if "://" in text else text
+        return re.sub(_SECRETS, _starred, text) if ":/" in text else text
 
 
 def _starred(secret: re.Match[str]) -> str:

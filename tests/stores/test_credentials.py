@@ -14,6 +14,7 @@ import pytest
 import glaive
 from glaive.errors import GlaiveError
 from glaive.io.uri import open_store
+from glaive.namespace.settings import DirectorySettings
 
 from .server import Failing, Server
 
@@ -177,6 +178,10 @@ def test_no_error_has_a_credential(server: Server, printed: Printed, kind: Any) 
         "https://user:MARKED-secret-9c2@127.0.0.1:9/table.lance",
         "https://127.0.0.1:9/table.lance?sig=MARKED-secret-9c2",
         "unknown://user:MARKED-secret-9c2@host/table",
+        "https:/user:MARKED-secret-9c2@127.0.0.1:9/table.lance",
+        "https://127.0.0.1:9/table.lance#access_token=MARKED-secret-9c2",
+        "https://127.0.0.1:9/table.lance;jsessionid=MARKED-secret-9c2",
+        "https://127.0.0.1:9/table.lance?a=1&AWSSecretKey=MARKED-secret-9c2",
     ],
 )
 def test_no_error_has_the_password_of_a_uri(uri: str, printed: Printed) -> None:
@@ -191,3 +196,10 @@ def test_an_option_that_cannot_be_is_named_without_its_value(key: str) -> None:
     message = failure_of(lambda: glaive.dataset("s3://b/t", storage_options=wrong))
     assert key in message
     check(message)
+
+
+def test_settings_of_a_catalogue_in_a_directory_show_no_options_of_its_store() -> None:
+    found = DirectorySettings.of({"root": "/catalogue", "storage.password": SECRETS[0]})
+    assert found.storage_options == {"password": SECRETS[0]}
+    assert "/catalogue" in repr(found)
+    check(found)

@@ -54,7 +54,7 @@ class DirectorySettings:
     """
 
     root: str
-    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     manifest: bool = True
     listing: bool = True
     tracks_versions: bool = False
