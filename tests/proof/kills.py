@@ -34,6 +34,7 @@ import pyarrow as pa
 
 import glaive
 from glaive.errors import CommitConflictError, CommitContentionError
+from glaive.kernels.warmup import warm_up
 
 SCHEMA = pa.schema([("key", pa.int64()), ("owner", pa.int32()), ("value", pa.int64())])
 DELAY = 0.2
@@ -296,6 +297,8 @@ def main() -> int:
     parser.add_argument("--pylance", type=int, default=0, help="so many of them use pylance")
     parser.add_argument("--auto-cleanup", action="store_true", help="commits clean up")
     options = parser.parse_args()
+    # Processes that compile kernels, and are killed meanwhile, wait longer than clean-ups keep.
+    warm_up()
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
         folder = Path(name)
         os.waitpid(forked(lambda: make(folder, options)), 0)
