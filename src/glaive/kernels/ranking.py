@@ -111,7 +111,7 @@ def rank_vectors(
     into, step = address(listed), dimension * vectors.values.itemsize
     values, among = ranked.located
     call = RankVectors(
-        values=values, step=step, among=among, count=ranked.count, dimension=dimension,
+        values=values, step=step, among=among, vector_count=ranked.count, dimension=dimension,
         metric=METRICS.index(metric), queries=address(queries), query_count=several,
         query_bytes=step, most=most, numbers=into, distances=into + 4 * several * most,
     )  # fmt: skip

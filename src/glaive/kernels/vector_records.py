@@ -207,7 +207,7 @@ class RankVectors(NamedTuple):
     values: int
     step: int
     among: int
-    count: int
+    vector_count: int
     dimension: int
     metric: int
     queries: int

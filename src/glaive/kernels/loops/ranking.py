@@ -16,8 +16,8 @@ _L2, _HAMMING = 0, 3
 
 @kernel_of(RankVectors, sums=True)
 def rank_vectors(
-    values: int, step: int, among: int, count: int, dimension: int, metric: int, queries: int,
-    query_count: int, query_bytes: int, most: int, numbers: int, distances: int,
+    values: int, step: int, among: int, vector_count: int, dimension: int, metric: int,
+    queries: int, query_count: int, query_bytes: int, most: int, numbers: int, distances: int,
 ) -> None:  # fmt: skip
     """List the vectors nearest to each query, the nearest first, of equal ones the first.
 
@@ -28,7 +28,7 @@ def rank_vectors(
         query = queries + place * query_bytes
         ids, far_of = numbers + place * most * 4, distances + place * most * 4
         size = 0
-        for i in range(count):
+        for i in range(vector_count):
             number = i
             if among:
                 number = load_i64(among + i * 8)
