@@ -106,7 +106,7 @@ SEARCHES = {
     "point": (
         "dataset.to_table(filter='n = 777', columns=['n', 't'])",
         ("pandas", "glaive.index.scalar.sorted_runs", "glaive.index.text.opened"),
-        310,
+        315,
     ),
     "range": (
         "dataset.to_table(filter='n between 5 and 7 and f > 2', columns=['n', 't'])",

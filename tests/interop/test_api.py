@@ -65,9 +65,7 @@ OTHER = {
         LanceFragment.scanner.batch_readahead LanceFragment.to_batches.batch_readahead
     """,
     "named otherwise; given by position": """
-        BlobFile.readinto.b SqlQueryBuilder.table_name.table_name
-        SqlQueryBuilder.blob_handling.blob_handling SqlQueryBuilder.batch_size.batch_size
-        SqlQueryBuilder.batch_size_bytes.batch_size_bytes
+        BlobFile.readinto.b
     """,
 }
 """Parameters that glaive does not have so, by reason."""
