@@ -12,7 +12,7 @@ import pytest
 
 import glaive
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.tasks import InProcess, Job, Task
+from glaive.dataset.tasks import InProcess, Job, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.dataset.versions.publish import publish_branch
 from glaive.errors import CommitConflictError, OptionError, RefNotFoundError
@@ -145,10 +145,15 @@ class Meanwhile(InProcess):
     def __init__(self, write: Any) -> None:
         self.write = write
 
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[Any]]) -> list[Any]:
+    def run(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[Task[Any] | SharingTask[Any]],
+        shared: Any = None,
+    ) -> list[Any]:
         """Commit something, then execute the tasks."""
         self.write()
-        return super().run(dataset, tasks)
+        return super().run(dataset, tasks, shared)
 
 
 WRITERS: dict[str, Callable[[str], Any]] = {

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import csv
 
 import glaive
-from glaive.dataset.tasks import FragmentRange, InProcess, Task
+from glaive.dataset.tasks import FragmentRange, InProcess, SharingTask, Task
 from glaive.dataset.version import OpenedVersion
 from glaive.errors import DatasetExistsError, OptionError, SchemaError
 from glaive.exporting import export_files
@@ -43,8 +43,13 @@ class OneForEach(InProcess):
 class Failing(OneForEach):
     """Runs all tasks, and fails at the end."""
 
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[Any]]) -> list[Any]:
-        super().run(dataset, tasks)
+    def run(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[Task[Any] | SharingTask[Any]],
+        shared: Any = None,
+    ) -> list[Any]:
+        super().run(dataset, tasks, shared)
         raise ConnectionError("the network is down")
 
 

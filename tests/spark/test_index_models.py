@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.index.vector.sources import clustered, lists_of
+from tests.spark.pickling import Pickling
 
 import glaive
 from glaive.dataset.indexing.create import vector_task
@@ -24,27 +23,6 @@ from glaive.spark.jobs.index_build import build_index
 from glaive.testing import force_tier
 
 ROWS, DIMENSION = 2400, 16
-
-
-class Pickling:
-    """Runs tasks as a cluster does: out of pickles, each twice, with the result of the second."""
-
-    def __init__(self, parallelism: int) -> None:
-        self.parallelism = parallelism
-        self.rounds: list[list[Any]] = []
-
-    def parts(self, dataset: Any) -> Sequence[Any]:
-        raise NotImplementedError
-
-    def run(self, dataset: Any, tasks: Sequence[Any], shared: object = None) -> list[Any]:
-        sent = pickle.dumps((list(tasks), shared))
-        opened = glaive.dataset(dataset.store.uri, version=dataset.manifest.version)
-        results = []
-        for _ in range(2):
-            again, value = pickle.loads(sent)
-            results = [task.execute(opened, value) for task in again]
-        self.rounds.append(list(tasks))
-        return results
 
 
 def build(uri: str, kind: str, parallelism: int = 3, **parameters: Any) -> list[StoredIndex]:

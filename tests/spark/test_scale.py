@@ -17,19 +17,24 @@ import glaive
 from glaive.dataset.columns.add_columns import ColumnsTask
 from glaive.dataset.compaction.options import CompactionOptions
 from glaive.dataset.compaction.plan import compaction_groups
+from glaive.dataset.indexing.optimize import optimize_indices
+from glaive.dataset.indexing.segment_tasks import segment_tasks
 from glaive.dataset.rows.selected_rows import DeleteTask, delete_rows
 from glaive.dataset.rows.update import UpdateTask
-from glaive.dataset.tasks import FragmentRange
+from glaive.dataset.tasks import FragmentRange, Job, cut_evenly
 from glaive.dataset.version import OpenedVersion
 from glaive.exporting import export_files
+from glaive.format.manifest import Manifest
+from glaive.format.pb import table_pb2
 from glaive.spark.jobs.cluster_rows import CutRows
 from glaive.spark.jobs.column_rows import CollectRows, FillColumns, ReplaceColumns
-from glaive.spark.jobs.index_build import segment_tasks
 from glaive.spark.jobs.match_rows import MatchTask
 from glaive.spark.jobs.merge_rows import ADDRESS
-from glaive.spark.jobs.runner import MAX_TASKS, cut_evenly, divide, dump_tasks, dumps
+from glaive.spark.jobs.runner import MAX_TASKS, divide, dump_tasks, dumps
 from glaive.spark.jobs.worker import dump_results, load_results
 from glaive.spark.lance_table.optimize import rewrite_tasks
+from glaive.table.bitmaps import bitmap_of
+from glaive.table.index_coverage import encode_indices
 
 FRAGMENTS = 1_000_000
 CORES = 200
@@ -72,14 +77,10 @@ def index_build(opened: OpenedVersion) -> Sequence[Any]:
     return segment_tasks(opened.manifest, cut_evenly(opened.manifest.physical_rows, CORES))
 
 
-def clustering(opened: OpenedVersion) -> Sequence[Any]:
-    ids = opened.manifest.fragment_ids
-    cuts = cut_evenly(opened.manifest.physical_rows, MAX_TASKS)
-    return [CutRows(1, tuple(ids[start:stop].tolist())) for start, stop in pairwise(cuts)]
-
-
 class Planning:
     """A runner that runs nothing: it keeps the tasks."""
+
+    parallelism = CORES
 
     def __init__(self) -> None:
         self.tasks: list[Any] = []
@@ -87,9 +88,43 @@ class Planning:
     def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
         return parts(dataset)
 
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Any]) -> list[Any]:
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Any], shared: Any = None) -> list[Any]:
         self.tasks += tasks
         return [(1, 1)] * len(tasks)
+
+
+class PlannedError(Exception):
+    """Ends a job before its tasks run."""
+
+
+class Refusing(Planning):
+    """A runner that keeps the tasks and ends the job."""
+
+    def run(self, dataset: OpenedVersion, tasks: Sequence[Any], shared: Any = None) -> list[Any]:
+        self.tasks += tasks
+        raise PlannedError
+
+
+def index_update(opened: OpenedVersion) -> Sequence[Any]:
+    """Every other fragment is in no segment."""
+    manifest = opened.manifest
+    entry = table_pb2.IndexMetadata(name="id_idx", fields=[0])
+    entry.uuid.uuid = bytes(16)
+    entry.index_details.type_url = "/lance.table.BTreeIndexDetails"
+    entry.fragment_bitmap = bitmap_of(range(0, FRAGMENTS, 2))
+    section = encode_indices([entry])
+    indexed = Manifest(manifest.wire, where=manifest.where, index_section=section)
+    runner = Refusing()
+    with pytest.raises(PlannedError):
+        optimize_indices(opened.at(indexed), num_indices_to_merge=0, job=Job(runner=runner))
+    assert len(runner.tasks) == CORES
+    return runner.tasks
+
+
+def clustering(opened: OpenedVersion) -> Sequence[Any]:
+    ids = opened.manifest.fragment_ids
+    cuts = cut_evenly(opened.manifest.physical_rows, MAX_TASKS)
+    return [CutRows(1, tuple(ids[start:stop].tolist())) for start, stop in pairwise(cuts)]
 
 
 def export(opened: OpenedVersion) -> Sequence[Any]:
@@ -100,7 +135,7 @@ def export(opened: OpenedVersion) -> Sequence[Any]:
 
 
 @pytest.mark.parametrize(
-    "plan", [deletion, update, added_columns, merge, index_build, clustering, export]
+    "plan", [deletion, update, added_columns, merge, index_build, index_update, clustering, export]
 )
 def test_tasks_for_a_million_fragments_are_few_and_small(plan: Any, opened: OpenedVersion) -> None:
     tracemalloc.start()

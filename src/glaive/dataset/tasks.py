@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from glaive.dataclass import dataclass
 from glaive.dataset.version import OpenDataset, OpenedVersion
 from glaive.format.manifest import Manifest
@@ -26,6 +28,8 @@ __all__ = [
     "SharingTask",
     "Task",
     "TaskRunner",
+    "cut_evenly",
+    "opened_at",
 ]
 
 JOB = "glaive.job"
@@ -76,10 +80,7 @@ class FragmentRange:
         VersionNotFoundError
             It was cleaned up.
         """
-        opened = dataset.opened
-        if opened.manifest.version != self.read_version:
-            opened = opened.at(self.read_version)
-        return opened
+        return opened_at(dataset, self.read_version)
 
     def positions(self, opened: OpenedVersion) -> range:
         """Positions of the fragments."""
@@ -94,14 +95,52 @@ class FragmentRange:
         return tuple(opened.manifest.fragment_ids[positions.start : positions.stop].tolist())
 
 
+def opened_at(dataset: OpenDataset, version: int) -> OpenedVersion:
+    """The version that a task names, of a dataset that may be at another one.
+
+    Raises
+    ------
+    VersionNotFoundError
+        It was cleaned up.
+    """
+    opened = dataset.opened
+    return opened if opened.manifest.version == version else opened.at(version)
+
+
+def cut_evenly(rows: Any, parts: int) -> list[int]:
+    """Positions at which fragments are cut into so many parts, or fewer, of about equal rows."""
+    fragments = len(rows)
+    wanted = min(parts, fragments)
+    if wanted < 2:
+        return [0, fragments] if fragments else [0]
+    # Fragments without rows have files to open, too; float64 cannot overflow.
+    ends = np.cumsum(rows.astype(np.float64) + 1)
+    targets = ends[-1] * np.arange(1, wanted) / wanted
+    cuts = np.unique(np.searchsorted(ends, targets, side="left") + 1)
+    inner = cuts[(cuts > 0) & (cuts < fragments)].tolist()
+    return [0, *inner, fragments]
+
+
 class TaskRunner(Protocol):
     """Runs tasks: in this process, or in those of a cluster."""
+
+    @property
+    def parallelism(self) -> int:
+        """Tasks that run at a time."""
 
     def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
         """All fragments of a version, divided among as many tasks as are worth their cost."""
 
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[R]]) -> list[R]:
-        """Execute tasks, in any order; their results in the order of the tasks."""
+    def run(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[Task[R] | SharingTask[R]],
+        shared: object | None = None,
+    ) -> list[R]:
+        """Execute tasks, in any order; their results in the order of the tasks.
+
+        With ``shared``, each task gets this value as a second argument.
+        """
 
 
 @dataclass(slots=True)
@@ -117,13 +156,24 @@ class _AtVersion:
 class InProcess:
     """Runs tasks in this process, one after the other; each uses all cores."""
 
+    @property
+    def parallelism(self) -> int:
+        """One."""
+        return 1
+
     def parts(self, dataset: OpenedVersion) -> Sequence[FragmentRange]:
         """All fragments in one part."""
         return (FragmentRange(dataset.manifest.version),)
 
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Task[R]]) -> list[R]:
+    def run(
+        self,
+        dataset: OpenedVersion,
+        tasks: Sequence[Task[R] | SharingTask[R]],
+        shared: object | None = None,
+    ) -> list[R]:
         """Execute tasks in their order."""
-        return [task.execute(_AtVersion(dataset)) for task in tasks]
+        given = () if shared is None else (shared,)
+        return [task.execute(_AtVersion(dataset), *given) for task in tasks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,7 @@ class DatasetOptimizer:
         num_indices_to_merge
             Newest segments of each index to merge with the new rows; with 0 these become a
             segment of their own. By default segments are merged that have not many more rows than
-            are added, so that the cost follows the new rows, or no more than 16,384.
+            are added, so that the cost follows the new rows, or have no more than 4,096 with them.
         index_names
             Indices to work on; by default all that glaive knows.
         retrain

@@ -5,24 +5,24 @@ Specification: "Building" in ``docs/format/indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from glaive.dataclass import dataclass
 from glaive.dataset.commits.commit import commit_operation
-from glaive.dataset.indexing.describe import missing_index
 from glaive.dataset.indexing.indexed_path import indexed_path
-from glaive.dataset.indexing.task import IndexTask, build_segment, extend_index, merge_segments
-from glaive.errors import OptionError, UnsupportedFeatureError
+from glaive.dataset.indexing.segment_tasks import build_segments, check_segments
+from glaive.dataset.indexing.stored_segments import IndexSegments, StoredSegment, index_segments
+from glaive.dataset.indexing.task import IndexTask
+from glaive.dataset.indexing.update_tasks import ExtendTask, MergeTask
+from glaive.dataset.tasks import LOCAL, Job, cut_evenly
+from glaive.errors import OptionError
 from glaive.format.manifest import Manifest
 from glaive.format.pb import table_pb2
-from glaive.index.protocol import IndexKind
-from glaive.index.registry import kind_of
 from glaive.index.segment import Segment
 from glaive.scan.indices import IndexedSegment, SnapshotIndices
-from glaive.table.index_coverage import covered_fragments
 from glaive.table.operations.create_index import CreateIndex
-from glaive.table.relocated_rows import REUSE_INDEX, followed
 
 if TYPE_CHECKING:
     from glaive.dataset.version import OpenedVersion
@@ -41,12 +41,8 @@ _SMALL_ROWS = 4096
 Not those of graphs, which would be built again.
 """
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Segment:
-    entry: table_pb2.IndexMetadata
-    fragments: frozenset[int]
-    rows: int
+_TASK_ROWS = 1 << 16
+"""New rows for which another task is worth its segment: searches look into each."""
 
 
 def optimize_indices(
@@ -55,18 +51,25 @@ def optimize_indices(
     num_indices_to_merge: int | None = None,
     index_names: Sequence[str] | None = None,
     retrain: bool = False,
+    segments: int | None = None,
+    job: Job = LOCAL,
 ) -> Manifest | None:
     """Add rows that are in no index, and merge segments; one version for all indices.
 
     Parameters
     ----------
     num_indices_to_merge
-        Newest segments to merge with the new rows: 0 adds a segment. By default those that have
+        Newest segments to merge with the new rows: 0 adds segments. By default those that have
         not many more rows than are added.
     index_names
         Indices to work on; by default all that glaive knows.
     retrain
         Build the indices again, from all rows.
+    segments
+        Segments, at most, that an index gets for new rows that are not merged with others, or with
+        ``retrain`` for all; default: by their number and that of the tasks that run at a time.
+    job
+        Where segments are written. Merging those of an index is one task.
 
     Returns
     -------
@@ -78,98 +81,99 @@ def optimize_indices(
     IndexNotFoundError
         There is no index of a name.
     OptionError
-        A number is negative.
+        A number is wrong.
+    CommitConflictError
+        Another writer rewrote the fragments since.
     """
     count = num_indices_to_merge
     if count is not None and count < 0:
         raise OptionError(f"num_indices_to_merge: expected 0 or more, found {count!r}")
+    check_segments(segments)
+    tasks: list[MergeTask | ExtendTask] = []
+    again: list[IndexSegments] = []
+    indices = index_segments(dataset, index_names)
+    for index in indices.values():
+        if not (retrain or index.missing or _to_merge(index.segments, 0, count)):
+            continue
+        if retrain or not any(segment.fragments for segment in index.segments):
+            again.append(index)
+        else:
+            merge = _merge(dataset, index, count)
+            tasks += [merge] if merge else _extensions(dataset, index, segments, job)
     new: list[table_pb2.IndexMetadata] = []
     removed: list[table_pb2.IndexMetadata] = []
-    for segments in _chosen(dataset, index_names).values():
-        change = _optimized(dataset, segments, count, retrain=retrain)
-        new += change.new
-        removed += change.removed
+    while tasks:
+        done, tasks = zip(tasks, job.runner.run(dataset, tasks), strict=True), []
+        for task, made in done:
+            index = indices[task.name]
+            if made is not None:
+                new.append(made.segment.to_wire())
+                removed += index.newest(made.merged)
+            elif count is not None:
+                again.append(index)
+            else:
+                tasks += _extensions(dataset, index, segments, job)
+    for index in again:
+        built = build_segments(dataset, job.runner, _build_again(dataset, index), segments)
+        new += [segment.to_wire() for segment in built]
+        removed += index.newest(len(index.segments))
     if not new:
         return None
-    return commit_operation(dataset, CreateIndex(new=tuple(new), removed=tuple(removed)))
+    counts = {"num_segments_added": len(new), "num_segments_removed": len(removed)}
+    operation = CreateIndex(new=tuple(new), removed=tuple(removed))
+    return commit_operation(dataset, operation, properties=job.recording(**counts), once=job.once)
 
 
-def _chosen(dataset: OpenedVersion, names: Iterable[str] | None) -> dict[str, list[_Segment]]:
-    """The segments of each index, oldest first."""
-    manifest = dataset.manifest
-    live = dict(
-        zip(manifest.fragment_ids.tolist(), dataset.snapshot.live_counts.tolist(), strict=True)
-    )
-    by_name: dict[str, list[_Segment]] = {}
-    for entry in followed(manifest.indices):
-        if entry.name != REUSE_INDEX and kind_of(entry) is not None:
-            fragments = frozenset(live) & (covered_fragments(entry) or frozenset())
-            rows = sum(live[fragment] for fragment in fragments)
-            by_name.setdefault(entry.name, []).append(_Segment(entry, fragments, rows))
-    if names is None:
-        return by_name
-    if isinstance(names, str):
-        raise OptionError(f"index_names: expected a list of names, found {names!r}")
-    for name in names:
-        if name not in by_name:
-            raise missing_index(manifest, name)
-    return {name: by_name[name] for name in names}
+def _merge(dataset: OpenedVersion, index: IndexSegments, count: int | None) -> MergeTask | None:
+    """The task that merges segments of an index; None if none is to be merged."""
+    small_rows = 0 if _has_graphs(index) else _SMALL_ROWS
+    merged = _to_merge(index.segments, int(index.missing_rows.sum()), count, small_rows)
+    least = 1 if index.missing else 2
+    fewest = least if count is None else merged
+    known = SnapshotIndices.of(dataset.snapshot)
+    if any(
+        known.has_moved_rows(IndexedSegment(old.entry, index.kind, old.fragments), index.missing)
+        for old in index.segments
+    ):
+        # Pylance would find these rows by their old values, too.
+        merged = fewest = len(index.segments)
+    if merged < least:
+        return None
+    return MergeTask(dataset.manifest.version, index.name, merged, fewest)
 
 
-def _optimized(
-    dataset: OpenedVersion, segments: Sequence[_Segment], count: int | None, *, retrain: bool
-) -> CreateIndex:
-    """What is to be added and removed of an index."""
-    first, manifest = segments[0].entry, dataset.manifest
-    kind = kind_of(first)
-    covered = frozenset[int]().union(*(segment.fragments for segment in segments))
-    missing = [number for number in manifest.fragment_ids.tolist() if number not in covered]
-    old = tuple(segment.entry for segment in segments)
-    if kind is None or not (retrain or missing or _to_merge(segments, 0, count)):
-        return CreateIndex()
-    path = indexed_path(manifest, first)
+def _extensions(
+    dataset: OpenedVersion, index: IndexSegments, segments: int | None, job: Job
+) -> list[MergeTask | ExtendTask]:
+    """Tasks that add segments for the rows that are in none."""
+    parts = segments or math.ceil(int(index.missing_rows.sum()) / _TASK_ROWS)
+    if segments is None and parts > 1:  # To ask for it may take a query.
+        parts = min(parts, job.runner.parallelism)
+    cuts = pairwise(cut_evenly(index.missing_rows, parts))
+    version = dataset.manifest.version
+    return [ExtendTask(version, index.name, start, stop) for start, stop in cuts]
+
+
+def _build_again(dataset: OpenedVersion, index: IndexSegments) -> IndexTask:
+    """The task that builds an index like this one from all rows."""
+    first, kind, manifest = index.model.entry, index.kind, dataset.manifest
     segment = Segment.of(dataset.store, manifest, first)
+    parameters = dict(kind.parameters(segment))
+    if kind.name == "vector":
+        from glaive.index.vector.search_defaults import SearchDefaults
 
-    def built_again() -> CreateIndex:
-        parameters = dict(kind.parameters(segment))
-        if kind.name == "vector":
-            from glaive.index.vector.search_defaults import SearchDefaults
-
-            known = SearchDefaults.of(first.index_details.value, segment.where)
-            parameters["recall"] = None if known is None else known.recall
-        task = IndexTask(manifest.version, path, kind.name, first.name, None, parameters)
-        return CreateIndex(new=(build_segment(dataset, task),), removed=old)
-
-    if retrain or not covered:
-        return built_again()
-    ids, live = manifest.fragment_ids.tolist(), dataset.snapshot.live_counts.tolist()
-    added = sum(rows for number, rows in zip(ids, live, strict=True) if number not in covered)
-    small_rows = 0 if _has_graphs(first, kind) else _SMALL_ROWS
-    merged = segments[len(segments) - _to_merge(segments, added, count, small_rows) :]
-    indices = SnapshotIndices.of(dataset.snapshot)
-    has_moved = any(
-        indices.has_moved_rows(IndexedSegment(old.entry, kind, old.fragments), missing)
-        for old in segments
-    )
-    if has_moved:
-        merged = segments  # Pylance would find these rows by their old values, too.
-    while len(merged) > (0 if missing else 1):
-        entries = tuple(segment.entry for segment in merged)
-        try:
-            return CreateIndex(new=(merge_segments(dataset, entries, missing),), removed=entries)
-        except UnsupportedFeatureError:  # They have models of their own, or zones.
-            if count is not None:
-                return built_again()
-            merged = () if has_moved else merged[1:]
-    return CreateIndex(new=(extend_index(dataset, first, missing),)) if missing else CreateIndex()
+        known = SearchDefaults.of(first.index_details.value, segment.where)
+        parameters["recall"] = None if known is None else known.recall
+    path = indexed_path(manifest, first)
+    return IndexTask(manifest.version, path, kind.name, index.name, None, parameters)
 
 
-def _has_graphs(entry: table_pb2.IndexMetadata, kind: IndexKind) -> bool:
-    return kind.name == "vector" and "hnsw" in kind.details(entry)
+def _has_graphs(index: IndexSegments) -> bool:
+    return index.kind.name == "vector" and "hnsw" in index.kind.details(index.segments[0].entry)
 
 
 def _to_merge(
-    segments: Sequence[_Segment], added: int, count: int | None, small_rows: int = 0
+    segments: Sequence[StoredSegment], added: int, count: int | None, small_rows: int = 0
 ) -> int:
     """How many of the newest segments are written again."""
     if count is not None:

@@ -9,10 +9,9 @@ Specification: "Training" in ``docs/format/vector-indices.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,28 +19,19 @@ from numpy.typing import NDArray
 
 from glaive.dataclass import dataclass
 from glaive.dataset.indexing.task import IndexTask, source_of
+from glaive.dataset.tasks import opened_at
 from glaive.index.vector.model import model_bounds, model_centroids, model_codebook, model_sample
 from glaive.index.vector.parameters import VectorParameters, default_parts, parse_parameters
 
 if TYPE_CHECKING:
     from glaive.dataset.indexing.source import ColumnSource
+    from glaive.dataset.tasks import TaskRunner
     from glaive.dataset.version import OpenDataset, OpenedVersion
 
-__all__ = ["CodebookTask", "SharingRunner", "with_shared_model"]
+__all__ = ["CodebookTask", "with_shared_model"]
 
 _GIVEN = ("ivf_centroids_file", "num_partitions", "accelerator")
 """Parameters of which nothing is left to do once there are centroids."""
-
-
-class SharingRunner(Protocol):
-    """Runs tasks that share a value."""
-
-    @property
-    def parallelism(self) -> int:
-        """Tasks that run at a time."""
-
-    def run(self, dataset: OpenedVersion, tasks: Sequence[Any], shared: object) -> list[Any]:
-        """Execute tasks; their results in the order of the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +59,7 @@ class CodebookTask:
         VersionNotFoundError
             The version of ``shared`` was cleaned up.
         """
-        opened = dataset.opened
-        if opened.manifest.version != shared.read_version:
-            opened = opened.at(shared.read_version)
-        source, parameters = _parsed(opened, shared)
+        source, parameters = _parsed(opened_at(dataset, shared.read_version), shared)
         sample = model_sample(source, parameters)
         if not len(sample):
             return None
@@ -81,7 +68,7 @@ class CodebookTask:
 
 
 def with_shared_model(
-    opened: OpenedVersion, task: IndexTask, runner: SharingRunner, segments: int
+    opened: OpenedVersion, task: IndexTask, runner: TaskRunner, segments: int
 ) -> IndexTask:
     """The task of a vector index with centroids and, where codes need one, a codebook.
 
@@ -120,12 +107,12 @@ def with_shared_model(
 
 
 def _with_codebook(
-    opened: OpenedVersion, task: IndexTask, runner: SharingRunner, parameters: VectorParameters
+    opened: OpenedVersion, task: IndexTask, runner: TaskRunner, parameters: VectorParameters
 ) -> IndexTask:
     parts = parameters.num_sub_vectors
     count = min(parts, runner.parallelism)
     bounds = [parts * at // count for at in range(count + 1)]
-    trained = runner.run(opened, [CodebookTask(a, b) for a, b in pairwise(bounds)], task)
+    trained: list[Any] = runner.run(opened, [CodebookTask(a, b) for a, b in pairwise(bounds)], task)
     if any(part is None for part in trained):
         return task
     return _given(task, pq_codebook=np.concatenate(trained))

@@ -18,6 +18,7 @@ from glaive.dataclass import dataclass
 from glaive.dataset.commits.index_metadata import Index
 from glaive.dataset.indexing.indexed_path import indexed_path
 from glaive.dataset.indexing.source import ColumnSource, CountRows
+from glaive.dataset.tasks import opened_at
 from glaive.errors import OptionError, UnsupportedFeatureError
 from glaive.format.flags import Feature
 from glaive.format.manifest import Manifest
@@ -82,10 +83,7 @@ class IndexTask:
         OptionError, UnsupportedFeatureError
             The kind cannot be built like this, or not for the type of the column.
         """
-        opened = dataset.opened
-        if opened.manifest.version != self.read_version:
-            opened = opened.at(self.read_version)
-        return Index.from_wire(build_segment(opened, self))
+        return Index.from_wire(build_segment(opened_at(dataset, self.read_version), self))
 
 
 def build_segment(

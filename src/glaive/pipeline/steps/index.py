@@ -54,7 +54,7 @@ class IndexStep(TableStep):
         """Build a segment in each task."""
         table = context.table(self.target, self.branch)
         if self.column is None or self.index_type is None:
-            return {"version": table.optimizeIndices()}
+            return {"version": table.optimizeIndices(job_id=context.job_id)}
         options: dict[str, Any] = dict(self.options or {})
         return table.createIndex(
             self.column,

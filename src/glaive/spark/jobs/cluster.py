@@ -11,12 +11,13 @@ import numpy as np
 from glaive.dataset.compaction.commit import commit_rewrites
 from glaive.dataset.compaction.result import CompactionMetrics, RewriteResult
 from glaive.dataset.sampling import sample_positions
+from glaive.dataset.tasks import cut_evenly
 from glaive.errors import OptionError
 from glaive.scan.addresses import find_rows
 from glaive.scan.take import take_physical
 from glaive.spark.jobs.cluster_rows import PARTS_DDL, CutRows, Cuts, WritePart
 from glaive.spark.jobs.curves import Curve, CurveKind
-from glaive.spark.jobs.runner import cut_evenly, parts_for
+from glaive.spark.jobs.runner import parts_for
 
 if TYPE_CHECKING:
     from glaive.dataset.tasks import Job

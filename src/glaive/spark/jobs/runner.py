@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from glaive.dataset.dataset import LanceDataset
-from glaive.dataset.tasks import FragmentRange, SharingTask, Task
+from glaive.dataset.tasks import FragmentRange, SharingTask, Task, cut_evenly
 from glaive.spark.api import is_connect
 from glaive.spark.failures import as_glaive_errors
 from glaive.spark.jobs.worker import (
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_TASKS",
     "SparkRunner",
-    "cut_evenly",
     "divide",
     "dump_tasks",
     "dumps",
@@ -206,20 +204,6 @@ def parts_for(total_bytes: int, parallelism: int) -> int:
     wanted = math.ceil(total_bytes / SPLIT_BYTES)
     wanted = max(wanted, min(parallelism, math.ceil(total_bytes / MIN_SPLIT_BYTES)), 1)
     return min(wanted, MAX_TASKS)
-
-
-def cut_evenly(rows: Any, parts: int) -> list[int]:
-    """Positions at which fragments are cut into so many parts, or fewer, of about equal rows."""
-    fragments = len(rows)
-    wanted = min(parts, fragments)
-    if wanted < 2:
-        return [0, fragments] if fragments else [0]
-    # Fragments without rows have files to open, too; float64 cannot overflow.
-    ends = np.cumsum(rows.astype(np.float64) + 1)
-    targets = ends[-1] * np.arange(1, wanted) / wanted
-    cuts = np.unique(np.searchsorted(ends, targets, side="left") + 1)
-    inner = cuts[(cuts > 0) & (cuts < fragments)].tolist()
-    return [0, *inner, fragments]
 
 
 def pickled_dataset(dataset: OpenedVersion | None) -> bytes:

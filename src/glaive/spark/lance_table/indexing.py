@@ -93,8 +93,16 @@ class TableIndices(TableHandle):
 
         return SparkJob.of(self._spark, job_id).change(self._dataset, build)
 
-    def optimizeIndices(self, names: Sequence[str] | None = None, *, retrain: bool = False) -> int:
-        """Index the rows that are in no index, in this process; returns the newest version.
+    def optimizeIndices(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        retrain: bool = False,
+        num_indices_to_merge: int | None = None,
+        segments: int | None = None,
+        job_id: str | None = None,
+    ) -> int:
+        """Index the rows that are in no index, in tasks of the cluster; one version for all.
 
         Parameters
         ----------
@@ -102,15 +110,50 @@ class TableIndices(TableHandle):
             Of indices; default: all.
         retrain
             Build them again, from all rows.
+        num_indices_to_merge
+            Newest segments of each index to merge with the new rows; 0 adds segments. By default
+            those that have not many more rows than are added.
+        segments
+            Segments, at most, that an index gets for new rows that are not merged with others, or
+            with ``retrain`` for all rows. Default: one for about 65,536 new rows, up to what the
+            cluster runs at a time; with ``retrain`` as :meth:`createIndex`.
+        job_id
+            Names this job: running it again with the same id returns the version that it made.
+
+        Returns
+        -------
+        int
+            The version that the job made; the newest one if there was nothing to do.
 
         Raises
         ------
         IndexNotFoundError
             There is no such index.
+        OptionError
+            A number or the id is wrong.
+        CommitContentionError
+            Other writers rewrote fragments at every attempt; nothing was changed.
+
+        Notes
+        -----
+        Searches find the rows that they find after ``dataset.optimize.optimize_indices``. New
+        vectors are encoded with the model that the index has. The segments of an index that are
+        merged are read and written by one task.
         """
-        dataset = self._latest()
-        dataset.optimize.optimize_indices(index_names=names, retrain=retrain)
-        return dataset.version
+        from glaive.dataset.indexing.optimize import optimize_indices
+
+        def change(opened: OpenedVersion, job: Job) -> tuple[Manifest, None]:
+            made = optimize_indices(
+                opened,
+                num_indices_to_merge=num_indices_to_merge,
+                index_names=names,
+                retrain=retrain,
+                segments=segments,
+                job=job,
+            )
+            return opened.manifest if made is None else made, None
+
+        return SparkJob.of(self._spark, job_id).change(self._dataset, change)["version"]
 
     def dropIndex(self, name: str) -> int:
         """Remove an index; returns the new version.

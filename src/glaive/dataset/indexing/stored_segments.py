@@ -1,0 +1,119 @@
+"""The segments that each index of a version has, and the rows that are in none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glaive.dataclass import dataclass
+from glaive.dataset.indexing.describe import missing_index
+from glaive.errors import OptionError
+from glaive.format.pb import table_pb2
+from glaive.index.protocol import IndexKind
+from glaive.index.registry import kind_of
+from glaive.table.index_coverage import covered_fragments
+from glaive.table.relocated_rows import REUSE_INDEX, followed
+from glaive.types import Flags, Int64s
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenedVersion
+
+__all__ = ["IndexSegments", "StoredSegment", "index_segments"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredSegment:
+    """A segment, and what it covers of a version.
+
+    Parameters
+    ----------
+    entry
+        As the manifest has it.
+    fragments
+        Ids of the fragments.
+    rows
+        Live rows in these.
+    """
+
+    entry: table_pb2.IndexMetadata
+    fragments: frozenset[int]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexSegments:
+    """The segments of an index of a known kind, and the fragments that none of them covers.
+
+    Parameters
+    ----------
+    name
+        Of the index.
+    kind
+        Of its segments.
+    segments
+        At least one, oldest first.
+    missing
+        Ids of the fragments that are in none, in the order of the version.
+    missing_rows
+        Live rows of each of these.
+    """
+
+    name: str
+    kind: IndexKind
+    segments: tuple[StoredSegment, ...]
+    missing: tuple[int, ...]
+    missing_rows: Int64s
+
+    @property
+    def model(self) -> StoredSegment:
+        """The segment that others are built like: the first that has rows of this version."""
+        return next((one for one in self.segments if one.fragments), self.segments[0])
+
+    def newest(self, count: int) -> tuple[table_pb2.IndexMetadata, ...]:
+        """The entries of so many of the newest segments, oldest first."""
+        return tuple(one.entry for one in self.segments[len(self.segments) - count :])
+
+
+def index_segments(
+    dataset: OpenedVersion, names: Iterable[str] | None = None
+) -> dict[str, IndexSegments]:
+    """The indices of a version, by name; reads no file of an index.
+
+    Parameters
+    ----------
+    names
+        Of indices; by default all whose kind is known.
+
+    Raises
+    ------
+    IndexNotFoundError
+        There is no index of a name.
+    OptionError
+        ``names`` is a single text.
+    """
+    if isinstance(names, str):
+        raise OptionError(f"index_names: expected a list of names, found {names!r}")
+    manifest = dataset.manifest
+    ids, rows = manifest.fragment_ids, dataset.snapshot.live_counts
+    by_name: dict[str, tuple[IndexKind, list[StoredSegment]]] = {}
+    absent: dict[str, Flags] = {}
+    for entry in followed(manifest.indices):
+        kind = None if entry.name == REUSE_INDEX else kind_of(entry)
+        if kind is None:
+            continue
+        covered = covered_fragments(entry) or frozenset()
+        present = np.isin(ids, np.fromiter(covered, np.int64, len(covered)))
+        fragments = frozenset(ids[present].tolist())
+        _, segments = by_name.setdefault(entry.name, (kind, []))
+        segments.append(StoredSegment(entry, fragments, int(rows[present].sum())))
+        absent[entry.name] = absent.get(entry.name, True) & ~present
+    found = {}
+    for name in by_name if names is None else names:
+        if name not in by_name:
+            raise missing_index(manifest, name)
+        kind, segments = by_name[name]
+        missing = tuple(ids[absent[name]].tolist())
+        found[name] = IndexSegments(name, kind, tuple(segments), missing, rows[absent[name]])
+    return found

@@ -1,0 +1,119 @@
+"""Tasks that bring an index up to date: merge its segments, or add one for new rows.
+
+They name the index and the version only: which fragments are in no segment is found again where
+they run, so that they are small however many fragments there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from glaive.dataclass import dataclass
+from glaive.dataset.commits.index_metadata import Index
+from glaive.dataset.indexing.stored_segments import IndexSegments, index_segments
+from glaive.dataset.indexing.task import extend_index, merge_segments
+from glaive.dataset.tasks import opened_at
+from glaive.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from glaive.dataset.version import OpenDataset, OpenedVersion
+
+__all__ = ["ExtendTask", "MergeTask", "UpdatedIndex"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatedIndex:
+    """A segment that was written, not committed.
+
+    Parameters
+    ----------
+    segment
+        The new one.
+    merged
+        How many of the newest segments it replaces.
+    """
+
+    segment: Index
+    merged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Merge the newest segments of an index with all rows that are in none; can be pickled.
+
+    Parameters
+    ----------
+    read_version
+        The version to read.
+    name
+        Of the index.
+    count
+        Segments to merge.
+    fewest
+        Where so many cannot be merged, fewer are, down to this number.
+    """
+
+    read_version: int
+    name: str
+    count: int
+    fewest: int
+
+    def execute(self, dataset: OpenDataset) -> UpdatedIndex | None:
+        """Write the segment; None where the segments cannot be merged.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version was cleaned up.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file of a segment is damaged or absent.
+        """
+        opened, index = _opened(dataset, self.read_version, self.name)
+        for count in range(self.count, self.fewest - 1, -1):
+            try:
+                entry = merge_segments(opened, index.newest(count), index.missing)
+            except UnsupportedFeatureError:  # They have models of their own, or zones.
+                continue
+            return UpdatedIndex(Index.from_wire(entry), count)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendTask:
+    """Add a segment for some of the fragments that are in none; can be pickled.
+
+    Parameters
+    ----------
+    read_version
+        The version to read.
+    name
+        Of the index.
+    start, stop
+        Positions among the fragments that are in no segment: the first, and the one after the last.
+    """
+
+    read_version: int
+    name: str
+    start: int
+    stop: int
+
+    def execute(self, dataset: OpenDataset) -> UpdatedIndex:
+        """Write the segment, with the model of the others.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version was cleaned up.
+        UnsupportedFeatureError
+            The index does not fit its column any more.
+        CorruptFileError, DataFileMissingError, NotLanceError
+            A file is damaged or absent.
+        """
+        opened, index = _opened(dataset, self.read_version, self.name)
+        fragments = index.missing[self.start : self.stop]
+        return UpdatedIndex(Index.from_wire(extend_index(opened, index.model.entry, fragments)))
+
+
+def _opened(dataset: OpenDataset, version: int, name: str) -> tuple[OpenedVersion, IndexSegments]:
+    opened = opened_at(dataset, version)
+    return opened, index_segments(opened, [name])[name]
